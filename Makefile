@@ -1,0 +1,52 @@
+# Everything a day with this project needs. `make` alone lists it; `make train ARGS="seed=1"` hands settings on.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install train bench doctor test test-slow test-gpu check clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Make .venv and install the project in it (PYTHON=python3.12 chooses another Python)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Torch first and alone, so that a machine which offers its own build of the pinned version gets that one.
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+train: install ## Train PPO in the Arena (ARGS="seed=1 ppo.learning_rate=1e-4")
+	$(BIN)/torchrl-agent train arena $(ARGS)
+
+bench: install ## Measure frames per second
+	$(BIN)/torchrl-agent bench $(ARGS)
+
+doctor: install ## Say what this machine has and lacks
+	$(BIN)/torchrl-agent doctor $(ARGS)
+
+test: install ## Run the fast tests
+	$(BIN)/python -m pytest $(ARGS)
+
+test-slow: install ## Run the tests that compile or train
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+test-gpu: install ## Run the tests that need a CUDA device
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+check: install ## Format, lint, import direction and types (with CI=true it only looks)
+	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+clean: ## Remove caches and build artefacts; runs/ and .venv stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

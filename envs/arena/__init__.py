@@ -1,0 +1,6 @@
+"""The Arena: a ship, spawners and the enemies they send, in five phases."""
+
+from envs.arena.env import ArenaEnv
+from envs.arena.rules import Difficulty, Phase, Rules
+
+__all__ = ["ArenaEnv", "Difficulty", "Phase", "Rules"]

@@ -1,0 +1,102 @@
+"""The Arena as a TorchRL environment: wiring, no game logic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from envs.arena.dynamics import NUM_ACTIONS, advance
+from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, observe
+from envs.arena.rules import RULES, Difficulty, Rules
+from envs.arena.scoring import count, ends, reward, statistics
+from envs.arena.state import STREAM_START, State, spawn
+from envs.chance import Chance
+from envs.world import World
+
+
+class ArenaEnv(World):
+    """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
+
+    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``); ``action``
+    int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of
+    the running episode, final where ``("next", "done")``.
+
+    Args:
+        num_envs: number of worlds.
+        device: where they live; the CPU by default.
+        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
+        style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
+        observation: ``classic``, ``extended`` or ``dict``.
+        rules: a :class:`Rules` or the name of a preset.
+        desynchronise: start worlds at random step counts, so that they do not all end at once.
+        compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
+
+    Raises:
+        ValueError: an argument is out of its range; the sentence says which and what to give.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        style: int = 1,
+        observation: str = "classic",
+        rules: Rules | str = "classic",
+        desynchronise: bool = False,
+    ) -> None:
+        if style not in NUM_ACTIONS:
+            raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
+        if observation not in MODES:
+            raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
+        if isinstance(rules, str):
+            if rules not in RULES:
+                raise ValueError(f"rules {rules!r} is unknown: use one of {', '.join(RULES)} or a Rules object.")
+            rules = RULES[rules]
+        super().__init__(num_envs, device, seed)
+        self.rules, self.style, self.mode = rules, style, observation
+        sizes = {"classic": {"observation": CLASSIC_SIZE}, "extended": {"observation": EXTENDED_SIZE}}.get(
+            observation, {name: indices.stop - indices.start for name, indices in GROUPS.items()}
+        )
+        self._build({key: (size, -1.0, 1.0) for key, size in sizes.items()}, NUM_ACTIONS[style], midway=desynchronise)
+
+    def settings(self) -> Difficulty:
+        """The full game everywhere."""
+        return Difficulty(*torch.ones(len(Difficulty._fields), self.num_envs, device=self.device))
+
+    def spawn(self, settings: Difficulty, chance: Chance, midway: bool) -> State:
+        """Worlds at the start of phase one."""
+        state = spawn(self.rules, settings, chance)
+        if not midway:
+            return state
+        step = torch.floor(chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps)
+        return state._replace(
+            progress=state.progress._replace(step=step, phase_step=step), tally=state.tally._replace(first_step=step)
+        )
+
+    def advance(self, state: State, action: Tensor, chance: Chance) -> State:
+        """One step of the game, counted in the episode's statistics."""
+        state = advance(state, action, chance, self.rules, self.style)
+        return count(state, reward(state, self.rules), self.rules)
+
+    def observe(self, state: State) -> dict[str, Tensor]:
+        """Observations by key."""
+        return observe(state, self.rules, self.mode)
+
+    def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, terminated, truncated."""
+        return reward(state, self.rules), *ends(state, self.rules)
+
+    def statistics(self, state: State) -> dict[str, Tensor]:
+        """Episode statistics by name (scoring.STATISTICS)."""
+        return statistics(state)
+
+    def set_difficulty(self, **multipliers: Any) -> None:
+        """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset on."""
+        for name, value in multipliers.items():
+            if name not in Difficulty._fields:
+                raise ValueError(f"difficulty {name!r} is unknown: use one of {', '.join(Difficulty._fields)}.")
+            target = getattr(self._snapshot.settings, name)
+            target.copy_(torch.as_tensor(value, dtype=torch.float32))

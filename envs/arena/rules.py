@@ -1,0 +1,169 @@
+"""Every number of the Arena, with its unit. Lengths are pixels, times are steps, angles are radians unless said otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One of the waves that must be cleared in turn."""
+
+    num_spawners: int
+    enemy_speed: float
+    """Multiplier of the enemies' speed."""
+    spawn_cooldown: float
+    """Multiplier of the spawners' cooldown."""
+
+
+CLASSIC_PHASES = (
+    Phase(1, 1.0, 1.0),
+    Phase(2, 0.9, 0.9),
+    Phase(3, 0.8, 0.85),
+    Phase(4, 0.7, 0.8),
+    Phase(5, 0.75, 0.75),
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The ``classic`` game by default; ``dataclasses.replace`` makes variants."""
+
+    width: float = 1600.0
+    height: float = 1280.0
+    max_steps: int = 3000
+    """Length at which an episode is truncated."""
+
+    ship_radius: float = 15.0
+    ship_health: float = 150.0
+    ship_cooldown: int = 10
+    """Steps between two shots of the ship."""
+    ship_thrust: float = 0.3
+    """Style 1: speed gained by a step of thrust."""
+    ship_turn: float = math.radians(5.0)
+    """Style 1: angle of a step of turning."""
+    ship_friction: float = 0.97
+    """Style 1: share of the velocity kept each step."""
+    ship_max_speed: float = 6.0
+    """Style 1: speed limit, pixels per step; also the scale of the observed velocity in both styles."""
+    ship_walk_speed: float = 5.0
+    """Style 2: speed of a moving ship, pixels per step."""
+
+    max_enemies: int = 8
+    enemy_radius: float = 12.0
+    enemy_health: float = 10.0
+    enemy_speed: float = 2.0
+    enemy_contact_damage: float = 10.0
+    enemy_cooldown: int = 60
+    enemy_shoot_probability: float = 0.3
+    """Chance per step of a shot once the cooldown is over."""
+
+    spawner_radius: float = 25.0
+    spawner_health: float = 100.0
+    spawner_cooldown: int = 120
+    spawner_margin: float = 200.0
+    """Distance of the spawners' sites from the walls."""
+    spawner_jitter: float = 30.0
+    """Sites move by up to this much in x and y."""
+    spawn_tries: int = 5
+    spawn_distance: tuple[float, float] = (5.0, 50.0)
+    """Range of the gap between a spawner's rim and a new enemy's."""
+    spawn_clearance: float = 150.0
+    """Distance that a new enemy keeps from living ones, if one of the tries allows."""
+
+    projectile_radius: float = 3.0
+    projectile_speed: float = 8.0
+    projectile_damage: float = 10.0
+    projectile_lifetime: int = 120
+    max_enemy_projectiles: int = 32
+    """Slots for the enemies' projectiles; with more in flight the oldest is lost and counted (``shots_dropped``)."""
+
+    phases: tuple[Phase, ...] = CLASSIC_PHASES
+    heal_share: float = 0.5
+    """Share of the ship's full health regained by destroying a spawner."""
+
+    reward_enemy_hit: float = 2.0
+    reward_enemy_destroyed: float = 5.0
+    reward_spawner_hit: float = 10.0
+    reward_spawner_destroyed: float = 75.0
+    reward_quick_spawner: float = 50.0
+    """Extra for a spawner destroyed less than ``quick_steps`` after its phase began."""
+    quick_steps: int = 500
+    reward_phase_complete: float = 100.0
+    reward_hit_taken: float = -2.0
+    reward_death: float = -100.0
+    reward_survival: float = 0.01
+    reward_shot: float = 0.0
+    shaping_scale: float = 0.01
+    shaping_enemy_weight: float = 0.5
+    """Share of a destroyed enemy's health that counts as damage dealt in the shaping."""
+    shaping_damage_weight: float = 0.8
+    shaping_clip: float = 0.2
+
+    nearby: float = 150.0
+    """Radius within which enemy projectiles are counted in the classic observation."""
+    nearby_full: int = 5
+    """Number of nearby projectiles observed as 1."""
+
+    sites: tuple[tuple[tuple[float, float], ...], ...] = field(init=False, repr=False)
+    """Per phase: the (x, y) sites of its spawners."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers and work out the spawners' sites."""
+        if not 1 <= len(self.phases):
+            raise ValueError("rules.phases is empty: give at least one phase.")
+        sites = self._sites()
+        for phase in self.phases:
+            if phase.num_spawners not in sites:
+                raise ValueError(f"a phase has {phase.num_spawners} spawners: the sites are laid out for 1 to 5.")
+        for name in ("max_steps", "max_enemies", "ship_cooldown", "projectile_lifetime", "max_enemy_projectiles"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"rules.{name} is {getattr(self, name)}: it must be at least 1.")
+        object.__setattr__(self, "sites", tuple(sites[phase.num_spawners] for phase in self.phases))
+
+    @property
+    def max_spawners(self) -> int:
+        """Slots for spawners."""
+        return max(phase.num_spawners for phase in self.phases)
+
+    @property
+    def max_ship_projectiles(self) -> int:
+        """Slots for the ship's projectiles: no more can be in flight, because a shot needs the cooldown."""
+        return math.ceil(self.projectile_lifetime / self.ship_cooldown)
+
+    @property
+    def diagonal(self) -> float:
+        """Longest distance of the field."""
+        return math.hypot(self.width, self.height)
+
+    def _sites(self) -> dict[int, tuple[tuple[float, float], ...]]:
+        left, right = self.spawner_margin, self.width - self.spawner_margin
+        top, bottom = self.spawner_margin, self.height - self.spawner_margin
+        centre, middle = self.width / 2, self.height / 2
+        corners = ((left, top), (right, top), (left, bottom), (right, bottom))
+        return {
+            1: ((centre, top),),
+            2: ((left, middle), (right, middle)),
+            3: ((centre, top), (left, bottom), (right, bottom)),
+            4: corners,
+            5: (*corners, (centre, middle)),
+        }
+
+
+RULES = {"classic": Rules()}
+"""Named presets."""
+
+
+class Difficulty(NamedTuple):
+    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game."""
+
+    spawn_cooldown: Tensor
+    max_enemies: Tensor
+    spawner_health: Tensor
+    enemy_speed: Tensor
+    shaping: Tensor
+    hit_penalty: Tensor

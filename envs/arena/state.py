@@ -1,0 +1,182 @@
+"""What a batch of Arena worlds is at one moment: float32 tensors with the world axis last, [N] or [slots, N]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.arena.rules import Difficulty, Rules
+from envs.chance import Chance
+from envs.geometry import clamp_disc, look_up
+
+STREAM_SITES, STREAM_SHOTS, STREAM_SPAWNS, STREAM_START = range(4)
+"""Streams of chance: spawner sites, enemy shots, places of new enemies, first step counts."""
+
+
+class Ship(NamedTuple):
+    """The player's ship, [N]; rotation 0 faces +x, y points down."""
+
+    x: Tensor
+    y: Tensor
+    vx: Tensor
+    vy: Tensor
+    rotation: Tensor
+    health: Tensor
+    cooldown: Tensor
+
+
+class Enemies(NamedTuple):
+    """Enemies in the order they appeared, [max_enemies, N]; alive while health is above 0, the living come first between steps."""
+
+    x: Tensor
+    y: Tensor
+    health: Tensor
+    speed: Tensor
+    cooldown: Tensor
+
+
+class Spawners(NamedTuple):
+    """Spawners of the current phase, [max_spawners, N]; alive while health is above 0."""
+
+    x: Tensor
+    y: Tensor
+    health: Tensor
+    cooldown: Tensor
+
+
+class Projectiles(NamedTuple):
+    """Shots in flight, [slots, N]; alive while life [steps] is above 0. The ship's are in the order of firing, oldest first."""
+
+    x: Tensor
+    y: Tensor
+    vx: Tensor
+    vy: Tensor
+    life: Tensor
+
+
+class Progress(NamedTuple):
+    """Where the episode stands, [N]."""
+
+    step: Tensor
+    phase: Tensor
+    """Index of the current phase; the number of phases once won."""
+    phase_step: Tensor
+    """Step at which the phase began."""
+    tracking: Tensor
+    """1 once the shaping's trackers below have started in this phase, else 0."""
+    tracked_spawners: Tensor
+    """Total spawner health one step ago."""
+    tracked_health: Tensor
+    """Ship health one step ago."""
+
+
+class Events(NamedTuple):
+    """What happened in the last step: counts, [N]."""
+
+    shots: Tensor
+    enemy_hits: Tensor
+    enemies_shot: Tensor
+    enemies_rammed: Tensor
+    spawner_hits: Tensor
+    spawners_destroyed: Tensor
+    quick_spawners: Tensor
+    hits_taken: Tensor
+    phases_completed: Tensor
+    won: Tensor
+    died: Tensor
+    shaping: Tensor
+    """The shaping term before scale and clip (Rules.shaping_*)."""
+    shots_dropped: Tensor
+
+
+class Tally(NamedTuple):
+    """Statistics of the running episode, [N]."""
+
+    total_reward: Tensor
+    first_step: Tensor
+    """Step count at which the episode began: 0, or random in worlds that were desynchronised."""
+    spawners_destroyed: Tensor
+    enemies_destroyed: Tensor
+    damage_dealt: Tensor
+    damage_taken: Tensor
+    shots_dropped: Tensor
+
+
+class State(NamedTuple):
+    """A batch of worlds."""
+
+    ship: Ship
+    enemies: Enemies
+    spawners: Spawners
+    shots: Projectiles
+    enemy_shots: Projectiles
+    ring_head: Tensor
+    """Slot of ``enemy_shots`` that the next shot takes, [N]."""
+    progress: Progress
+    events: Events
+    tally: Tally
+    difficulty: Difficulty
+
+
+def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
+    """Fresh worlds at the start of the first phase."""
+    zero = torch.zeros_like(difficulty.shaping)
+    ship = Ship(zero + rules.width / 2, zero + rules.height / 2, zero, zero, zero, zero + rules.ship_health, zero)
+    spawners = place_spawners(zero, difficulty, chance, rules)
+    return State(
+        ship=ship,
+        enemies=no_enemies(zero, rules),
+        spawners=spawners,
+        shots=_no_projectiles(zero, rules.max_ship_projectiles),
+        enemy_shots=_no_projectiles(zero, rules.max_enemy_projectiles),
+        ring_head=zero,
+        progress=Progress(zero, zero, zero, zero, zero, zero),
+        events=no_events(zero),
+        tally=Tally(*[zero] * len(Tally._fields)),
+        difficulty=difficulty,
+    )
+
+
+def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules: Rules) -> Spawners:
+    """The spawners of ``phase`` [N]: at their sites, jittered, ready to spawn."""
+    slots = rules.max_spawners
+    jitter = (chance.uniform(STREAM_SITES, 2 * slots) * 2 - 1) * rules.spawner_jitter
+    x = torch.stack([look_up(phase, _site_column(rules, slot, 0)) for slot in range(slots)]) + jitter[:slots]
+    y = torch.stack([look_up(phase, _site_column(rules, slot, 1)) for slot in range(slots)]) + jitter[slots:]
+    number = look_up(phase, [p.num_spawners for p in rules.phases])
+    slot = torch.arange(slots, device=phase.device).unsqueeze(1)
+    health = whole(rules.spawner_health * difficulty.spawner_health)
+    return Spawners(
+        x=clamp_disc(x, rules.spawner_radius, rules.width),
+        y=clamp_disc(y, rules.spawner_radius, rules.height),
+        health=torch.where(slot < number, health, 0.0),
+        cooldown=torch.zeros_like(x),
+    )
+
+
+def no_enemies(zero: Tensor, rules: Rules) -> Enemies:
+    """Empty enemy slots."""
+    empty = zero.expand(rules.max_enemies, -1).clone()
+    return Enemies(*[empty] * len(Enemies._fields))
+
+
+def no_events(zero: Tensor) -> Events:
+    """A step in which nothing happened."""
+    return Events(*[zero] * len(Events._fields))
+
+
+def whole(value: Tensor) -> Tensor:
+    """Largest whole number not above ``value``; the margin forgives float32 products such as 120 * 0.85."""
+    return torch.floor(value + 1e-3)
+
+
+def _no_projectiles(zero: Tensor, slots: int) -> Projectiles:
+    empty = zero.expand(slots, -1).clone()
+    return Projectiles(*[empty] * len(Projectiles._fields))
+
+
+def _site_column(rules: Rules, slot: int, axis: int) -> list[float]:
+    """Coordinate ``axis`` of site ``slot`` in every phase; phases with fewer spawners repeat their last site (and leave it dead)."""
+    return [sites[min(slot, len(sites) - 1)][axis] for sites in rules.sites]

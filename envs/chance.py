@@ -1,0 +1,65 @@
+"""Counter-based randomness: (seed, world, clock, stream) -> numbers, without any generator.
+
+A generator hands out numbers in the order they are asked for, so a world's luck would depend on how many neighbours it
+has, and ``torch.Generator`` cannot be traced by ``torch.compile``. Here every number is a hash of where it is used:
+world 7 draws the same numbers alone or in a crowd, eager or compiled, on a CPU or a GPU.
+
+The mixer is the 32-bit integer hash "lowbias32" (C. Wellons, "Prospecting for Hash Functions", 2018), written for
+signed 32-bit lanes because those vectorise everywhere; multiplication wraps around as intended.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_MULTIPLIER_A = 0x7FEB352D
+_MULTIPLIER_B = 0x846CA68B - (1 << 32)
+_CLOCK_STRIDE = 0x9E3779B1 - (1 << 32)
+_LANE_STRIDE = 0x85EBCA77 - (1 << 32)
+_LANES_PER_STREAM = 256
+"""Numbers that one stream may hand out per world and clock tick; streams are spaced by it so that they never overlap."""
+
+
+class Chance(NamedTuple):
+    """The luck of every world: a fixed key and a clock that ticks with every step and every reset, both int32 [N]."""
+
+    key: Tensor
+    clock: Tensor
+
+    def tick(self, worlds: Tensor | None = None) -> Chance:
+        """Move to fresh numbers, in all worlds or in those of the bool mask ``worlds`` [N]."""
+        step = 1 if worlds is None else worlds.to(torch.int32)
+        return self._replace(clock=self.clock + step)
+
+    def uniform(self, stream: int, count: int) -> Tensor:
+        """``count`` numbers per world in [0, 1), float32 [count, N]; the same stream and clock give the same numbers."""
+        if count > _LANES_PER_STREAM:
+            raise ValueError(f"a stream hands out at most {_LANES_PER_STREAM} numbers per step, not {count}.")
+        first = stream * _LANES_PER_STREAM
+        lanes = torch.arange(first, first + count, dtype=torch.int32, device=self.key.device).unsqueeze(1)
+        bits = _mix(self.key ^ _mix(self.clock * _CLOCK_STRIDE + lanes * _LANE_STRIDE))
+        return ((bits >> 8) & 0xFFFFFF).to(torch.float32) * (1.0 / (1 << 24))
+
+
+def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = None) -> Chance:
+    """The luck of ``num_envs`` worlds under ``seed``; world i gets the same whatever ``num_envs`` is."""
+    low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    index = torch.arange(num_envs, dtype=torch.int32, device=device)
+    key = _mix(_mix(index + _signed(low)) ^ _signed(high) ^ _LANE_STRIDE)
+    return Chance(key=key, clock=torch.zeros_like(key))
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = x ^ ((x >> 16) & 0xFFFF)
+    x = x * _MULTIPLIER_A
+    x = x ^ ((x >> 15) & 0x1FFFF)
+    x = x * _MULTIPLIER_B
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def _signed(word: int) -> int:
+    """The 32-bit pattern ``word`` read as a signed number."""
+    return word - (1 << 32) if word >= 1 << 31 else word

@@ -1,0 +1,274 @@
+"""The one adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
+
+A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the record in
+place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host: worlds that end are
+replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting is one compiled function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase, TransformedEnv
+
+from envs.chance import Chance, seed_chance
+
+
+class Snapshot(NamedTuple):
+    """All that changes in a batch of worlds; every tensor has the world axis last."""
+
+    state: Any
+    """The game's record."""
+    settings: Any
+    """A record of per-world settings that fresh worlds are made with (such as their difficulty); survives resets."""
+    chance: Chance
+    untouched: Tensor
+    """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
+
+
+class World(EnvBase):
+    """A game as a batch-locked TorchRL environment.
+
+    A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
+    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``.
+
+    Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the other
+    rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh game; the
+    ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that fresh game unchanged.
+    """
+
+    def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs!r}: give a whole number of worlds, at least 1.")
+        super().__init__(device=checked_device(device), batch_size=[num_envs])
+        self.num_envs = num_envs
+        self._seed_given = seed
+        self._transition: Callable = self._advance_and_replace
+        self._fresh: TensorDict | None = None
+
+    # --- the game, said by the subclass ---------------------------------------------------------------------------
+
+    def settings(self) -> Any:
+        """Initial per-world settings: a record of [N] tensors."""
+        raise NotImplementedError
+
+    def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
+        """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronise."""
+        raise NotImplementedError
+
+    def advance(self, state: Any, action: Tensor, chance: Chance) -> Any:
+        """One step of the game."""
+        raise NotImplementedError
+
+    def observe(self, state: Any) -> dict[str, Tensor]:
+        """Observations by key, [N, ...]."""
+        raise NotImplementedError
+
+    def outcome(self, state: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, terminated, truncated of the last step, [N] each."""
+        raise NotImplementedError
+
+    def statistics(self, state: Any) -> dict[str, Tensor]:
+        """Statistics of the running episode by name, float32 [N]."""
+        raise NotImplementedError
+
+    # --- TorchRL ---------------------------------------------------------------------------------------------------
+
+    def _build(self, observations: dict[str, tuple[int, float, float]], num_actions: int, midway: bool) -> None:
+        """Make the specs (``observations``: key -> (size, low, high)) and the first worlds."""
+        n, device = self.num_envs, self.device
+        self.midway = midway
+        settings = self.settings()
+        chance = seed_chance(self._seed_given, n, device)
+        state = self.spawn(settings, chance, midway)
+        # clone: fresh records may use one tensor in several places, and each place is written to
+        self._snapshot: Snapshot = map_record(
+            torch.clone, Snapshot(state, settings, chance, torch.zeros(n, dtype=torch.bool, device=device))
+        )
+        episode = {name: Unbounded((n, 1), device=device) for name in self.statistics(state)}
+        self.observation_spec = Composite(
+            **{key: Bounded(low, high, (n, size), device=device) for key, (size, low, high) in observations.items()},
+            episode=Composite(**episode, shape=(n,), device=device),
+            shape=(n,),
+            device=device,
+        )
+        self.action_spec = Categorical(num_actions, shape=(n,), dtype=torch.int64, device=device)
+        self.reward_spec = Unbounded((n, 1), device=device)
+        flag = Categorical(2, shape=(n, 1), dtype=torch.bool, device=device)
+        self.full_done_spec = Composite(
+            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
+        )
+        self.set_seed(self._seed_given)
+
+    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> World:
+        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at construction.
+
+        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset`` does and the
+        layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled function it is inlined.
+        """
+        self._transition = torch.compile(self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **kwargs})
+        return self
+
+    def eager(self) -> World:
+        """Undo :meth:`compile`."""
+        self._transition = self._advance_and_replace
+        return self
+
+    @property
+    def state(self) -> Any:
+        """The game's record now (the live tensors: read, or write in place in tests)."""
+        return self._snapshot.state
+
+    def _set_seed(self, seed: int | None) -> None:
+        write(self._snapshot.chance, seed_chance(0 if seed is None else seed, self.num_envs, self.device))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        action = tensordict.get("action")
+        if action.shape != self.batch_size:
+            raise ValueError(
+                f"the action has shape {tuple(action.shape)}: {type(self).__name__} takes one action index per world, shape {tuple(self.batch_size)}."
+            )
+        ended, fresh = self._transition(action, self._snapshot)
+        self._fresh = self._tensordict(fresh)
+        return self._tensordict(ended)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        worlds = None if tensordict is None else tensordict.get("_reset", None)
+        observed = self._replace(None if worlds is None else worlds.reshape(self.batch_size), self._snapshot)
+        return self._tensordict(observed)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Observations after the reset that the last step has already done; no question is asked of the device."""
+        return tensordict.update(self._fresh)
+
+    def _tensordict(self, values: dict[str, Any]) -> TensorDict:
+        episode = TensorDict(values.pop("episode"), batch_size=self.batch_size, device=self.device)
+        return TensorDict({**values, "episode": episode}, batch_size=self.batch_size, device=self.device)
+
+    # --- pure tensor functions, compiled as one ----------------------------------------------------------------------
+
+    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> tuple[dict, dict]:
+        """Step all worlds, then replace those that ended; returns what ended and what goes on, and updates ``snapshot`` in place."""
+        chance = snapshot.chance.tick()
+        state = self.advance(snapshot.state, action, chance)
+        reward, terminated, truncated = self.outcome(state)
+        done = terminated | truncated
+        ended = {
+            **self._report(state),
+            "reward": reward.unsqueeze(-1),
+            "done": done.unsqueeze(-1),
+            "terminated": terminated.unsqueeze(-1),
+            "truncated": truncated.unsqueeze(-1),
+        }
+        state = choose(done, self.spawn(snapshot.settings, chance, midway=False), state)
+        fresh = self._report(state) | _not_done(done)
+        write(snapshot, Snapshot(state, snapshot.settings, chance, done))
+        return ended, fresh
+
+    def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
+        """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""
+        if worlds is None:
+            chance = snapshot.chance.tick()
+            state = self.spawn(snapshot.settings, chance, self.midway)
+        else:
+            worlds = worlds & ~snapshot.untouched
+            chance = snapshot.chance.tick(worlds)
+            state = choose(worlds, self.spawn(snapshot.settings, chance, midway=False), snapshot.state)
+        untouched = torch.zeros_like(snapshot.untouched) if worlds is None else snapshot.untouched
+        write(snapshot, Snapshot(state, snapshot.settings, chance, untouched))
+        return self._report(state) | _not_done(snapshot.untouched)
+
+    def _report(self, state: Any) -> dict[str, Any]:
+        """Observations [N, ...] and episode statistics [N, 1], in memory of their own."""
+        observed: dict[str, Any] = dict(self.observe(state))
+        observed["episode"] = {name: value.unsqueeze(-1).clone() for name, value in self.statistics(state).items()}
+        return observed
+
+    # --- saving and moving -------------------------------------------------------------------------------------------
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Every tensor of every world by dotted name (copies)."""
+        return {name: value.detach().clone() for name, value in named_tensors(self._snapshot)}
+
+    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True) -> None:
+        """Continue the games of :meth:`state_dict`; the number of worlds must be the same."""
+        mine = dict(named_tensors(self._snapshot))
+        if mine.keys() != state_dict.keys():
+            names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
+            raise ValueError(f"the saved worlds are of another game or version ({names} differ): reset the worlds instead.")
+        for name, value in state_dict.items():
+            if mine[name].shape != value.shape:
+                raise ValueError(f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(mine[name].shape)}: use the same num_envs and rules.")
+            mine[name].copy_(value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
+        super()._apply(fn, recurse)
+        self._snapshot = map_record(fn, self._snapshot)
+        return self
+
+
+class TransformedWorld(TransformedEnv):
+    """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with ``fullgraph=True``.
+
+    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world is done.
+    """
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reset done rows by a masked select over the transformed observations."""
+        done = tensordict.get("done")
+        mask = done.reshape(self.batch_size)
+        request = tensordict.select(*self.state_keys, strict=False).set("_reset", done)
+        fresh = self._reset(request).exclude("_reset")
+
+        def pick(new: Tensor, old: Tensor | None) -> Tensor:
+            if old is None:
+                return new
+            return torch.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
+
+        return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
+
+
+def map_record(function: Callable, *records: Any) -> Any:
+    """Apply ``function`` to the matching tensors of records (nested NamedTuples) and return such a record."""
+    first = records[0]
+    if isinstance(first, Tensor):
+        return function(*records)
+    return type(first)(*(map_record(function, *fields) for fields in zip(*records, strict=True)))
+
+
+def choose(worlds: Tensor, new: Any, old: Any) -> Any:
+    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
+    return map_record(lambda a, b: torch.where(worlds, a, b), new, old)
+
+
+def write(target: Any, source: Any) -> None:
+    """Copy every tensor of ``source`` into the memory of ``target``."""
+    map_record(lambda a, b: a if a is b else a.copy_(b), target, source)
+
+
+def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
+    """(dotted name, tensor) for every tensor of a record."""
+    if isinstance(record, Tensor):
+        return [(prefix, record)]
+    start = prefix + "." if prefix else ""
+    return [pair for name in record._fields for pair in named_tensors(getattr(record, name), start + name)]
+
+
+def checked_device(device: torch.device | str | None) -> torch.device:
+    """``device`` if it is there; ``None`` is the CPU."""
+    try:
+        found = torch.device(device or "cpu")
+    except RuntimeError:
+        raise ValueError(f"device {device!r} is unknown: use cpu, cuda or cuda:0.") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto.")
+    return found
+
+
+def _not_done(like: Tensor) -> dict[str, Tensor]:
+    return {key: torch.zeros_like(like).unsqueeze(-1) for key in ("done", "terminated", "truncated")}

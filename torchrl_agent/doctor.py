@@ -1,0 +1,212 @@
+"""What this machine has and lacks for training, one line per finding, with what to do about each.
+
+`report(diagnose())` is all a caller needs; nothing here changes the machine.
+"""
+
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+OLDEST_PYTHON = (3, 10)
+
+TESTED_VERSIONS = {"torch": "2.13.0", "torchrl": "0.14.1", "tensordict": "0.14.3", "gymnasium": "1.4.0"}
+"""Used where the package was installed without its repository; otherwise constraints.txt speaks."""
+
+OLDEST_SUPPORTED = {"torch": (2, 11)}
+"""Where an older minor version than the tested one is known to work too."""
+
+EXTRAS = {
+    "bench": {"stable-baselines3": "stable_baselines3"},
+    "video": {"imageio": "imageio", "imageio-ffmpeg": "imageio_ffmpeg"},
+    "dev": {"pytest": "pytest", "ruff": "ruff", "import-linter": "importlinter", "mypy": "mypy"},
+}
+"""Optional packages of pyproject.toml: extra -> {name to install: name to import}."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. A check that is ok may still carry advice: something optional that is missing."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def diagnose(deep: bool = False) -> list[Check]:
+    """Every check, those first whose faults hide the later ones; `deep` really compiles one line (up to a minute)."""
+    pins = read_pins()
+    return [
+        check_python(),
+        *(check_version(package, pins) for package in TESTED_VERSIONS),
+        check_cuda(pins),
+        check_cpu(),
+        check_compiler(deep),
+        check_tensorboard(pins),
+        *(check_extra(extra, pins) for extra in EXTRAS),
+        check_runs_folder(),
+    ]
+
+
+def report(checks: list[Check]) -> str:
+    """The checks as text: `ok`, `note` (works, could be better) or `FAIL`, with advice on a line of its own."""
+    width = max((len(check.name) for check in checks), default=0)
+    lines = []
+    for check in checks:
+        mark = "FAIL" if not check.ok else "note" if check.advice else "ok"
+        lines.append(f"{mark:<5} {check.name:<{width}}  {check.found}")
+        if check.advice:
+            lines.append(f"{'':<5} {'':<{width}}  -> {check.advice}")
+    failed = sum(not check.ok for check in checks)
+    lines.append(f"{failed} of {len(checks)} checks failed." if failed else "Ready to train.")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------- versions
+
+
+def read_pins(path: Path = Path(__file__).parents[1] / "constraints.txt") -> dict[str, str]:
+    """Tested version of each package: constraints.txt beside the package if it is there, over TESTED_VERSIONS."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    pins = (re.match(r"([\w.-]+)==([^\s;]+)", line) for line in lines)
+    return TESTED_VERSIONS | {pin[1]: pin[2] for pin in pins if pin}
+
+
+def check_python() -> Check:
+    """Whether this Python is new enough."""
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    advice = f"install Python {oldest} or newer, then: make install PYTHON=python{oldest}"
+    ok = sys.version_info[:2] >= OLDEST_PYTHON
+    return Check("Python", ok, platform.python_version(), "" if ok else advice)
+
+
+def check_version(package: str, pins: dict[str, str]) -> Check:
+    """Whether `package` is the tested version, or one that is supported."""
+    tested, install = pins[package], f"pip install {requirement(package, pins)}"
+    version = installed_version(package)
+    if version is None:
+        return Check(package, False, "not installed", install)
+    if version.split("+")[0] == tested:
+        return Check(package, True, version)
+    if OLDEST_SUPPORTED.get(package, minor(tested)) <= minor(version) <= minor(tested):
+        return Check(package, True, f"{version} (supported, tested pin is {tested})")
+    return Check(package, False, f"{version} (untested, tested pin is {tested})", install)
+
+
+def installed_version(package: str) -> str | None:
+    """Version from the package's metadata, without importing it; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def minor(version: str) -> tuple[int, ...]:
+    """`2.13.0+cpu` -> (2, 13)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def requirement(package: str, pins: dict[str, str]) -> str:
+    """What to hand to pip: the tested version where one is known."""
+    return f"{package}=={pins[package]}" if package in pins else package
+
+
+# ------------------------------------------------------------------------------------------------------- hardware
+
+
+def check_cuda(pins: dict[str, str]) -> Check:
+    """Which CUDA device is usable; fails only where there is a card that PyTorch cannot use."""
+    if torch.cuda.is_available():
+        count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
+        return Check("CUDA", True, f"{count} x {name}, CUDA {torch.version.cuda}")
+    if shutil.which("nvidia-smi") is None:
+        return Check("CUDA", True, "no device: training runs on the CPU")
+    if torch.version.cuda is None:
+        advice = f"install a build of PyTorch with CUDA: pip install --force-reinstall {requirement('torch', pins)}"
+        return Check("CUDA", False, "an NVIDIA driver, but a PyTorch without CUDA", advice)
+    advice = f"run nvidia-smi to see that it lists a card, and update the driver to one for CUDA {torch.version.cuda}"
+    return Check("CUDA", False, f"a PyTorch for CUDA {torch.version.cuda}, but no usable device", advice)
+
+
+def check_cpu() -> Check:
+    """Whether PyTorch's threads fit the cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = torch.get_num_threads()
+    advice = f"more threads than cores slow each other down: export OMP_NUM_THREADS={cores}" if threads > cores else ""
+    return Check("CPU", True, f"{cores} cores, {threads} threads", advice)
+
+
+# ------------------------------------------------------------------------------------------------------- compilation
+
+
+def check_compiler(deep: bool = False) -> Check:
+    """Whether torch.compile finds what it needs: a C++ compiler and Python's headers; `deep` really compiles."""
+    name = "torch.compile"
+    default = "clang++" if sys.platform == "darwin" else "g++"
+    compiler = os.environ.get("CXX", default)
+    if shutil.which(compiler) is None:
+        advice = f"install {default} (Debian: apt-get install g++), or train with compilation switched off"
+        return Check(name, False, f"no C++ compiler named {compiler}", advice)
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        advice = (
+            "install Python's headers (Debian: apt-get install python3-dev), or train with compilation switched off"
+        )
+        return Check(name, False, f"{compiler}, but no Python.h", advice)
+    error = compile_error() if deep else None
+    if error is not None:
+        return Check(name, False, error, "train with compilation switched off until this one-line function compiles")
+    return Check(name, True, f"{compiler}, compiled one line" if deep else compiler)
+
+
+def compile_error() -> str | None:
+    """First line of what went wrong when compiling one line on the best device; None if it works."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    numbers = torch.arange(4.0, device=device)
+    try:
+        compiled = torch.compile(lambda value: value.sin() + 1, fullgraph=True)(numbers)
+    except Exception as error:  # whatever the compiler's toolchain throws is the finding
+        return str(error).strip().split("\n")[0] or type(error).__name__
+    return None if torch.allclose(compiled, numbers.sin() + 1) else f"the compiled function is wrong on {device}"
+
+
+# ------------------------------------------------------------------------------------------------------- surroundings
+
+
+def check_tensorboard(pins: dict[str, str]) -> Check:
+    """Whether metrics can be written for TensorBoard."""
+    version = installed_version("tensorboard")
+    if version is None:
+        return Check("TensorBoard", False, "not installed", f"pip install {requirement('tensorboard', pins)}")
+    return Check("TensorBoard", True, version)
+
+
+def check_extra(extra: str, pins: dict[str, str]) -> Check:
+    """Whether the packages of an optional extra are there; never a failure."""
+    packages = EXTRAS[extra]
+    missing = [package for package, module in packages.items() if importlib.util.find_spec(module) is None]
+    if not missing:
+        return Check(f"extra: {extra}", True, ", ".join(packages))
+    advice = "pip install " + " ".join(requirement(package, pins) for package in missing)
+    return Check(f"extra: {extra}", True, f"without {', '.join(missing)} (optional)", advice)
+
+
+def check_runs_folder(folder: Path = Path("runs")) -> Check:
+    """Whether training may write its run folder here."""
+    name = "runs folder"
+    if folder.exists() and not folder.is_dir():
+        return Check(name, False, f"{folder} is a file", f"move it away: mv {folder} {folder}.old")
+    existing = folder if folder.exists() else folder.absolute().parent
+    if not os.access(existing, os.W_OK | os.X_OK):
+        advice = f"change to a folder that you may write to, or: chmod u+wx {existing}"
+        return Check(name, False, f"{folder} cannot be written", advice)
+    free_gigabytes = shutil.disk_usage(existing).free / 1e9
+    return Check(name, True, f"{folder} is writable, {free_gigabytes:.0f} GB free")

@@ -11,12 +11,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch._inductor.config
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
 
 from envs.chance import Chance, seed_chance
+
+
+def inductor_options() -> dict[str, int]:
+    """Keep intermediate results of more than 20 operations in memory instead of computing them again in every consumer.
+
+    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer for 13 % more speed.
+    """
+    name = "realize_opcount_threshold"
+    return {name: 20} if hasattr(torch._inductor.config, name) else {}
 
 
 class Snapshot(NamedTuple):
@@ -41,6 +51,11 @@ class World(EnvBase):
     rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh game; the
     ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that fresh game unchanged.
     """
+
+    branchless = True
+    """The step, resets included, can be traced as one graph without asking the device anything."""
+    compile_options = inductor_options()
+    """Options for ``torch.compile`` of a function that holds the step."""
 
     def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
@@ -111,7 +126,8 @@ class World(EnvBase):
         Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset`` does and the
         layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled function it is inlined.
         """
-        self._transition = torch.compile(self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **kwargs})
+        options = {} if "mode" in kwargs else {"options": self.compile_options}
+        self._transition = torch.compile(self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs})
         return self
 
     def eager(self) -> World:
@@ -217,6 +233,9 @@ class TransformedWorld(TransformedEnv):
 
     A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world is done.
     """
+
+    branchless = True
+    compile_options = World.compile_options
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset done rows by a masked select over the transformed observations."""

@@ -72,7 +72,7 @@ def _thrust_and_turn(state: State, action: Tensor, rules: Rules) -> tuple[Tensor
     vy = (ship.vy + thrust * torch.sin(ship.rotation)) * rules.ship_friction
     limit = (rules.ship_max_speed * torch.rsqrt(squared_distance(vx, vy).clamp_min(1e-12))).clamp_max(1.0)
     turn = torch.where(action == 3, rules.ship_turn, 0.0) - torch.where(action == 2, rules.ship_turn, 0.0)
-    return vx * limit, vy * limit, torch.remainder(ship.rotation + turn, TAU)
+    return vx * limit, vy * limit, _wrapped(ship.rotation + turn, TAU)
 
 
 def _walk(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,19 +146,27 @@ def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
     )
     # the slots are a ring: shots overwrite the oldest, and one that is still in flight is lost and counted
     slots = torch.arange(rules.max_enemy_projectiles, device=dx.device, dtype=dx.dtype).unsqueeze(1)
-    head, dropped = state.ring_head, torch.zeros_like(ship.x)
+    distance = _wrapped(slots - state.ring_head, rules.max_enemy_projectiles)
+    number = torch.zeros_like(ship.x)
+    values = list(pool)
     for index in range(rules.max_enemies):
-        here = wants[index] & (slots == head)
-        dropped = dropped + (here & (pool.life > 0)).float().sum(0)
-        pool = Projectiles(*(torch.where(here, entry[index], old) for old, entry in zip(pool, new, strict=True)))
-        head = head + wants[index]
-        head = torch.where(head >= rules.max_enemy_projectiles, 0.0, head)
+        here = wants[index] & (distance == number)
+        values = [torch.where(here, entry[index], old) for old, entry in zip(values, new, strict=True)]
+        number = number + wants[index]
+    dropped = ((distance < number) & (pool.life > 0)).float().sum(0)
+    head = _wrapped(state.ring_head + number, rules.max_enemy_projectiles)
     return state._replace(
         enemies=enemies._replace(cooldown=torch.where(wants, float(rules.enemy_cooldown), enemies.cooldown)),
-        enemy_shots=pool,
+        enemy_shots=Projectiles(*values),
         ring_head=head,
         events=state.events._replace(shots_dropped=dropped),
     )
+
+
+def _wrapped(value: Tensor, size: float) -> Tensor:
+    """``value`` in (-size, 2 size) brought into [0, size); unlike ``torch.remainder`` this vectorises on a CPU."""
+    value = torch.where(value < 0, value + size, value)
+    return torch.where(value >= size, value - size, value)
 
 
 def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:

@@ -1,0 +1,188 @@
+"""Experiment: everything that decides a training run, loaded from YAML and overrides, checked, saved."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
+
+from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.ppo import PPOConfig
+from torchrl_agent.training.rollout import episode_entries
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+SCHEMA = "experiment_schema"
+
+
+@dataclass
+class EvaluationConfig:
+    """How a policy is judged."""
+
+    episodes: int = 256
+    """Worlds, each of which plays one episode."""
+    seed: int = 10_000
+    """Seed of the evaluation worlds."""
+    deterministic: bool = True
+    """Take the most likely action instead of sampling."""
+    world: dict[str, Any] = field(default_factory=dict)
+    """What differs from the training world, such as no curriculum."""
+
+
+@dataclass
+class RunConfig:
+    """What a run leaves on disk."""
+
+    folder: str = "runs"
+    name: str | None = None
+    """Name of the run's folder; by default the configuration's name and the time."""
+    checkpoint_every: int = 1_000_000
+    """Frames between checkpoints."""
+    keep_checkpoints: int = 3
+    """Newest checkpoints to keep, besides the best."""
+    tensorboard: bool = True
+    film: bool = True
+    """Film the final policy, if the world can be drawn."""
+    final_evaluation: bool = True
+    """Evaluate the final policy for summary.json."""
+
+
+@dataclass
+class Experiment:
+    """A training run. Every field can be given in YAML or as an override, such as ``ppo.gamma=0.995``."""
+
+    name: str = MISSING
+    """Name of the configuration."""
+    world: dict[str, Any] = MISSING
+    """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added)."""
+    total_frames: int = 1_000_000
+    """Frames to train for (steps summed over worlds)."""
+    seed: int = 0
+    device: str = "auto"
+    """auto (CUDA if there is one), cpu, cuda or cuda:N."""
+    threads: int | None = None
+    """CPU threads; by default PyTorch's choice."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    on_cuda: dict[str, Any] = field(default_factory=dict)
+    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line."""
+
+    @staticmethod
+    def load(config: str | Path, *overrides: str) -> Experiment:
+        """The experiment of a configuration: a name of :func:`config_names`, or the path of a YAML file.
+
+        Raises:
+            ValueError: unknown configuration or key, or a value of the wrong type; the sentence names it.
+        """
+        experiment = _compose(config, overrides)
+        if experiment.on_cuda and resolve_device(experiment.device).type == "cuda":
+            weaker = [f"{key}={value}" for key, value in experiment.on_cuda.items()]
+            experiment = _compose(config, [*weaker, *overrides])
+        return experiment
+
+    def to_yaml(self) -> str:
+        """The full resolved configuration; a file with this text can be loaded again."""
+        body = OmegaConf.to_yaml(OmegaConf.structured(self))
+        return f"defaults: [{SCHEMA}, _self_]\n{body}"
+
+    def hash(self) -> str:
+        """Short hash of the configuration, whatever its run's name."""
+        plain = OmegaConf.to_container(OmegaConf.structured(self))
+        plain.pop("run")
+        return hashlib.sha256(repr(sorted(plain.items())).encode()).hexdigest()[:16]
+
+    def make_world(self, evaluation: bool = False, num_envs: int | None = None, seed: int | None = None) -> EnvBase:
+        """The training world, or the evaluation world (``evaluation.world`` applied), seeded, on the device."""
+        arguments = {**self.world, **(self.evaluation.world if evaluation else {})}
+        if num_envs is not None:
+            arguments["num_envs"] = num_envs
+        return make_world(arguments, resolve_device(self.device), self.seed if seed is None else seed)
+
+    def make_agent(self, env: EnvBase) -> ActorCritic:
+        """A freshly initialised agent for a world."""
+        return ActorCritic(env, self.model)
+
+
+def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:
+    """Build the world ``{"_target_": ..., **arguments}``; worlds that report no episode statistics get TorchRL's.
+
+    Raises:
+        ValueError: the target cannot be found, its arguments do not fit, or it is no batched TorchRL environment.
+    """
+    if "_target_" not in arguments:
+        raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
+    try:
+        env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
+    except HydraException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError):
+            raise ValueError(f"world: {cause}") from None
+        raise ValueError(f"the world {arguments['_target_']} cannot be made: {cause or _sentence(error)}") from None
+    if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
+        raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
+    if not episode_entries(env):
+        env = TransformedEnv(env, Compose(RewardSum(), StepCounter()))
+    env.set_seed(seed)
+    return env
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device meant by ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, if this machine has it."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name!r} is unknown: use auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f"device {name!r} was asked for but is not there: use device=cpu or device=auto.")
+    return device
+
+
+def config_names() -> list[str]:
+    """Names of the configurations that come with the project."""
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
+    ConfigStore.instance().store(SCHEMA, Experiment)
+    path = Path(config)
+    if path.suffix not in (".yaml", ".yml"):
+        path = CONFIGS / f"{config}.yaml"
+    if not path.is_file():
+        raise ValueError(f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file.")
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
+            loaded = compose(path.stem, list(overrides))
+        experiment = OmegaConf.to_object(loaded)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'.")
+    return experiment
+
+
+def _sentence(error: Exception) -> str:
+    """An error of Hydra as one sentence that names the key."""
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
+    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("full_key:")]
+    text = next((line for line in lines if line.startswith(("Key ", "Value ", "Cannot ", "Error "))), lines[0] if lines else repr(error))
+    text = text.split("To append")[0].strip()
+    where = f" (key {named[0]})" if named and named[0] not in text else ""
+    return f"{text}{where}; see 'torchrl-agent configs' and the run's config.yaml for the keys."

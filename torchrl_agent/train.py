@@ -1,0 +1,318 @@
+"""The training loop. READ THIS FIRST: :func:`learn` is all of reinforcement learning, :func:`train` keeps the books."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.film import film_policy
+from torchrl_agent.models.actor_critic import ActorCritic
+from torchrl_agent.training.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    versions,
+    write_atomically,
+    write_json,
+)
+from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.metrics import EpisodeWindow, MetricsWriter, to_host
+from torchrl_agent.training.ppo import PPO, NonFiniteError
+from torchrl_agent.training.rollout import RolloutCollector, finished_episodes
+from torchrl_agent.training.schedules import learning_rate
+from torchrl_agent.transforms import get_statistics
+
+
+@dataclass
+class Iteration:
+    """What one turn of the loop yields."""
+
+    number: int
+    frames: int
+    """Frames seen so far."""
+    metrics: dict[str, float]
+    learner: Learner
+    rollout: TensorDict
+    """The frames just learnt from [T, N]; its memory is used again by the next iteration."""
+
+    @property
+    def agent(self) -> ActorCritic:
+        """Actor and critic."""
+        return self.learner.agent
+
+
+class Learner:
+    """World, agent, collector and algorithm, put together; all that a checkpoint has to hold."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        if experiment.threads is not None:
+            torch.set_num_threads(experiment.threads)
+        torch.set_float32_matmul_precision("high")
+        torch.manual_seed(experiment.seed)
+        self.experiment = experiment
+        self.device = resolve_device(experiment.device)
+        self.env: EnvBase = experiment.make_world()
+        self.num_envs = self.env.batch_size[0]
+        self.agent = experiment.make_agent(self.env)
+        self.ppo = PPO(self.agent, experiment.ppo, self.num_envs, experiment.acceleration)
+        self.collector = RolloutCollector(self.env, self.agent, experiment.ppo.rollout_steps, experiment.acceleration)
+        self.episodes = EpisodeWindow(max(100, self.num_envs))
+        self.frames = 0
+        self.number = 0
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent on first calls, which compile."""
+        return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.ppo.accelerated))
+
+    def statistics(self) -> dict[str, Any]:
+        """Normalisation statistics as plain numbers."""
+        return get_statistics(self.agent.normalizer, self.ppo.scaler)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
+        saved_world = getattr(self.env, "branchless", False)
+        return {
+            "agent": self.agent.state_dict(),
+            "ppo": self.ppo.state_dict(),
+            "frames": self.frames,
+            "number": self.number,
+            "episodes": self.episodes.state_dict(),
+            "world": self.env.state_dict() if saved_world else None,
+            "root": self.collector.root.to_dict() if saved_world else None,
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue; a world without saved state (one that is not ours) starts its episodes afresh.
+
+        Raises:
+            CheckpointError: the checkpoint is of another model or world.
+        """
+        try:
+            self.agent.load_state_dict(state["agent"])
+            self.ppo.load_state_dict(state["ppo"])
+            if state["world"] is not None:
+                self.env.load_state_dict(state["world"])
+                self.collector.root = TensorDict(state["root"], self.env.batch_size, device=self.device)
+            self.episodes.load_state_dict(state["episodes"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml.") from None
+        self.frames, self.number = state["frames"], state["number"]
+        torch.set_rng_state(state["random"].cpu())
+        if self.device.type == "cuda" and state["random_cuda"] is not None:
+            torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
+
+
+def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterator[Iteration]:
+    """Train and yield after every iteration; touches no file.
+
+    Args:
+        experiment: what to train.
+        state: a checkpoint to continue from.
+
+    Raises:
+        ValueError: a configuration that cannot work.
+        NonFiniteError: the world or the loss stopped being finite.
+    """
+    learner = Learner(experiment)
+    if state is not None:
+        learner.load_state_dict(state)
+    while learner.frames < experiment.total_frames:
+        start = time.perf_counter()
+        rollout = learner.collector.collect()
+        check_finite(rollout)
+        collected = time.perf_counter()
+
+        rate = learning_rate(experiment.ppo.learning_rate, learner.frames / experiment.total_frames)
+        diagnostics = to_host(learner.ppo.learn(rollout, rate))
+        learner.ppo.check(diagnostics)
+
+        finished = finished_episodes(rollout, learner.collector.statistics)
+        learner.episodes.add(finished)
+        curriculum = learner.env.record(finished) if hasattr(learner.env, "record") else {}
+        learner.frames += rollout.numel()
+        learner.number += 1
+        metrics = {
+            **learner.episodes.metrics(),
+            **{f"curriculum/{name}": value for name, value in curriculum.items()},
+            **{TRAIN_TAGS.get(name, f"train/{name}"): value for name, value in diagnostics.items()},
+            **_speed(learner, rollout.numel(), start, collected),
+        }
+        yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
+
+
+def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[Iteration]:
+    """:func:`learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary.
+
+    Args:
+        experiment: what to train.
+        resume: a run folder to continue in (from its last checkpoint).
+
+    Raises:
+        ValueError: see :func:`learn`; also if the run's folder exists already or cannot be written to.
+    """
+    if resume is None:
+        folder, state = _new_run(experiment), None
+    else:
+        folder, state = Path(resume), load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
+    writer = MetricsWriter(folder, experiment.run.tensorboard, None if state is None else state["frames"])
+    iteration = None
+    start = time.perf_counter()
+    saved = 0 if state is None else state["frames"]
+    try:
+        for iteration in learn(experiment, state):
+            writer.write(iteration.frames, iteration.metrics)
+            if iteration.frames - saved >= experiment.run.checkpoint_every or iteration.frames >= experiment.total_frames:
+                save(iteration, folder)
+                saved = iteration.frames
+            yield iteration
+    finally:
+        writer.close()
+    if iteration is None:
+        raise ValueError(f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=.")
+    write_json(folder / "summary.json", _summary(iteration, folder, time.perf_counter() - start))
+
+
+def save(iteration: Iteration, folder: Path) -> Path:
+    """Write a checkpoint of this iteration into the run's folder."""
+    learner, config = iteration.learner, iteration.learner.experiment
+    score = iteration.metrics.get("rollout/ep_rew_mean", float("nan"))
+    return save_checkpoint(
+        folder / "checkpoints",
+        iteration.frames,
+        learner.state_dict(),
+        learner.statistics(),
+        config.hash(),
+        float("-inf") if score != score else score,
+        config.run.keep_checkpoints,
+    )
+
+
+def load_agent(run: Path, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()) -> tuple[Experiment, ActorCritic]:
+    """A trained agent, with its normalisation statistics, and the experiment it comes from.
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        device: where to put it.
+        which: ``last`` or ``best``.
+        overrides: changes of the run's configuration.
+    """
+    path = find_checkpoint(run, which)
+    folder = run if run.is_dir() else path.parent.parent
+    experiment = Experiment.load(folder / "config.yaml", f"device={device}", *overrides)
+    agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
+    state = load_checkpoint(path, resolve_device(experiment.device))
+    try:
+        agent.load_state_dict(state["agent"])
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} does not fit the run's config.yaml ({reason}).") from None
+    return experiment, agent
+
+
+def evaluate(experiment: Experiment, agent: ActorCritic, episodes: int | None = None, deterministic: bool | None = None) -> dict[str, Any]:
+    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
+    config = experiment.evaluation
+    number = config.episodes if episodes is None else episodes
+    if number < 1:
+        raise ValueError(f"episodes is {number}: evaluate at least 1.")
+    env = experiment.make_world(evaluation=True, num_envs=number, seed=config.seed)
+    greedy = config.deterministic if deterministic is None else deterministic
+    return summarise(evaluate_policy(agent.actor, env, greedy))
+
+
+def check_finite(rollout: TensorDict) -> None:
+    """Raise NonFiniteError naming what the world returned that is not finite."""
+    values = rollout.select(*(key for key in rollout.keys(True, True) if rollout.get(key).is_floating_point()))
+    finite = {key: value.isfinite().all() for key, value in values.items(True, True)}
+    if not bool(torch.stack(list(finite.values())).all()):
+        culprits = ", ".join(".".join(key) if isinstance(key, tuple) else key for key, ok in finite.items() if not bool(ok))
+        raise NonFiniteError(f"the rollout holds NaN or infinity in {culprits}: look at the world; the last checkpoint is good.")
+
+
+TRAIN_TAGS = {
+    "loss_objective": "train/policy_gradient_loss",
+    "loss_critic": "train/value_loss",
+    "loss_entropy": "train/entropy_loss",
+    "kl": "train/approx_kl",
+}
+"""Stable-Baselines3's names for what TorchRL calls otherwise."""
+
+
+def _speed(learner: Learner, frames: int, start: float, collected: float) -> dict[str, float]:
+    end = time.perf_counter()
+    speed = {
+        "time/fps": frames / (end - start),
+        "time/collect_seconds": collected - start,
+        "time/learn_seconds": end - collected,
+        "time/compile_seconds": learner.compile_seconds,
+        "time/total_timesteps": float(learner.frames),
+    }
+    if learner.device.type == "cuda":
+        speed["time/gpu_memory_mb"] = torch.cuda.max_memory_allocated(learner.device) / 2**20
+    return speed
+
+
+def _new_run(experiment: Experiment) -> Path:
+    """Make the run's folder with its configuration and the state of the code."""
+    name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    experiment.run.name = name
+    folder = Path(experiment.run.folder) / name
+    try:
+        (folder / "checkpoints").mkdir(parents=True)
+    except FileExistsError:
+        raise ValueError(f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume {folder}'.") from None
+    except OSError as error:
+        raise ValueError(f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=.") from None
+    text = experiment.to_yaml()
+    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    write_json(folder / "code.json", {"versions": versions(), **_code_state()})
+    return folder
+
+
+def _code_state() -> dict[str, str]:
+    """Commit and uncommitted changes, where the code is a git checkout."""
+    if shutil.which("git") is None:
+        return {}
+    here = Path(__file__).resolve().parents[1]
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False).stdout.strip()
+
+    return {"commit": git("rev-parse", "HEAD"), "changes": git("diff", "HEAD")}
+
+
+def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, Any]:
+    learner, experiment = iteration.learner, iteration.learner.experiment
+    summary: dict[str, Any] = {
+        "config": experiment.name,
+        "seed": experiment.seed,
+        "device": str(learner.device),
+        "frames": iteration.frames,
+        "seconds": round(seconds, 1),
+        "compile_seconds": round(learner.compile_seconds, 1),
+        "metrics": {key: value if value == value else None for key, value in iteration.metrics.items()},
+    }
+    if experiment.run.final_evaluation:
+        summary["evaluation"] = evaluate(experiment, learner.agent)
+    if experiment.run.film:
+        film = film_policy(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed), learner.agent.actor, folder / "film.gif")
+        summary["film"] = None if film is None else film.name
+    return json.loads(json.dumps(summary))

@@ -1,0 +1,1 @@
+"""How the agent learns; knows worlds only through TorchRL specs and tensordict keys."""

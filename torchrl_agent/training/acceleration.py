@@ -1,0 +1,73 @@
+"""Speed as a decoration at the edge: a function compiled, or captured in a CUDA graph, or left alone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class AccelerationConfig:
+    """What is compiled; each part falls back to eager, with one line in the log, where it cannot be."""
+
+    step: bool = True
+    """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""
+    advantages: bool = True
+    """Compile reward scaling and generalised advantage estimation."""
+    update: bool = True
+    """Compile the loss; its backward is compiled with it."""
+    cudagraphs: bool = True
+    """On CUDA, capture the step and the update in CUDA graphs."""
+
+
+class Accelerated:
+    """``function``, compiled at its first call.
+
+    ``torch.compile`` is lazy, so the guard surrounds the first call: if compilation fails, the reason is logged once and the eager
+    function is used from then on. A ValueError is the function's own and passes through.
+
+    Attributes:
+        compiled: whether calls run compiled code.
+        compile_seconds: duration of the first call.
+    """
+
+    def __init__(self, name: str, function: Callable, compile: bool, cudagraphs: bool = False, options: dict | None = None) -> None:
+        self.name, self.eager = name, function
+        self.compiled, self.captured = compile, cudagraphs
+        self.compile_seconds = 0.0
+        self._first = True
+        self._function = function
+        if compile:
+            self._function = torch.compile(function, fullgraph=True, dynamic=False, options=options)
+        if cudagraphs:
+            from tensordict.nn import CudaGraphModule
+
+            self._function = CudaGraphModule(self._function, warmup=3)
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function."""
+        if not self._first:
+            return self._function(*args)
+        self._first = False
+        start = time.perf_counter()
+        try:
+            result = self._function(*args)
+        except ValueError:
+            raise
+        except Exception as error:
+            if not (self.compiled or self.captured):
+                raise
+            reason = str(error).strip().split("\n")[0]
+            logger.warning("%s could not be compiled and runs eagerly: %s: %s", self.name, type(error).__name__, reason)
+            self.compiled = self.captured = False
+            self._function = self.eager
+            result = self._function(*args)
+        self.compile_seconds = time.perf_counter() - start
+        return result

@@ -1,0 +1,143 @@
+"""Checkpoints: written whole or not at all, read without unpickling anything but tensors and plain values."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FORMAT = 1
+_NAME = re.compile(r"checkpoint_(\d+)\.pt")
+BEST = "best.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged or of another kind."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary neighbour, flush it to disk, then put it in place of ``path`` in one move.
+
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error.strerror}): choose a folder that can, with run.folder=.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, atomically."""
+    text = json.dumps(value, indent=2) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def save_checkpoint(
+    folder: Path, frames: int, state: dict[str, Any], statistics: dict[str, Any], config_hash: str, score: float, keep: int
+) -> Path:
+    """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the best.
+
+    Args:
+        folder: where checkpoints live.
+        frames: frames seen so far.
+        state: tensors and plain values.
+        statistics: normalisation statistics, also written beside it as JSON.
+        config_hash: hash of the resolved configuration.
+        score: higher is better; decides the best.
+        keep: number of newest checkpoints to keep.
+    """
+    path = folder / f"checkpoint_{frames}.pt"
+    metadata = {"format": FORMAT, "frames": frames, "score": score, "config_hash": config_hash, "versions": versions()}
+    write_json(path.with_suffix(".normalization.json"), statistics)
+    write_json(path.with_suffix(".json"), metadata)
+    write_atomically(path, lambda temporary: torch.save({"metadata": metadata, **state}, temporary))
+    if score >= best_score(folder):
+        write_json(folder / BEST, {"checkpoint": path.name, "score": score})
+    _forget_old(folder, keep)
+    return path
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The state in a checkpoint file, on ``device``.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or not a checkpoint of this project.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"there is no checkpoint {path}: give a run folder that has trained for a while, or one of its .pt files.")
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # torch.load raises many kinds for damaged or foreign files
+        reason = str(error).strip().split("\n")[0][:120]
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({reason}): use another checkpoint of the run.") from None
+    if not isinstance(state, dict) or "metadata" not in state or "agent" not in state:
+        raise CheckpointError(f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing.")
+    if state["metadata"].get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {state['metadata'].get('format')}, this version reads {FORMAT}: "
+            "use the version of torchrl_agent that wrote it."
+        )
+    return state
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    found = [(int(match[1]), path) for path in folder.glob("checkpoint_*.pt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def find_checkpoint(run: Path, which: str = "last") -> Path:
+    """The checkpoint of a run: ``last`` or ``best``; ``run`` may also be a checkpoint file."""
+    if run.is_file():
+        return run
+    if not run.is_dir():
+        raise CheckpointError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
+    folder = run / "checkpoints"
+    if which == "best" and (folder / BEST).is_file():
+        path = folder / json.loads((folder / BEST).read_text())["checkpoint"]
+        if path.is_file():
+            return path
+    found = checkpoints(folder)
+    if not found:
+        raise CheckpointError(f"run {run} has no checkpoint yet: let it train until the first one is written.")
+    return found[-1]
+
+
+def best_score(folder: Path) -> float:
+    """Score of the best checkpoint so far."""
+    path = folder / BEST
+    return json.loads(path.read_text())["score"] if path.is_file() else float("-inf")
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "torchrl", "tensordict", "torchrl_agent"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def _forget_old(folder: Path, keep: int) -> None:
+    best = folder / BEST
+    kept = json.loads(best.read_text())["checkpoint"] if best.is_file() else None
+    for path in checkpoints(folder)[:-keep]:
+        if path.name != kept:
+            for suffix in (".pt", ".json", ".normalization.json"):
+                path.with_suffix(suffix).unlink(missing_ok=True)

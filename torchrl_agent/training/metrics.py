@@ -1,0 +1,109 @@
+"""Numbers for people: a CSV table and TensorBoard events with the tags that Stable-Baselines3 users know."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torchrl_agent import keys
+
+
+class EpisodeWindow:
+    """Means over the latest finished episodes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.episodes: deque[dict[str, float]] = deque(maxlen=size)
+        self.total = 0
+
+    def add(self, finished: dict[str, Tensor]) -> None:
+        """Add the episodes of one rollout (statistics by name, each [episodes])."""
+        names = list(finished)
+        for row in zip(*(finished[name].tolist() for name in names), strict=True):
+            self.episodes.append(dict(zip(names, row, strict=True)))
+            self.total += 1
+
+    def metrics(self) -> dict[str, float]:
+        """``rollout/...`` means; of whole episodes where the world tells which were (NaN before any)."""
+        whole = [episode for episode in self.episodes if episode.get(keys.EPISODE_COMPLETE, 1.0)]
+        tags = {keys.EPISODE_RETURN: "ep_rew_mean", keys.EPISODE_LENGTH: "ep_len_mean", keys.EPISODE_WIN: "success_rate"}
+        names = list(whole[0]) if whole else list(tags)
+        values = {name: sum(episode[name] for episode in whole) / len(whole) if whole else float("nan") for name in names}
+        values.pop(keys.EPISODE_COMPLETE, None)
+        means = {f"rollout/{tags.get(name, name)}": value for name, value in values.items()}
+        return {**means, "rollout/episodes": float(self.total)}
+
+    def state_dict(self) -> dict:
+        """Plain values."""
+        return {"episodes": list(self.episodes), "total": self.total}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.episodes = deque(state["episodes"], maxlen=self.size)
+        self.total = state["total"]
+
+
+class MetricsWriter:
+    """Writes one row per iteration to ``metrics.csv`` and to TensorBoard, x axis frames.
+
+    A run that is resumed drops the rows that the checkpoint does not know (``frames`` beyond ``resumed_at``).
+    """
+
+    def __init__(self, folder: Path, tensorboard: bool, resumed_at: int | None = None) -> None:
+        self.path = folder / "metrics.csv"
+        self._columns: list[str] | None = None
+        if resumed_at is not None and self.path.is_file():
+            self._keep_rows_until(resumed_at)
+        self._events = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
+
+            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at)
+
+    def write(self, frames: int, metrics: dict[str, float]) -> None:
+        """Write one iteration."""
+        row = {"frames": frames, **metrics}
+        if self._columns is None:
+            self._columns = list(row)
+            self._append([dict(zip(self._columns, self._columns, strict=True)), row])
+        else:
+            self._append([row])
+        if self._events is not None:
+            for tag, value in metrics.items():
+                self._events.add_scalar(tag, value, frames)
+
+    def close(self) -> None:
+        """Flush everything."""
+        if self._events is not None:
+            self._events.close()
+
+    def _append(self, rows: list[dict]) -> None:
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, self._columns, restval="", extrasaction="ignore").writerows(rows)
+
+    def _keep_rows_until(self, frames: int) -> None:
+        rows = read_metrics(self.path)
+        if not rows:
+            return
+        self._columns = list(rows[0])
+        self.path.unlink()
+        header = dict(zip(self._columns, self._columns, strict=True))
+        self._append([header, *(row for row in rows if float(row["frames"]) <= frames)])
+
+
+def read_metrics(path: Path) -> list[dict[str, str]]:
+    """The rows of a ``metrics.csv``."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def to_host(values: dict[str, Tensor]) -> dict[str, float]:
+    """Device scalars as floats: one transfer for all."""
+    if not values:
+        return {}
+    numbers = torch.stack([value.detach().float().reshape(()) for value in values.values()]).tolist()
+    return dict(zip(values, numbers, strict=True))

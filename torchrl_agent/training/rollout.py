@@ -1,0 +1,109 @@
+"""Playing: the policy steps every world and each frame lands in preallocated buffers on the device."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.models.actor_critic import ActorCritic
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+
+TORCHRL_STATISTICS: dict[str, NestedKey] = {keys.EPISODE_RETURN: "episode_reward", keys.EPISODE_LENGTH: "step_count"}
+"""Where TorchRL's RewardSum and StepCounter put what our worlds report under ``episode``."""
+
+
+class RolloutCollector:
+    """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
+
+    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph and adds no host sync.
+
+    Args:
+        env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
+        agent: actor and critic.
+        steps: length T of a rollout.
+        acceleration: what to compile.
+    """
+
+    def __init__(self, env: EnvBase, agent: ActorCritic, steps: int, acceleration: AccelerationConfig) -> None:
+        self.env, self.agent, self.steps = env, agent, steps
+        cudagraphs = acceleration.cudagraphs and env.device is not None and env.device.type == "cuda"
+        self.statistics = episode_entries(env)
+        traceable = getattr(env, "branchless", False)
+        self._play = Accelerated(
+            "the policy with the world's step" if traceable else "the policy",
+            self._act_and_step if traceable else self._act,
+            acceleration.step,
+            cudagraphs and traceable,
+            getattr(env, "compile_options", None) if traceable else None,
+        )
+        self._traceable = traceable
+        self.accelerated = (self._play,)
+        self.root: TensorDictBase = self._tidy(env.reset())
+        self._buffers: TensorDict | None = None
+
+    @torch.no_grad()
+    def collect(self) -> TensorDict:
+        """The next rollout [T, N]; the buffers are used again by the next call.
+
+        Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step (the true
+        last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics.
+        """
+        for step in range(self.steps):
+            frame, self.root = self._step(self.root)
+            if self._buffers is None:
+                self._buffers = torch.stack([torch.zeros_like(frame)] * self.steps)
+            self._buffers[step].update_(frame)
+        return self._buffers
+
+    def _step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        if self._traceable:
+            return self._play(root)
+        return self._split(*self.env.step_and_maybe_reset(self._play(root)))
+
+    def _act(self, root: TensorDictBase) -> TensorDictBase:
+        return self.agent.actor(root)
+
+    def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self._split(*self.env.step_and_maybe_reset(self.agent.actor(root)))
+
+    def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """The frame to keep, and the next root with nothing but what the world gave."""
+        entries = [(keys.NEXT, entry) if isinstance(entry, str) else (keys.NEXT, *entry) for entry in self.statistics.values()]
+        frame = played.select(
+            *self.agent.input_keys,
+            keys.ACTION,
+            keys.LOG_PROB,
+            *((keys.NEXT, key) for key in (*self.agent.critic.in_keys, keys.REWARD, keys.DONE, keys.TERMINATED)),
+            *entries,
+        )
+        return frame, self._tidy(following)
+
+    def _tidy(self, root: TensorDictBase) -> TensorDictBase:
+        """The root with the same keys in the same order every time, so that nothing recompiles."""
+        return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+
+
+def root_keys(env: EnvBase) -> list[NestedKey]:
+    """What a world's root tensordict holds between steps."""
+    specs = (env.full_observation_spec, env.full_done_spec, env.full_state_spec)
+    return [key for spec in specs for key in spec.keys(True, True)]
+
+
+def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
+    """Where the world reports the statistics of its episodes: name -> key."""
+    spec = env.observation_spec
+    if keys.EPISODE in spec.keys():
+        return {name: (keys.EPISODE, name) for name in spec[keys.EPISODE].keys()}
+    return {name: key for name, key in TORCHRL_STATISTICS.items() if key in spec.keys()}
+
+
+def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
+    """Final statistics of the episodes that ended in a rollout [T, N], in the order of time, by name on the CPU: one transfer."""
+    done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
+    following = rollout.get(keys.NEXT)
+    table = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
+    return dict(zip(entries, table.unbind(-1), strict=True))

@@ -1,0 +1,184 @@
+"""Normalisation as TorchRL transforms: running observation statistics and return-based reward scaling.
+
+Both keep their statistics in buffers, merge batches on the device (Chan et al., "Algorithms for computing the sample variance",
+1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at :attr:`frozen`. Note that
+TorchRL puts transforms into eval mode when it attaches them, so ``training`` says nothing here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.data import Bounded, TensorSpec
+from torchrl.envs.transforms import Transform
+from torchrl.envs.transforms.rnd import RunningMeanStd
+
+STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_count")
+"""Keys of normalisation statistics as JSON."""
+
+
+class ObservationNormalizer(Transform):
+    """Observations side by side, with zero mean and unit variance per feature: ``clip((x - mean) / sqrt(var + epsilon))``.
+
+    As a transform of an environment it updates its statistics at every step (never at a reset). As a module of a policy
+    (``normalizer(tensordict)``) it only normalises, so that a policy carries its statistics; a trainer then calls :meth:`update`.
+
+    Args:
+        in_keys: observations to join, each [..., size].
+        sizes: their sizes.
+        out_key: where the joined, normalised vector goes; by default the only in key.
+        clip: largest absolute value after normalisation.
+        epsilon: added to the variance.
+        enabled: join and pass through unchanged if False.
+    """
+
+    def __init__(
+        self,
+        in_keys: Sequence[NestedKey],
+        sizes: Sequence[int],
+        out_key: NestedKey | None = None,
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+        enabled: bool = True,
+    ) -> None:
+        if len(in_keys) != len(sizes) or not in_keys:
+            raise ValueError(f"{len(in_keys)} observation keys but {len(sizes)} sizes: give one size per key.")
+        if out_key is None and len(in_keys) > 1:
+            raise ValueError("several observations are joined: name the out_key.")
+        super().__init__(in_keys=list(in_keys), out_keys=[in_keys[0] if out_key is None else out_key])
+        self.running = RunningMeanStd((sum(sizes),))
+        self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
+        self.frozen = False
+
+    def join(self, tensordict: TensorDictBase) -> Tensor:
+        """The raw observations side by side, [..., F]."""
+        values = [tensordict.get(key) for key in self.in_keys]
+        return values[0] if len(values) == 1 else torch.cat(values, -1)
+
+    def update(self, observation: Tensor) -> None:
+        """Merge observations [..., F] into the statistics, unless frozen."""
+        if self.enabled and not self.frozen:
+            self.running.update(observation)
+
+    def normalize(self, observation: Tensor) -> Tensor:
+        """Normalised [..., F]."""
+        if not self.enabled:
+            return observation
+        scale = torch.rsqrt(self.running.var + self.epsilon)
+        return ((observation - self.running.mean) * scale).clamp(-self.clip, self.clip)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the normalised observation, leaving the statistics alone."""
+        return tensordict.set(self.out_keys[0], self.normalize(self.join(tensordict)))
+
+    def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
+        self.update(self.join(next_tensordict))
+        return self.forward(next_tensordict)
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self.forward(tensordict_reset)
+
+    def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
+        """The normalised observation is bounded by the clip."""
+        first = observation_spec[self.in_keys[0]]
+        shape = (*first.shape[:-1], self.running.mean.shape[0])
+        observation_spec[self.out_keys[0]] = Bounded(-self.clip, self.clip, shape, device=first.device, dtype=first.dtype)
+        return observation_spec
+
+
+class RewardScaler(Transform):
+    """Rewards divided by the standard deviation of the discounted return, not centred (which would change the task), clipped.
+
+    The running return of each world is ``R <- gamma * R + r`` and starts at 0 with each episode.
+
+    Args:
+        num_envs: number of worlds.
+        gamma: discount of the running return.
+        clip: largest absolute scaled reward.
+        epsilon: added to the variance.
+        enabled: pass rewards through unchanged if False.
+    """
+
+    def __init__(
+        self, num_envs: int, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8, enabled: bool = True
+    ) -> None:
+        super().__init__(in_keys=["reward"], out_keys=["reward"])
+        self.running = RunningMeanStd(())
+        self.register_buffer("returns", torch.zeros(num_envs, 1))
+        self.gamma, self.clip, self.epsilon, self.enabled = gamma, clip, epsilon, enabled
+        self.frozen = False
+
+    def scale(self, reward: Tensor) -> Tensor:
+        """Scaled rewards."""
+        if not self.enabled:
+            return reward
+        return (reward * torch.rsqrt(self.running.var + self.epsilon)).clamp(-self.clip, self.clip)
+
+    def update(self, reward: Tensor, done: Tensor) -> None:
+        """Merge the running returns of a rollout [T, N, 1] into the statistics, unless frozen."""
+        if not self.enabled or self.frozen:
+            return
+        running, history = self.returns, []
+        for step_reward, step_done in zip(reward, done, strict=True):
+            running = running * self.gamma + step_reward
+            history.append(running)
+            running = torch.where(step_done, 0.0, running)
+        self.running.update(torch.stack(history))
+        self.returns.copy_(running)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        reward = next_tensordict.get("reward")
+        self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
+        return next_tensordict.set("reward", self.scale(reward))
+
+
+def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:
+    """The statistics as plain numbers under the keys :data:`STATISTICS`."""
+    observations, returns = normalizer.running, scaler.running
+    values = (observations.mean, observations.var, observations.count, returns.mean, returns.var, returns.count)
+    return {name: value.tolist() for name, value in zip(STATISTICS, values, strict=True)}
+
+
+def set_statistics(
+    normalizer: ObservationNormalizer, scaler: RewardScaler | None, statistics: dict[str, float | list[float]]
+) -> None:
+    """Put back what :func:`get_statistics` gave.
+
+    Raises:
+        ValueError: keys are missing or unknown, a shape differs, or a number is not finite; nothing is changed then.
+    """
+    if statistics.keys() != set(STATISTICS):
+        wrong = ", ".join(sorted(statistics.keys() ^ set(STATISTICS)))
+        raise ValueError(f"normalisation statistics need exactly the keys {', '.join(STATISTICS)}; check {wrong}.")
+    buffers = [*_buffers(normalizer.running), *(_buffers(scaler.running) if scaler is not None else [])]
+    pairs = []
+    for name, buffer in zip(STATISTICS, buffers, strict=False):
+        value = torch.tensor(statistics[name], dtype=buffer.dtype, device=buffer.device)
+        if value.shape != buffer.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(value.shape)} but the model needs {tuple(buffer.shape)}: "
+                "these statistics belong to another observation."
+            )
+        if not bool(value.isfinite().all()):
+            raise ValueError(f"{name} holds a number that is not finite: the statistics are damaged, use another checkpoint.")
+        pairs.append((buffer, value))
+    for buffer, value in pairs:
+        buffer.copy_(value)
+
+
+def read_statistics(path: Path) -> dict[str, float | list[float]]:
+    """Statistics from a JSON file."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint.") from None
+
+
+def _buffers(running: RunningMeanStd) -> tuple[Tensor, Tensor, Tensor]:
+    return running.mean, running.var, running.count

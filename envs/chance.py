@@ -20,7 +20,8 @@ _MULTIPLIER_B = 0x846CA68B - (1 << 32)
 _CLOCK_STRIDE = 0x9E3779B1 - (1 << 32)
 _LANE_STRIDE = 0x85EBCA77 - (1 << 32)
 _LANES_PER_STREAM = 256
-"""Numbers that one stream may hand out per world and clock tick; streams are spaced by it so that they never overlap."""
+"""Numbers that one stream may hand out per world and clock tick; streams are spaced by it so that they never overlap.
+"""
 
 
 class Chance(NamedTuple):
@@ -35,7 +36,7 @@ class Chance(NamedTuple):
         return self._replace(clock=self.clock + step)
 
     def uniform(self, stream: int, count: int) -> Tensor:
-        """``count`` numbers per world in [0, 1), float32 [count, N]; the same stream and clock give the same numbers."""
+        """``count`` numbers per world in [0, 1), float32 [count, N], always the same for a stream and clock."""
         if count > _LANES_PER_STREAM:
             raise ValueError(f"a stream hands out at most {_LANES_PER_STREAM} numbers per step, not {count}.")
         first = stream * _LANES_PER_STREAM

@@ -22,14 +22,18 @@ def clamp_disc(position: Tensor, radius: float, size: float) -> Tensor:
 
 
 def relative_angle(dx: Tensor, dy: Tensor, rotation: Tensor) -> Tensor:
-    """Bearing of (dx, dy) seen from ``rotation`` [rad], wrapped to [-pi, pi] and scaled to [0, 1]; 0.5 is straight ahead."""
+    """Bearing of (dx, dy) seen from ``rotation`` [rad], wrapped to [-pi, pi] and scaled to [0, 1]; 0.5 is straight
+    ahead.
+    """
     angle = torch.atan2(dy, dx) - rotation
     wrapped = angle - TAU * torch.floor((angle + math.pi) / TAU)
     return ((wrapped + math.pi) / TAU).clamp(0.0, 1.0)
 
 
 def look_up(index: Tensor, table: Sequence[float]) -> Tensor:
-    """``table[index]`` as float32; an index beyond the table takes its last entry. A chain of selects, so it fuses and never syncs."""
+    """``table[index]`` as float32; an index beyond the table takes its last entry. A chain of selects, so it fuses and
+    never syncs.
+    """
     result = torch.full_like(index, table[-1], dtype=torch.float32)
     for position, value in enumerate(table[:-1]):
         result = torch.where(index == position, value, result)
@@ -37,9 +41,11 @@ def look_up(index: Tensor, table: Sequence[float]) -> Tensor:
 
 
 def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """The ``count`` smallest of ``squared`` [K, N] in order, each as (squared distance, \\*its row of every value), all [N].
+    """The ``count`` smallest of ``squared`` [K, N] in order, each as (squared distance, *its row of every value), all
+    [N].
 
-    Missing rows are marked by an infinite distance in ``squared`` and stay infinite. Rounds of "minimum, take, mask out": on the
+    Missing rows are marked by an infinite distance in ``squared`` and stay infinite. Rounds of "minimum, take, mask
+    out": on the
     first axis this beats ``topk`` by far. Of equal distances the lower row comes first.
     """
     rows = torch.arange(squared.shape[0], device=squared.device).unsqueeze(1)

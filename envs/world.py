@@ -1,8 +1,11 @@
 """The one adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
 
-A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the record in
-place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host: worlds that end are
-replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting is one compiled function.
+A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the
+record in
+place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host: worlds
+that end are
+replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting is one compiled
+function.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from envs.chance import Chance, seed_chance
 def inductor_options() -> dict[str, int]:
     """Keep intermediate results of more than 20 operations in memory instead of computing them again in every consumer.
 
-    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer for 13 % more speed.
+    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer for
+    13 % more speed.
     """
     name = "realize_opcount_threshold"
     return {name: 20} if hasattr(torch._inductor.config, name) else {}
@@ -47,9 +51,12 @@ class World(EnvBase):
     A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
     :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``.
 
-    Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the other
-    rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh game; the
-    ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that fresh game unchanged.
+    Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
+    other
+    rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh game;
+    the
+    ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that fresh game
+    unchanged.
     """
 
     branchless = True
@@ -121,13 +128,18 @@ class World(EnvBase):
         self.set_seed(self._seed_given)
 
     def compile(self, *, warmup: int | None = None, **kwargs: Any) -> World:
-        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at construction.
+        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
+        construction.
 
-        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset`` does and the
-        layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled function it is inlined.
+        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
+        does and the
+        layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled function it
+        is inlined.
         """
         options = {} if "mode" in kwargs else {"options": self.compile_options}
-        self._transition = torch.compile(self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs})
+        self._transition = torch.compile(
+            self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
+        )
         return self
 
     def eager(self) -> World:
@@ -147,7 +159,8 @@ class World(EnvBase):
         action = tensordict.get("action")
         if action.shape != self.batch_size:
             raise ValueError(
-                f"the action has shape {tuple(action.shape)}: {type(self).__name__} takes one action index per world, shape {tuple(self.batch_size)}."
+                f"the action has shape {tuple(action.shape)}: {type(self).__name__} takes one action index per world, "
+                f"shape {tuple(self.batch_size)}."
             )
         ended, fresh = self._transition(action, self._snapshot)
         self._fresh = self._tensordict(fresh)
@@ -169,7 +182,9 @@ class World(EnvBase):
     # --- pure tensor functions, compiled as one ----------------------------------------------------------------------
 
     def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> tuple[dict, dict]:
-        """Step all worlds, then replace those that ended; returns what ended and what goes on, and updates ``snapshot`` in place."""
+        """Step all worlds, then replace those that ended; returns what ended and what goes on, and updates ``snapshot``
+        in place.
+        """
         chance = snapshot.chance.tick()
         state = self.advance(snapshot.state, action, chance)
         reward, terminated, truncated = self.outcome(state)
@@ -216,10 +231,15 @@ class World(EnvBase):
         mine = dict(named_tensors(self._snapshot))
         if mine.keys() != state_dict.keys():
             names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
-            raise ValueError(f"the saved worlds are of another game or version ({names} differ): reset the worlds instead.")
+            raise ValueError(
+                f"the saved worlds are of another game or version ({names} differ): reset the worlds instead."
+            )
         for name, value in state_dict.items():
             if mine[name].shape != value.shape:
-                raise ValueError(f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(mine[name].shape)}: use the same num_envs and rules.")
+                raise ValueError(
+                    f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(mine[name].shape)}: "
+                    "use the same num_envs and rules."
+                )
             mine[name].copy_(value)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
@@ -229,9 +249,11 @@ class World(EnvBase):
 
 
 class TransformedWorld(TransformedEnv):
-    """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with ``fullgraph=True``.
+    """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with
+    ``fullgraph=True``.
 
-    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world is done.
+    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world
+    is done.
     """
 
     branchless = True
@@ -285,7 +307,9 @@ def checked_device(device: torch.device | str | None) -> torch.device:
     except RuntimeError:
         raise ValueError(f"device {device!r} is unknown: use cpu, cuda or cuda:0.") from None
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto.")
+        raise ValueError(
+            f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto."
+        )
     return found
 
 

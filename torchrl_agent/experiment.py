@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -66,7 +67,8 @@ class Experiment:
     name: str = MISSING
     """Name of the configuration."""
     world: dict[str, Any] = MISSING
-    """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added)."""
+    """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added).
+    """
     total_frames: int = 1_000_000
     """Frames to train for (steps summed over worlds)."""
     seed: int = 0
@@ -102,9 +104,7 @@ class Experiment:
 
     def hash(self) -> str:
         """Short hash of the configuration, whatever its run's name."""
-        plain = OmegaConf.to_container(OmegaConf.structured(self))
-        plain.pop("run")
-        return hashlib.sha256(repr(sorted(plain.items())).encode()).hexdigest()[:16]
+        return hashlib.sha256(dataclasses.replace(self, run=RunConfig()).to_yaml().encode()).hexdigest()[:16]
 
     def make_world(self, evaluation: bool = False, num_envs: int | None = None, seed: int | None = None) -> EnvBase:
         """The training world, or the evaluation world (``evaluation.world`` applied), seeded, on the device."""
@@ -165,7 +165,9 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
     if path.suffix not in (".yaml", ".yml"):
         path = CONFIGS / f"{config}.yaml"
     if not path.is_file():
-        raise ValueError(f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file.")
+        raise ValueError(
+            f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file."
+        )
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
@@ -174,7 +176,9 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
     if not isinstance(experiment, Experiment):
-        raise ValueError(f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'.")
+        raise ValueError(
+            f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
+        )
     return experiment
 
 
@@ -182,7 +186,10 @@ def _sentence(error: Exception) -> str:
     """An error of Hydra as one sentence that names the key."""
     lines = [line.strip() for line in str(error).split("\n") if line.strip()]
     named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("full_key:")]
-    text = next((line for line in lines if line.startswith(("Key ", "Value ", "Cannot ", "Error "))), lines[0] if lines else repr(error))
+    text = next(
+        (line for line in lines if line.startswith(("Key ", "Value ", "Cannot ", "Error "))),
+        lines[0] if lines else repr(error),
+    )
     text = text.split("To append")[0].strip()
     where = f" (key {named[0]})" if named and named[0] not in text else ""
     return f"{text}{where}; see 'torchrl-agent configs' and the run's config.yaml for the keys."

@@ -16,7 +16,6 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.film import film_policy
 from torchrl_agent.models.actor_critic import ActorCritic
@@ -113,7 +112,9 @@ class Learner:
             self.episodes.load_state_dict(state["episodes"])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise CheckpointError(f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml.") from None
+            raise CheckpointError(
+                f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
+            ) from None
         self.frames, self.number = state["frames"], state["number"]
         torch.set_rng_state(state["random"].cpu())
         if self.device.type == "cuda" and state["random_cuda"] is not None:
@@ -179,14 +180,19 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     try:
         for iteration in learn(experiment, state):
             writer.write(iteration.frames, iteration.metrics)
-            if iteration.frames - saved >= experiment.run.checkpoint_every or iteration.frames >= experiment.total_frames:
+            if (
+                iteration.frames - saved >= experiment.run.checkpoint_every
+                or iteration.frames >= experiment.total_frames
+            ):
                 save(iteration, folder)
                 saved = iteration.frames
             yield iteration
     finally:
         writer.close()
     if iteration is None:
-        raise ValueError(f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=.")
+        raise ValueError(
+            f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
+        )
     write_json(folder / "summary.json", _summary(iteration, folder, time.perf_counter() - start))
 
 
@@ -205,7 +211,9 @@ def save(iteration: Iteration, folder: Path) -> Path:
     )
 
 
-def load_agent(run: Path, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()) -> tuple[Experiment, ActorCritic]:
+def load_agent(
+    run: Path, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
+) -> tuple[Experiment, ActorCritic]:
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
     Args:
@@ -227,7 +235,9 @@ def load_agent(run: Path, device: str = "auto", which: str = "last", overrides: 
     return experiment, agent
 
 
-def evaluate(experiment: Experiment, agent: ActorCritic, episodes: int | None = None, deterministic: bool | None = None) -> dict[str, Any]:
+def evaluate(
+    experiment: Experiment, agent: ActorCritic, episodes: int | None = None, deterministic: bool | None = None
+) -> dict[str, Any]:
     """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
     config = experiment.evaluation
     number = config.episodes if episodes is None else episodes
@@ -243,8 +253,12 @@ def check_finite(rollout: TensorDict) -> None:
     values = rollout.select(*(key for key in rollout.keys(True, True) if rollout.get(key).is_floating_point()))
     finite = {key: value.isfinite().all() for key, value in values.items(True, True)}
     if not bool(torch.stack(list(finite.values())).all()):
-        culprits = ", ".join(".".join(key) if isinstance(key, tuple) else key for key, ok in finite.items() if not bool(ok))
-        raise NonFiniteError(f"the rollout holds NaN or infinity in {culprits}: look at the world; the last checkpoint is good.")
+        culprits = ", ".join(
+            ".".join(key) if isinstance(key, tuple) else key for key, ok in finite.items() if not bool(ok)
+        )
+        raise NonFiniteError(
+            f"the rollout holds NaN or infinity in {culprits}: look at the world; the last checkpoint is good."
+        )
 
 
 TRAIN_TAGS = {
@@ -278,9 +292,14 @@ def _new_run(experiment: Experiment) -> Path:
     try:
         (folder / "checkpoints").mkdir(parents=True)
     except FileExistsError:
-        raise ValueError(f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume {folder}'.") from None
+        raise ValueError(
+            f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume "
+            f"{folder}'."
+        ) from None
     except OSError as error:
-        raise ValueError(f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=.") from None
+        raise ValueError(
+            f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=."
+        ) from None
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
     write_json(folder / "code.json", {"versions": versions(), **_code_state()})
@@ -294,7 +313,9 @@ def _code_state() -> dict[str, str]:
     here = Path(__file__).resolve().parents[1]
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False
+        ).stdout.strip()
 
     return {"commit": git("rev-parse", "HEAD"), "changes": git("diff", "HEAD")}
 
@@ -313,6 +334,10 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
     if experiment.run.final_evaluation:
         summary["evaluation"] = evaluate(experiment, learner.agent)
     if experiment.run.film:
-        film = film_policy(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed), learner.agent.actor, folder / "film.gif")
+        film = film_policy(
+            experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed),
+            learner.agent.actor,
+            folder / "film.gif",
+        )
         summary["film"] = None if film is None else film.name
     return json.loads(json.dumps(summary))

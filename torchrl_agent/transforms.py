@@ -1,7 +1,9 @@
 """Normalisation as TorchRL transforms: running observation statistics and return-based reward scaling.
 
-Both keep their statistics in buffers, merge batches on the device (Chan et al., "Algorithms for computing the sample variance",
-1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at :attr:`frozen`. Note that
+Both keep their statistics in buffers, merge batches on the device (Chan et al., "Algorithms for computing the sample
+variance",
+1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at :attr:`frozen`.
+Note that
 TorchRL puts transforms into eval mode when it attaches them, so ``training`` says nothing here.
 """
 
@@ -24,10 +26,12 @@ STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_co
 
 
 class ObservationNormalizer(Transform):
-    """Observations side by side, with zero mean and unit variance per feature: ``clip((x - mean) / sqrt(var + epsilon))``.
+    """Observations side by side, with zero mean and unit variance per feature: ``clip((x - mean) / sqrt(var +
+    epsilon))``.
 
     As a transform of an environment it updates its statistics at every step (never at a reset). As a module of a policy
-    (``normalizer(tensordict)``) it only normalises, so that a policy carries its statistics; a trainer then calls :meth:`update`.
+    (``normalizer(tensordict)``) it only normalises, so that a policy carries its statistics; a trainer then calls
+    :meth:`update`.
 
     Args:
         in_keys: observations to join, each [..., size].
@@ -88,12 +92,15 @@ class ObservationNormalizer(Transform):
         """The normalised observation is bounded by the clip."""
         first = observation_spec[self.in_keys[0]]
         shape = (*first.shape[:-1], self.running.mean.shape[0])
-        observation_spec[self.out_keys[0]] = Bounded(-self.clip, self.clip, shape, device=first.device, dtype=first.dtype)
+        observation_spec[self.out_keys[0]] = Bounded(
+            -self.clip, self.clip, shape, device=first.device, dtype=first.dtype
+        )
         return observation_spec
 
 
 class RewardScaler(Transform):
-    """Rewards divided by the standard deviation of the discounted return, not centred (which would change the task), clipped.
+    """Rewards divided by the standard deviation of the discounted return, not centred (which would change the task),
+    clipped.
 
     The running return of each world is ``R <- gamma * R + r`` and starts at 0 with each episode.
 
@@ -166,7 +173,9 @@ def set_statistics(
                 "these statistics belong to another observation."
             )
         if not bool(value.isfinite().all()):
-            raise ValueError(f"{name} holds a number that is not finite: the statistics are damaged, use another checkpoint.")
+            raise ValueError(
+                f"{name} holds a number that is not finite: the statistics are damaged, use another checkpoint."
+            )
         pairs.append((buffer, value))
     for buffer, value in pairs:
         buffer.copy_(value)
@@ -177,7 +186,9 @@ def read_statistics(path: Path) -> dict[str, float | list[float]]:
     try:
         return json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint.") from None
+        raise ValueError(
+            f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint."
+        ) from None
 
 
 def _buffers(running: RunningMeanStd) -> tuple[Tensor, Tensor, Tensor]:

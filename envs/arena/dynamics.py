@@ -1,4 +1,6 @@
-"""One step of the Arena. ``advance`` is the table of contents of the game; each mechanic takes a state and returns the next."""
+"""One step of the Arena. ``advance`` is the table of contents of the game; each mechanic takes a state and returns the
+next.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def _walk(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, T
 def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
     """A shot along the rotation, if asked for and cooled down.
 
-    The slots are a queue: a shot enters at the end and pushes the oldest out, which has expired by then because there are as
+    The slots are a queue: a shot enters at the end and pushes the oldest out, which has expired by then because there
+    are as
     many slots as shots in a projectile's lifetime.
     """
     ship = state.ship
@@ -170,13 +173,17 @@ def _wrapped(value: Tensor, size: float) -> Tensor:
 
 
 def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
-    """Spawners that have cooled down create an enemy each while there is room; served in order, each counts for the next."""
+    """Spawners that have cooled down create an enemy each while there is room; served in order, each counts for the
+    next.
+    """
     spawners, enemies, difficulty = state.spawners, state.enemies, state.difficulty
     phase = state.progress.phase
     cooldown = (spawners.cooldown - 1).clamp_min(0)
     ready = (spawners.health > 0) & (cooldown == 0)
     room = whole(rules.max_enemies * difficulty.max_enemies).clamp_max(rules.max_enemies)
-    restart = whole(rules.spawner_cooldown * look_up(phase, [p.spawn_cooldown for p in rules.phases]) * difficulty.spawn_cooldown)
+    restart = whole(
+        rules.spawner_cooldown * look_up(phase, [p.spawn_cooldown for p in rules.phases]) * difficulty.spawn_cooldown
+    )
     speed = rules.enemy_speed * look_up(phase, [p.enemy_speed for p in rules.phases]) * difficulty.enemy_speed
 
     count = (enemies.health > 0).float().sum(0)
@@ -225,7 +232,9 @@ def _too_close(x: Tensor, y: Tensor, enemies: Enemies, rules: Rules) -> Tensor:
 def _first_clear_place(
     x: Tensor, y: Tensor, crowded: Tensor, created: list[tuple[Tensor, Tensor, Tensor]], rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """The first place of [tries + 1, N] that is not crowded, also by enemies created earlier in this step; the last is always taken."""
+    """The first place of [tries + 1, N] that is not crowded, also by enemies created earlier in this step; the last is
+    always taken.
+    """
     for spawns, other_x, other_y in created:
         squared = squared_distance(x[:-1] - other_x, y[:-1] - other_y)
         crowded = crowded | (spawns & (squared < rules.spawn_clearance**2))
@@ -248,7 +257,9 @@ def _fly(shots: Projectiles, rules: Rules) -> Projectiles:
 
 
 def hit_targets(state: State, rules: Rules) -> State:
-    """Each of the ship's projectiles hits at most one enemy, else at most one spawner; a destroyed spawner heals the ship."""
+    """Each of the ship's projectiles hits at most one enemy, else at most one spawner; a destroyed spawner heals the
+    ship.
+    """
     flying = _bits(state.shots.life > 0)
     flying, enemy_health, enemy_hits = _hit_enemies(flying, state, rules)
     flying, spawner_health, spawner_hits = _hit_spawners(flying, state, rules)
@@ -258,7 +269,11 @@ def hit_targets(state: State, rules: Rules) -> State:
     health = (state.ship.health + destroyed * rules.heal_share * rules.ship_health).clamp_max(rules.ship_health)
     return state._replace(
         ship=state.ship._replace(health=health),
-        shots=state.shots._replace(life=torch.where((flying & _powers(state.shots.life)) != 0, state.shots.life, 0.0)),
+        shots=state.shots._replace(
+            life=torch.where(
+                (flying & _powers(rules.max_ship_projectiles, flying.device).unsqueeze(1)) != 0, state.shots.life, 0.0
+            )
+        ),
         enemies=state.enemies._replace(health=enemy_health),
         spawners=state.spawners._replace(health=spawner_health),
         events=state.events._replace(
@@ -274,7 +289,8 @@ def hit_targets(state: State, rules: Rules) -> State:
 def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
     """Projectiles still flying (bits [N]), enemy health, number of hits.
 
-    Going through the enemies instead of the projectiles gives the same pairs, because both are served in list order: the first
+    Going through the enemies instead of the projectiles gives the same pairs, because both are served in list order:
+    the first
     enemy gets the oldest projectiles that touch it until it is dead, the next one what remains.
     """
     touching = _touching(state, state.enemies.x, state.enemies.y, rules.enemy_radius, rules)
@@ -289,7 +305,7 @@ def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Te
 
 
 def _hit_spawners(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`_hit_enemies` but all at once, because no projectile can touch two spawners (Rules checks their sites)."""
+    """As :func:`_hit_enemies` but all at once: no projectile can touch two spawners (Rules checks their sites)."""
     spawners = state.spawners
     touching = _touching(state, spawners.x, spawners.y, rules.spawner_radius, rules)
     needed = torch.ceil(spawners.health / rules.projectile_damage)
@@ -307,15 +323,14 @@ def _touching(state: State, x: Tensor, y: Tensor, radius: float, rules: Rules) -
 
 
 def _bits(mask: Tensor, dim: int = 0) -> Tensor:
-    """The bool rows along ``dim`` as the bits of one int32, row 0 lowest; summed as float32, which is exact below 2^24."""
+    """The bool rows along ``dim`` as the bits of one int32, row 0 lowest; the float32 sum is exact below 2^24."""
     shape = [-1 if axis == dim else 1 for axis in range(mask.ndim)]
-    powers = torch.exp2(torch.arange(mask.shape[dim], device=mask.device, dtype=torch.float32)).view(shape)
-    return (mask * powers).sum(dim).to(torch.int32)
+    return (mask * _powers(mask.shape[dim], mask.device).float().view(shape)).sum(dim).to(torch.int32)
 
 
-def _powers(rows: Tensor) -> Tensor:
-    """1, 2, 4, ... as int32 [K, 1] for the rows of [K, N]."""
-    return torch.exp2(torch.arange(rows.shape[0], device=rows.device, dtype=torch.float32)).to(torch.int32).unsqueeze(1)
+def _powers(count: int, device: torch.device) -> Tensor:
+    """1, 2, 4, ... as int32 [count]."""
+    return torch.ones(count, dtype=torch.int32, device=device) << torch.arange(count, dtype=torch.int32, device=device)
 
 
 def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tensor]:
@@ -352,7 +367,7 @@ def ram_ship(state: State, rules: Rules) -> State:
 
 
 def _damage_ship(state: State, touches: Tensor, damage: float) -> tuple[State, Tensor]:
-    """Take ``damage`` for each True of ``touches`` [K, N] while the ship lives; returns the number of hits taken too."""
+    """Take ``damage`` for each True of ``touches`` [K, N] while the ship lives; also returns the hits taken."""
     number = torch.minimum(touches.float().sum(0), torch.ceil(state.ship.health / damage))
     health = (state.ship.health - number * damage).clamp_min(0)
     lost = state.tally.damage_taken + number * damage
@@ -364,7 +379,7 @@ def _damage_ship(state: State, touches: Tensor, damage: float) -> tuple[State, T
 
 
 def track_combat(state: State, rules: Rules) -> State:
-    """Combat efficiency for the shaping reward: damage dealt, weighted by health, less health lost since the last step."""
+    """Combat efficiency for the shaping reward: damage dealt, weighted by health, less the health just lost."""
     progress, events = state.progress, state.events
     spawner_health = state.spawners.health.sum(0)
     kills = events.enemies_shot + events.enemies_rammed

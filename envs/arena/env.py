@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,17 +11,23 @@ from torch import Tensor
 from envs.arena.dynamics import NUM_ACTIONS, advance
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, observe
 from envs.arena.rules import RULES, Difficulty, Rules
-from envs.arena.scoring import count, ends, reward, statistics
+from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
 from envs.arena.state import STREAM_START, State, spawn
 from envs.chance import Chance
+from envs.curriculum import Curriculum, load_stages
 from envs.world import World
+
+CURRICULA = Path(__file__).parent / "curricula"
+MULTIPLIERS = tuple(name for name in Difficulty._fields if name != "stage")
 
 
 class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
-    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``); ``action``
-    int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of
+    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``);
+    ``action``
+    int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the
+    statistics of
     the running episode, final where ``("next", "done")``.
 
     Args:
@@ -30,6 +37,9 @@ class ArenaEnv(World):
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
         observation: ``classic``, ``extended`` or ``dict``.
         rules: a :class:`Rules` or the name of a preset.
+        curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
+            (envs/curriculum.py).
+        stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
         desynchronise: start worlds at random step counts, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
@@ -45,6 +55,8 @@ class ArenaEnv(World):
         style: int = 1,
         observation: str = "classic",
         rules: Rules | str = "classic",
+        curriculum: str | Path | None = None,
+        stage: int | str = "auto",
         desynchronise: bool = False,
     ) -> None:
         if style not in NUM_ACTIONS:
@@ -57,14 +69,19 @@ class ArenaEnv(World):
             rules = RULES[rules]
         super().__init__(num_envs, device, seed)
         self.rules, self.style, self.mode = rules, style, observation
+        self.curriculum = None if curriculum is None else _curriculum(curriculum, num_envs, stage)
         sizes = {"classic": {"observation": CLASSIC_SIZE}, "extended": {"observation": EXTENDED_SIZE}}.get(
             observation, {name: indices.stop - indices.start for name, indices in GROUPS.items()}
         )
         self._build({key: (size, -1.0, 1.0) for key, size in sizes.items()}, NUM_ACTIONS[style], midway=desynchronise)
 
     def settings(self) -> Difficulty:
-        """The full game everywhere."""
-        return Difficulty(*torch.ones(len(Difficulty._fields), self.num_envs, device=self.device))
+        """The full game everywhere, or the curriculum's stage."""
+        ones = torch.ones(len(MULTIPLIERS), self.num_envs, device=self.device)
+        difficulty = Difficulty(**dict(zip(MULTIPLIERS, ones, strict=True)), stage=torch.zeros_like(ones[0]))
+        if self.curriculum is not None:
+            _assign(difficulty, {**self.curriculum.current.difficulty, "stage": self.curriculum.stage})
+        return difficulty
 
     def spawn(self, settings: Difficulty, chance: Chance, midway: bool) -> State:
         """Worlds at the start of phase one."""
@@ -93,10 +110,56 @@ class ArenaEnv(World):
         """Episode statistics by name (scoring.STATISTICS)."""
         return statistics(state)
 
-    def set_difficulty(self, **multipliers: Any) -> None:
-        """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset on."""
-        for name, value in multipliers.items():
+    def set_difficulty(self, **multipliers: float | Tensor) -> None:
+        """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset
+        on.
+        """
+        for name in multipliers:
             if name not in Difficulty._fields:
                 raise ValueError(f"difficulty {name!r} is unknown: use one of {', '.join(Difficulty._fields)}.")
-            target = getattr(self._snapshot.settings, name)
-            target.copy_(torch.as_tensor(value, dtype=torch.float32))
+        _assign(self._snapshot.settings, multipliers)
+
+    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
+        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
+        if self.curriculum is None:
+            return {}
+        if self.curriculum.record(finished):
+            full = dict.fromkeys(MULTIPLIERS, 1.0)
+            self.set_difficulty(**{**full, **self.curriculum.current.difficulty, "stage": self.curriculum.stage})
+        return self.curriculum.metrics()
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Every tensor of every world, and the curriculum's state."""
+        state: dict[str, Any] = super().state_dict(*args, **kwargs)
+        return state if self.curriculum is None else {**state, "curriculum": self.curriculum.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Continue from :meth:`state_dict`."""
+        worlds = {name: value for name, value in state_dict.items() if name != "curriculum"}
+        if (self.curriculum is None) != ("curriculum" not in state_dict):
+            raise ValueError(
+                "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
+            )
+        super().load_state_dict(worlds, strict)
+        if self.curriculum is not None:
+            self.curriculum.load_state_dict(state_dict["curriculum"])
+
+
+def _curriculum(source: str | Path, num_envs: int, stage: int | str) -> Curriculum:
+    path = CURRICULA / f"{source}.yaml"
+    if not path.is_file():
+        path = Path(source)
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in CURRICULA.glob("*.yaml")))
+        raise ValueError(f"curriculum {str(source)!r} is unknown: use {names}, or the path of a YAML list of stages.")
+    stages = load_stages(path, MULTIPLIERS, STATISTICS)
+    if stage == "auto":
+        return Curriculum(stages, num_envs)
+    if isinstance(stage, bool) or not isinstance(stage, int):
+        raise ValueError(f"stage is {stage!r}: use auto, or the number of a stage.")
+    return Curriculum(stages, num_envs, stage, automatic=False)
+
+
+def _assign(difficulty: Difficulty, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        getattr(difficulty, name).copy_(torch.as_tensor(value, dtype=torch.float32))

@@ -1,4 +1,6 @@
-"""What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended`` vectors."""
+"""What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,13 @@ def observe(state: State, rules: Rules, mode: str) -> dict[str, Tensor]:
 
 def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
     """All values side by side, [N, size]: the one place where the world axis moves to the front."""
-    values = [*_player(state, rules), *_mission(state, rules), *_targets(state, rules), *projectiles, *_walls(state, rules)]
+    values = [
+        *_player(state, rules),
+        *_mission(state, rules),
+        *_targets(state, rules),
+        *projectiles,
+        *_walls(state, rules),
+    ]
     return torch.stack([*values, (state.enemies.health > 0).float().sum(0) / rules.max_enemies], -1)
 
 
@@ -69,7 +77,10 @@ def _targets(state: State, rules: Rules) -> list[Tensor]:
     for squared, dx, dy in _seen(state, enemies.x, enemies.y, enemies.health > 0, 2):
         values += _sighting(state, squared, dx, dy, rules)
     for squared, dx, dy, health in _seen(state, spawners.x, spawners.y, spawners.health > 0, 2, spawners.health):
-        values += [*_sighting(state, squared, dx, dy, rules), torch.where(squared < torch.inf, health / rules.spawner_health, 0.0)]
+        values += [
+            *_sighting(state, squared, dx, dy, rules),
+            torch.where(squared < torch.inf, health / rules.spawner_health, 0.0),
+        ]
     return values
 
 
@@ -96,7 +107,9 @@ def _walls(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _seen(state: State, x: Tensor, y: Tensor, exists: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """The ``count`` things [K, N] nearest to the ship: (squared distance, dx, dy, \\*values), [N] each; missing ones are infinitely far."""
+    """The ``count`` things [K, N] nearest to the ship: (squared distance, dx, dy, *values), [N] each; missing ones
+    are infinitely far.
+    """
     dx, dy = x - state.ship.x, y - state.ship.y
     squared = torch.where(exists, squared_distance(dx, dy), torch.inf)
     return nearest(squared, count, dx, dy, *values)

@@ -1,7 +1,10 @@
-"""Every number of the Arena, with its unit. Lengths are pixels, times are steps, angles are radians unless said otherwise."""
+"""Every number of the Arena, with its unit. Lengths are pixels, times are steps, angles are radians unless said
+otherwise.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -114,7 +117,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Check the numbers and work out the spawners' sites."""
-        if not 1 <= len(self.phases):
+        if not self.phases:
             raise ValueError("rules.phases is empty: give at least one phase.")
         sites = self._sites()
         for phase in self.phases:
@@ -123,7 +126,17 @@ class Rules:
         for name in ("max_steps", "max_enemies", "ship_cooldown", "projectile_lifetime", "max_enemy_projectiles"):
             if getattr(self, name) < 1:
                 raise ValueError(f"rules.{name} is {getattr(self, name)}: it must be at least 1.")
+        if self.max_ship_projectiles > 24:
+            raise ValueError(
+                "rules allow more than 24 shots in flight: raise ship_cooldown or lower projectile_lifetime."
+            )
         object.__setattr__(self, "sites", tuple(sites[phase.num_spawners] for phase in self.phases))
+        reach = 2 * (self.spawner_radius + self.projectile_radius) + 2 * math.sqrt(2) * self.spawner_jitter
+        if any(math.dist(a, b) <= reach for layout in self.sites for a, b in itertools.combinations(layout, 2)):
+            raise ValueError(
+                "spawner sites are so close that one projectile could touch two: shrink spawner_radius, jitter or "
+                "margin."
+            )
 
     @property
     def max_spawners(self) -> int:
@@ -159,7 +172,9 @@ RULES = {"classic": Rules()}
 
 
 class Difficulty(NamedTuple):
-    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game."""
+    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game, and ``stage`` is a
+    label.
+    """
 
     spawn_cooldown: Tensor
     max_enemies: Tensor
@@ -167,3 +182,5 @@ class Difficulty(NamedTuple):
     enemy_speed: Tensor
     shaping: Tensor
     hit_penalty: Tensor
+    stage: Tensor
+    """Index of the curriculum's stage, so that finished episodes can tell theirs; 0 without one."""

@@ -18,8 +18,11 @@ STATISTICS = (
     "damage_taken",
     "shots_dropped",
     "complete",
+    "stage",
 )
-"""Names of the episode statistics: ``win_step`` is 0 unless won; ``complete`` is 0 for an episode that began midway (desynchronised)."""
+"""Names of the episode statistics: ``win_step`` is 0 unless won; ``complete`` is 0 for an episode that began midway
+(desynchronised).
+"""
 
 
 def reward(state: State, rules: Rules) -> Tensor:
@@ -77,5 +80,6 @@ def statistics(state: State) -> dict[str, Tensor]:
         tally.damage_taken,
         tally.shots_dropped,
         (tally.first_step == 0).float(),
+        state.difficulty.stage,
     )
     return dict(zip(STATISTICS, values, strict=True))

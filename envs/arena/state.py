@@ -28,7 +28,9 @@ class Ship(NamedTuple):
 
 
 class Enemies(NamedTuple):
-    """Enemies in the order they appeared, [max_enemies, N]; alive while health is above 0, the living come first between steps."""
+    """Enemies in the order they appeared, [max_enemies, N]; alive while health is above 0, the living come first
+    between steps.
+    """
 
     x: Tensor
     y: Tensor
@@ -47,7 +49,9 @@ class Spawners(NamedTuple):
 
 
 class Projectiles(NamedTuple):
-    """Shots in flight, [slots, N]; alive while life [steps] is above 0. The ship's are in the order of firing, oldest first."""
+    """Shots in flight, [slots, N]; alive while life [steps] is above 0. The ship's are in the order of firing, oldest
+    first.
+    """
 
     x: Tensor
     y: Tensor
@@ -178,5 +182,7 @@ def _no_projectiles(zero: Tensor, slots: int) -> Projectiles:
 
 
 def _site_column(rules: Rules, slot: int, axis: int) -> list[float]:
-    """Coordinate ``axis`` of site ``slot`` in every phase; phases with fewer spawners repeat their last site (and leave it dead)."""
+    """Coordinate ``axis`` of site ``slot`` in every phase; phases with fewer spawners repeat their last site (and leave
+    it dead).
+    """
     return [sites[min(slot, len(sites) - 1)][axis] for sites in rules.sites]

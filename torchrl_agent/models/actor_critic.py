@@ -1,12 +1,17 @@
-"""Actor and critic as TensorDictModules: observations -> normaliser -> networks -> action distribution and state value."""
+"""Actor and critic as TensorDictModules: observations, normaliser, networks, action distribution and state value."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-import torch
-from tensordict.nn import InteractionType, ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule, TensorDictSequential
+from tensordict.nn import (
+    InteractionType,
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+    TensorDictSequential,
+)
 from torch import nn
 from torchrl.data import Categorical, Composite
 from torchrl.envs import EnvBase
@@ -40,7 +45,8 @@ class ActorCritic(nn.Module):
 
     Attributes:
         normalizer: joins and normalises the observations; both networks start with it.
-        actor: reads the observations (and ``action_mask`` if the world has one), writes ``logits``, ``action``, ``action_log_prob``.
+        actor: reads the observations (and ``action_mask`` if the world has one), writes ``logits``, ``action``,
+            ``action_log_prob``.
         critic: reads the observations, writes ``state_value`` [..., 1].
 
     Raises:
@@ -53,7 +59,11 @@ class ActorCritic(nn.Module):
         num_actions = number_of_actions(env)
         masked = keys.ACTION_MASK in env.observation_spec.keys()
         self.normalizer = ObservationNormalizer(
-            list(sizes), list(sizes.values()), keys.NORMALIZED, config.clip_observations, enabled=config.normalize_observations
+            list(sizes),
+            list(sizes.values()),
+            keys.NORMALIZED,
+            config.clip_observations,
+            enabled=config.normalize_observations,
         )
         width = sum(sizes.values())
         if config.shared_trunk:
@@ -94,10 +104,14 @@ def observation_sizes(env: EnvBase) -> dict[str, int]:
         if isinstance(spec, Composite) or key == keys.ACTION_MASK or not spec.dtype.is_floating_point:
             continue
         if spec.ndim != len(env.batch_size) + 1:
-            raise ValueError(f"observation {key!r} has shape {tuple(spec.shape)}: these networks read vectors, [worlds, size].")
+            raise ValueError(
+                f"observation {key!r} has shape {tuple(spec.shape)}: these networks read vectors, [worlds, size]."
+            )
         sizes[key] = spec.shape[-1]
     if not sizes:
-        raise ValueError("the world has no vector observation: its observation_spec needs a float key of shape [worlds, size].")
+        raise ValueError(
+            "the world has no vector observation: its observation_spec needs a float key of shape [worlds, size]."
+        )
     return sizes
 
 
@@ -118,7 +132,9 @@ def _network(width: int, out: int, hidden: list[int], config: ModelConfig, gain:
         raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
     if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
         raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
-    network = MLP(width, out, num_cells=list(hidden), depth=len(hidden), activation_class=ACTIVATIONS[config.activation])
+    network = MLP(
+        width, out, num_cells=list(hidden), depth=len(hidden), activation_class=ACTIVATIONS[config.activation]
+    )
     layers = [layer for layer in network if isinstance(layer, nn.Linear)]
     for layer in layers:
         nn.init.orthogonal_(layer.weight, gain if layer is layers[-1] else math.sqrt(2))

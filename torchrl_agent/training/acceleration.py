@@ -30,7 +30,8 @@ class AccelerationConfig:
 class Accelerated:
     """``function``, compiled at its first call.
 
-    ``torch.compile`` is lazy, so the guard surrounds the first call: if compilation fails, the reason is logged once and the eager
+    ``torch.compile`` is lazy, so the guard surrounds the first call: if compilation fails, the reason is logged once
+    and the eager
     function is used from then on. A ValueError is the function's own and passes through.
 
     Attributes:
@@ -38,7 +39,9 @@ class Accelerated:
         compile_seconds: duration of the first call.
     """
 
-    def __init__(self, name: str, function: Callable, compile: bool, cudagraphs: bool = False, options: dict | None = None) -> None:
+    def __init__(
+        self, name: str, function: Callable, compile: bool, cudagraphs: bool = False, options: dict | None = None
+    ) -> None:
         self.name, self.eager = name, function
         self.compiled, self.captured = compile, cudagraphs
         self.compile_seconds = 0.0

@@ -22,7 +22,7 @@ class CheckpointError(ValueError):
     """A checkpoint is missing, damaged or of another kind."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary neighbour, flush it to disk, then put it in place of ``path`` in one move.
 
     Raises:
@@ -35,7 +35,9 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error.strerror}): choose a folder that can, with run.folder=.") from None
+        raise ValueError(
+            f"{path} cannot be written ({error.strerror}): choose a folder that can, with run.folder=."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -47,9 +49,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def save_checkpoint(
-    folder: Path, frames: int, state: dict[str, Any], statistics: dict[str, Any], config_hash: str, score: float, keep: int
+    folder: Path,
+    frames: int,
+    state: dict[str, Any],
+    statistics: dict[str, Any],
+    config_hash: str,
+    score: float,
+    keep: int,
 ) -> Path:
-    """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the best.
+    """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
+    best.
 
     Args:
         folder: where checkpoints live.
@@ -78,14 +87,20 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
         CheckpointError: the file is missing, damaged or not a checkpoint of this project.
     """
     if not path.is_file():
-        raise CheckpointError(f"there is no checkpoint {path}: give a run folder that has trained for a while, or one of its .pt files.")
+        raise CheckpointError(
+            f"there is no checkpoint {path}: give a run folder that has trained for a while, or one of its .pt files."
+        )
     try:
         state = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # torch.load raises many kinds for damaged or foreign files
         reason = str(error).strip().split("\n")[0][:120]
-        raise CheckpointError(f"{path} is damaged or not a checkpoint ({reason}): use another checkpoint of the run.") from None
+        raise CheckpointError(
+            f"{path} is damaged or not a checkpoint ({reason}): use another checkpoint of the run."
+        ) from None
     if not isinstance(state, dict) or "metadata" not in state or "agent" not in state:
-        raise CheckpointError(f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing.")
+        raise CheckpointError(
+            f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing."
+        )
     if state["metadata"].get("format") != FORMAT:
         raise CheckpointError(
             f"{path} has checkpoint format {state['metadata'].get('format')}, this version reads {FORMAT}: "

@@ -18,10 +18,13 @@ CHECK_EVERY = 50
 
 
 @torch.no_grad()
-def evaluate_policy(policy: TensorDictModuleBase, env: EnvBase, deterministic: bool = True, max_steps: int = 100_000) -> dict[str, Tensor]:
+def evaluate_policy(
+    policy: TensorDictModuleBase, env: EnvBase, deterministic: bool = True, max_steps: int = 100_000
+) -> dict[str, Tensor]:
     """Play until every world has finished its first episode; statistics of those episodes by name, each [N] on the CPU.
 
-    Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being left out.
+    Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being
+    left out.
 
     Raises:
         ValueError: a world did not finish within ``max_steps``.
@@ -41,11 +44,16 @@ def evaluate_policy(policy: TensorDictModuleBase, env: EnvBase, deterministic: b
             finished = finished | done
             if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(finished.all()):
                 return dict(zip(entries, table.cpu().unbind(-1), strict=True))
-    raise ValueError(f"{int((~finished).sum())} worlds did not finish an episode within {max_steps} steps: the world needs a time limit.")
+    raise ValueError(
+        f"{int((~finished).sum())} worlds did not finish an episode within {max_steps} steps: the world needs a time "
+        "limit."
+    )
 
 
 def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:
-    """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other means."""
+    """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other
+    means.
+    """
     returns = episodes[keys.EPISODE_RETURN].double()
     summary: dict[str, Any] = {
         "episodes": returns.numel(),
@@ -55,6 +63,6 @@ def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:
     }
     if keys.EPISODE_WIN in episodes:
         summary["win_rate"] = episodes[keys.EPISODE_WIN].double().mean().item()
-    known = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_WIN, keys.EPISODE_COMPLETE)
+    known = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_WIN, keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
     summary.update({name: value.double().mean().item() for name, value in episodes.items() if name not in known})
     return summary

@@ -28,12 +28,21 @@ class EpisodeWindow:
             self.total += 1
 
     def metrics(self) -> dict[str, float]:
-        """``rollout/...`` means; of whole episodes where the world tells which were (NaN before any)."""
-        whole = [episode for episode in self.episodes if episode.get(keys.EPISODE_COMPLETE, 1.0)]
-        tags = {keys.EPISODE_RETURN: "ep_rew_mean", keys.EPISODE_LENGTH: "ep_len_mean", keys.EPISODE_WIN: "success_rate"}
+        """``rollout/...`` means over whole episodes, or over cut ones as long as there is no whole one (NaN before
+        any).
+        """
+        whole = [episode for episode in self.episodes if episode.get(keys.EPISODE_COMPLETE, 1.0)] or list(self.episodes)
+        tags = {
+            keys.EPISODE_RETURN: "ep_rew_mean",
+            keys.EPISODE_LENGTH: "ep_len_mean",
+            keys.EPISODE_WIN: "success_rate",
+        }
         names = list(whole[0]) if whole else list(tags)
-        values = {name: sum(episode[name] for episode in whole) / len(whole) if whole else float("nan") for name in names}
-        values.pop(keys.EPISODE_COMPLETE, None)
+        values = {
+            name: sum(episode[name] for episode in whole) / len(whole) if whole else float("nan") for name in names
+        }
+        for label in (keys.EPISODE_COMPLETE, keys.EPISODE_STAGE):
+            values.pop(label, None)
         means = {f"rollout/{tags.get(name, name)}": value for name, value in values.items()}
         return {**means, "rollout/episodes": float(self.total)}
 
@@ -55,7 +64,7 @@ class MetricsWriter:
 
     def __init__(self, folder: Path, tensorboard: bool, resumed_at: int | None = None) -> None:
         self.path = folder / "metrics.csv"
-        self._columns: list[str] | None = None
+        self._columns: list[str] = []
         if resumed_at is not None and self.path.is_file():
             self._keep_rows_until(resumed_at)
         self._events = None
@@ -67,11 +76,10 @@ class MetricsWriter:
     def write(self, frames: int, metrics: dict[str, float]) -> None:
         """Write one iteration."""
         row = {"frames": frames, **metrics}
-        if self._columns is None:
+        if not self._columns:
             self._columns = list(row)
-            self._append([dict(zip(self._columns, self._columns, strict=True)), row])
-        else:
-            self._append([row])
+            self._append([dict(zip(self._columns, self._columns, strict=True))])
+        self._append([row])
         if self._events is not None:
             for tag, value in metrics.items():
                 self._events.add_scalar(tag, value, frames)

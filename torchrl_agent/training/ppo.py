@@ -1,4 +1,6 @@
-"""Proximal policy optimisation (Schulman et al. 2017): advantages, then epochs of clipped minibatch updates, all on the device."""
+"""Proximal policy optimisation (Schulman et al. 2017): advantages, then epochs of clipped minibatch updates, all on the
+device.
+"""
 
 from __future__ import annotations
 
@@ -64,10 +66,13 @@ class PPOConfig:
 
 
 class PPOLoss(ClipPPOLoss):
-    """:class:`~torchrl.objectives.ClipPPOLoss` that never waits for the host, compiles as one graph and bounds the log-ratio.
+    """:class:`~torchrl.objectives.ClipPPOLoss` that never waits for the host, compiles as one graph and bounds the
+    log-ratio.
 
-    TorchRL's own samples the entropy again when compiled, asks the device whether it is finite when not, and tests the value clip
-    as a tensor. Adds ``kl`` (Schulman's unbiased estimate ``mean(ratio - 1 - log ratio)``), ``min_ratio`` and ``max_ratio``.
+    TorchRL's own samples the entropy again when compiled, asks the device whether it is finite when not, and tests the
+    value clip
+    as a tensor. Adds ``kl`` (Schulman's unbiased estimate ``mean(ratio - 1 - log ratio)``), ``min_ratio`` and
+    ``max_ratio``.
     """
 
     def __init__(self, agent: ActorCritic, config: PPOConfig) -> None:
@@ -85,12 +90,13 @@ class PPOLoss(ClipPPOLoss):
         )
         self._buffers.pop("clip_value", None)
         self.__dict__["clip_value"] = config.clip_value
-        self._log_ratio: Tensor | None = None
+        self._log_ratio = torch.empty(0)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Losses (``loss_*``) and diagnostics of one minibatch."""
         losses = super().forward(tensordict)
-        log_ratio, self._log_ratio = self._log_ratio, None
+        log_ratio = self._log_ratio
+        self._log_ratio = torch.empty(0)
         ratio = log_ratio.exp()
         losses.set("kl", (ratio - 1 - log_ratio).mean())
         losses.set("min_ratio", ratio.min())
@@ -130,7 +136,9 @@ class PPO:
         self.scaler = RewardScaler(num_envs, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = PPOLoss(agent, config).to(device)
         self.learning_rate = torch.tensor(config.learning_rate.initial, device=device)
-        self.optimizer, self.fused = make_adam(self.parameters, self.learning_rate, config.adam_epsilon, self.cudagraphs)
+        self.optimizer, self.fused = make_adam(
+            self.parameters, self.learning_rate, config.adam_epsilon, self.cudagraphs
+        )
         self.grad_scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "float16")
         self.running = torch.ones((), device=device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
@@ -162,20 +170,27 @@ class PPO:
         return {**_summarise(history), "explained_variance": explained, "learning_rate": self.learning_rate.clone()}
 
     def check(self, metrics: dict[str, float]) -> None:
-        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from :meth:`learn`)."""
+        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from
+        :meth:`learn`).
+        """
         if metrics["skipped_in_row"] >= SKIPS_BEFORE_HALT:
             raise NonFiniteError(
-                f"the loss or its gradient was not finite in {int(metrics['skipped_in_row'])} updates in a row; the last checkpoint "
-                "is good: resume from it with a lower ppo.learning_rate.initial, or look for NaN in the world's observations and rewards."
+                f"the loss or its gradient was not finite in {int(metrics['skipped_in_row'])} updates in a row; the "
+                "last checkpoint "
+                "is good: resume from it with a lower ppo.learning_rate.initial, or look for NaN in the world's "
+                "observations and rewards."
             )
 
-    # --- advantages -----------------------------------------------------------------------------------------------------
+    # --- advantages
+    # -----------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, Tensor]:
-        """The rollout's frames in one row [T * N] with ``advantage`` and ``value_target``, and the critic's explained variance.
+        """The rollout's frames in one row [T * N] with ``advantage`` and ``value_target``, and the critic's explained
+        variance.
 
-        Values of next states are those of the next frame, except at truncations and at the end of the rollout, where the critic
+        Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
+        the critic
         looks at the true terminal or last observation.
         """
         values = self._values(rollout)
@@ -197,12 +212,20 @@ class PPO:
     def _estimate(self, values: Tensor, next_values: Tensor, reward: Tensor, done: Tensor, terminated: Tensor) -> tuple:
         self.scaler.update(reward, done)
         advantage, target = generalized_advantage_estimate(
-            self.config.gamma, self.config.lmbda, values, next_values, self.scaler.scale(reward), done, terminated, time_dim=0
+            self.config.gamma,
+            self.config.lmbda,
+            values,
+            next_values,
+            self.scaler.scale(reward),
+            done,
+            terminated,
+            time_dim=0,
         )
         variance = target.var(correction=0).clamp_min(1e-8)
         return advantage, target, 1 - (target - values).var(correction=0) / variance
 
-    # --- updates --------------------------------------------------------------------------------------------------------
+    # --- updates
+    # --------------------------------------------------------------------------------------------------------
 
     def _minibatches(self, data: TensorDict) -> Iterator[TensorDict]:
         """Shuffled once on the device, then slices."""
@@ -215,7 +238,9 @@ class PPO:
         return total, {key: value.detach() for key, value in losses.items()}
 
     def _update_eagerly(self, minibatch: TensorDict) -> TensorDict:
-        """One optimiser step; skipped on the device if the loss or gradient is not finite, or if the KL stopped the iteration."""
+        """One optimiser step; skipped on the device if the loss or gradient is not finite, or if the KL stopped the
+        iteration.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             total, metrics = self._loss_function(minibatch)
@@ -229,7 +254,9 @@ class PPO:
         self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
         made = ~bad & (self.running > 0)
         self._apply_gradients(~made)
-        metrics.update(grad_norm=norm, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone())
+        metrics.update(
+            grad_norm=norm, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
+        )
         return TensorDict(metrics)
 
     def _apply_gradients(self, skip: Tensor) -> None:
@@ -240,7 +267,9 @@ class PPO:
             self.grad_scaler.step(self.optimizer)
             self.grad_scaler.update()
         elif self.fused:
-            self.optimizer.found_inf = skip.float()  # fused Adam leaves weights, moments and step count alone where this is 1
+            self.optimizer.found_inf = (
+                skip.float()
+            )  # fused Adam leaves weights, moments and step count alone where this is 1
             self.optimizer.step()
         elif not bool(skip):
             self.optimizer.step()
@@ -249,7 +278,8 @@ class PPO:
         dtype = PRECISIONS[self.config.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
-    # --- saving ---------------------------------------------------------------------------------------------------------
+    # --- saving
+    # ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
         """Optimiser, reward scaler and gradient scaler."""
@@ -306,7 +336,11 @@ def _summarise(history: list[TensorDict]) -> dict[str, Tensor]:
     made = updates["made"]
     number = made.sum().clamp_min(1)
     extremes = {"max_ratio": updates["max_ratio"].amax(), "min_ratio": updates["min_ratio"].amin()}
-    counts = {"updates": made.sum(), "skipped": updates["skipped"].sum(), "skipped_in_row": updates["skipped_in_row"].amax()}
+    counts = {
+        "updates": made.sum(),
+        "skipped": updates["skipped"].sum(),
+        "skipped_in_row": updates["skipped_in_row"].amax(),
+    }
     kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
     means = {key: torch.where(made > 0, updates[key], 0.0).sum() / number for key in kept}
     return means | extremes | counts

@@ -19,7 +19,8 @@ TORCHRL_STATISTICS: dict[str, NestedKey] = {keys.EPISODE_RETURN: "episode_reward
 class RolloutCollector:
     """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
 
-    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph and adds no host sync.
+    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph and adds no
+    host sync.
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
@@ -49,7 +50,8 @@ class RolloutCollector:
     def collect(self) -> TensorDict:
         """The next rollout [T, N]; the buffers are used again by the next call.
 
-        Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step (the true
+        Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
+        (the true
         last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics.
         """
         for step in range(self.steps):
@@ -72,7 +74,9 @@ class RolloutCollector:
 
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The frame to keep, and the next root with nothing but what the world gave."""
-        entries = [(keys.NEXT, entry) if isinstance(entry, str) else (keys.NEXT, *entry) for entry in self.statistics.values()]
+        entries = [
+            (keys.NEXT, entry) if isinstance(entry, str) else (keys.NEXT, *entry) for entry in self.statistics.values()
+        ]
         frame = played.select(
             *self.agent.input_keys,
             keys.ACTION,
@@ -102,7 +106,9 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
 
 
 def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
-    """Final statistics of the episodes that ended in a rollout [T, N], in the order of time, by name on the CPU: one transfer."""
+    """Final statistics of the episodes that ended in a rollout [T, N], in the order of time, by name on the CPU: one
+    transfer.
+    """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     following = rollout.get(keys.NEXT)
     table = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()

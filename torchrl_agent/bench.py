@@ -1,0 +1,180 @@
+"""Speed, measured the same way everywhere: ratios come from one run, compile time stands apart."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from torchrl_agent.bench_learn import learn_against_baseline
+from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.train import Learner
+from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.checkpoint import versions
+
+MODES = ("eager", "compiled", "cudagraphs")
+CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``torchrl-agent bench``."""
+    parser.add_argument("what", nargs="?", default="arena", help="a configuration to time (arena), or 'learn'")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--num-envs", type=int, nargs="+", help="numbers of worlds")
+    parser.add_argument(
+        "--modes", nargs="+", choices=MODES, help="eager, compiled, cudagraphs (all that the device has)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Carry out ``torchrl-agent bench``."""
+    if parsed.what == "learn":
+        result = learn_against_baseline(parsed.overrides, parsed.seconds)
+        print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
+        return
+    if parsed.row:
+        experiment = Experiment.load(parsed.what, *parsed.overrides)
+        print(json.dumps(measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds)))
+        return
+    device = resolve_device(Experiment.load(parsed.what, *parsed.overrides).device)
+    sizes = parsed.num_envs or (CUDA_SIZES if device.type == "cuda" else CPU_SIZES)
+    modes = parsed.modes or (MODES if device.type == "cuda" else MODES[:2])
+    if min(sizes) < 1 or parsed.seconds <= 0:
+        raise ValueError("--num-envs and --seconds must be above 0.")
+    rows = []
+    todo = [(size, mode) for size in sizes for mode in modes]
+    for size, mode in tqdm(todo, unit="row", disable=not sys.stderr.isatty()):
+        rows.append(_in_own_process(parsed, size, mode))
+        print(_line(rows[-1]) if len(rows) > 1 else f"{_header()}\n{_line(rows[-1])}", flush=True)
+    if parsed.json:
+        print(json.dumps({"world": parsed.what, "device": device_name(device), "versions": versions(), "rows": rows}))
+
+
+def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) -> dict[str, Any]:
+    """One row: steps per second of the world alone, of world and policy, and of training, with ``num_envs`` worlds."""
+    acceleration = experiment.acceleration
+    acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
+    acceleration.cudagraphs = mode == "cudagraphs"
+    experiment.world["num_envs"] = num_envs
+    frames = num_envs * experiment.ppo.rollout_steps
+    experiment.ppo.minibatch_size = math.gcd(frames, experiment.ppo.minibatch_size)
+    learner = Learner(experiment)
+    world, compile_seconds = _world_only(experiment, learner, mode, seconds)
+    rollouts = _rate(learner.collector.collect, frames, seconds, learner.device)
+
+    def iteration() -> None:
+        learner.ppo.learn(learner.collector.collect(), experiment.ppo.learning_rate.initial)
+
+    training = _rate(iteration, frames, seconds, learner.device)
+    return {
+        "num_envs": num_envs,
+        "num_agents": 1,
+        "mode": mode,
+        "world": round(world),
+        "world_policy": round(rollouts),
+        "training": round(training),
+        "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
+        "peak_memory_mb": round(_peak_memory_mb(learner.device)),
+        "policy_and_training_compiled": all(
+            part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated)
+        ),
+    }
+
+
+def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: float) -> tuple[float, float]:
+    """Steps per second with random actions, resets included; and the time of the first step."""
+    env = experiment.make_world()
+    root = env.reset()
+    pool = [env.action_spec.rand() for _ in range(64)]
+    steps = 16
+
+    def play(number: int = steps) -> None:
+        nonlocal root
+        for index in range(number):
+            _, root = step(root.set("action", pool[index % len(pool)]))
+
+    start = time.perf_counter()
+    if mode == "cudagraphs":
+        root.set("action", pool[0])
+        step: Callable = Accelerated(
+            "the world", env.step_and_maybe_reset, True, True, getattr(env, "compile_options", None)
+        )
+    else:
+        if mode == "compiled":
+            env.compile()
+        step = env.step_and_maybe_reset
+    play(1)
+    first = time.perf_counter() - start
+    return _rate(play, env.batch_size[0] * steps, seconds, learner.device), first
+
+
+def _rate(function: Callable[[], Any], frames: int, seconds: float, device: torch.device) -> float:
+    """Frames per second of the best of three measurements of at least ``seconds`` / 3 each, after warming up."""
+    for _ in range(4):  # first calls compile, and CUDA graphs are captured at the fourth
+        function()
+    best = 0.0
+    for _ in range(3):
+        _synchronize(device)
+        start, calls = time.perf_counter(), 0
+        while calls == 0 or time.perf_counter() - start < seconds / 3:
+            function()
+            calls += 1
+            _synchronize(device)
+        best = max(best, calls * frames / (time.perf_counter() - start))
+    return best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _in_own_process(parsed: argparse.Namespace, size: int, mode: str) -> dict[str, Any]:
+    """Measure a row in a fresh process, so that memory is its own and no compiled code is shared."""
+    command = [sys.executable, "-m", "torchrl_agent.cli", "bench", parsed.what, *parsed.overrides]
+    command += ["--row", "--num-envs", str(size), "--modes", mode, "--seconds", str(parsed.seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        reason = done.stderr.strip().split("\n")[-1]
+        raise ValueError(f"measuring {size} worlds {mode} failed: {reason}")
+    return json.loads(done.stdout.strip().split("\n")[-1])
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return (
+        f"{platform.processor() or platform.machine()} CPU, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    )
+
+
+def _peak_memory_mb(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def _header() -> str:
+    return f"{'worlds':>8} {'mode':>10} {'world/s':>14} {'+policy/s':>14} {'training/s':>14} {'compile s':>10} {'memory MB':>10}"
+
+
+def _line(row: dict[str, Any]) -> str:
+    numbers = " ".join(f"{row[name]:>14,}" for name in ("world", "world_policy", "training"))
+    return f"{row['num_envs']:>8} {row['mode']:>10} {numbers} {row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"

@@ -1,0 +1,203 @@
+"""The command ``torchrl-agent``: verbs for everything a run goes through. Errors are one sentence, exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tqdm import tqdm
+
+from torchrl_agent import bench, doctor
+from torchrl_agent.experiment import Experiment, config_names
+from torchrl_agent.film import film_policy
+from torchrl_agent.train import Iteration, evaluate, load_agent, train
+from torchrl_agent.training.ppo import NonFiniteError
+
+DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
+
+examples:
+  torchrl-agent train arena                               about five minutes on two CPU cores
+  torchrl-agent train arena ppo.gamma=0.99 seed=1 run.name=first
+  torchrl-agent resume runs/first total_frames=20_000_000
+  torchrl-agent evaluate runs/first --episodes 256 --json
+  torchrl-agent film runs/first --output first.gif
+  torchrl-agent configs arena                             every key of a configuration with its value
+  torchrl-agent bench arena --json
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    parsed = _parser().parse_args(arguments)
+    try:
+        return parsed.run(parsed) or 0
+    except (ValueError, NonFiniteError) as error:
+        print(f"torchrl-agent: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(
+            "torchrl-agent: interrupted; a run continues from its last checkpoint with 'torchrl-agent resume RUN'.",
+            file=sys.stderr,
+        )
+        return 130
+
+
+def _train(parsed: argparse.Namespace) -> None:
+    experiment = Experiment.load(parsed.config, *parsed.overrides)
+    _follow(train(experiment), experiment)
+
+
+def _resume(parsed: argparse.Namespace) -> None:
+    run = Path(parsed.run_folder)
+    if not (run / "config.yaml").is_file():
+        raise ValueError(
+            f"{run} is not a run (it has no config.yaml): give the path of a run folder, such as runs/NAME."
+        )
+    experiment = Experiment.load(run / "config.yaml", *parsed.overrides)
+    _follow(train(experiment, resume=run), experiment)
+
+
+def _follow(iterations: Iterator[Iteration], experiment: Experiment) -> None:
+    """Show a progress bar (on terminals only), then where the results are."""
+    frames = 0
+    with tqdm(total=experiment.total_frames, unit="frame", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+        for iteration in iterations:
+            bar.update(iteration.frames - frames)
+            frames = iteration.frames
+            bar.set_postfix(_headline(iteration.metrics))
+    folder = Path(experiment.run.folder) / str(experiment.run.name)
+    summary = json.loads((folder / "summary.json").read_text())
+    print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
+    if "evaluation" in summary:
+        _print_table(summary["evaluation"])
+
+
+def _headline(metrics: dict[str, float]) -> dict[str, str]:
+    shown = {
+        "fps": "time/fps",
+        "return": "rollout/ep_rew_mean",
+        "wins": "rollout/success_rate",
+        "stage": "curriculum/stage",
+    }
+    return {name: f"{metrics[tag]:,.3g}" for name, tag in shown.items() if tag in metrics}
+
+
+def _evaluate(parsed: argparse.Namespace) -> None:
+    overrides = () if parsed.seed is None else (f"evaluation.seed={parsed.seed}",)
+    experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
+    result = evaluate(experiment, agent, parsed.episodes, not parsed.stochastic)
+    _print_table(result)
+    if parsed.json:
+        print(json.dumps(result))
+
+
+def _film(parsed: argparse.Namespace) -> None:
+    run = Path(parsed.run_folder)
+    experiment, agent = load_agent(run, parsed.device, parsed.checkpoint)
+    if parsed.worlds < 1 or parsed.steps < 1 or parsed.every < 1:
+        raise ValueError("--worlds, --steps and --every must be at least 1.")
+    env = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
+    folder = run if run.is_dir() else run.parent.parent
+    path = film_policy(
+        env, agent.actor, Path(parsed.output or folder / "film.gif"), parsed.steps, parsed.every, not parsed.stochastic
+    )
+    if path is None:
+        raise ValueError(f"the world of {run} cannot be drawn: only worlds with a draw method can be filmed.")
+    print(path)
+
+
+def _bench(parsed: argparse.Namespace) -> None:
+    bench.run(parsed)
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    checks = doctor.diagnose(deep=parsed.deep)
+    print(doctor.report(checks))
+    return 0 if all(check.ok for check in checks) else 2
+
+
+def _configs(parsed: argparse.Namespace) -> None:
+    if parsed.config is None:
+        print("\n".join(config_names()))
+    else:
+        print(Experiment.load(parsed.config, *parsed.overrides).to_yaml(), end="")
+
+
+def _print_table(values: dict[str, Any]) -> None:
+    width = max(len(name) for name in values)
+    for name, value in values.items():
+        print(f"  {name:<{width}}  {value:,.4g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, exit code 2."""
+        print(f"torchrl-agent: {message}; see '{self.prog} --help'.", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+    overrides: dict[str, Any] = {
+        "nargs": "*",
+        "metavar": "KEY=VALUE",
+        "help": "changes of the configuration, such as ppo.gamma=0.99",
+    }
+
+    verb = verbs.add_parser("train", help="train the agent of a configuration")
+    verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
+    verb.add_argument("overrides", **overrides)
+    verb.set_defaults(run=_train)
+
+    verb = verbs.add_parser("resume", help="continue a run from its last checkpoint")
+    verb.add_argument("run_folder", metavar="RUN")
+    verb.add_argument("overrides", **overrides)
+    verb.set_defaults(run=_resume)
+
+    for name, run, text in (("evaluate", _evaluate, "judge a run's policy"), ("film", _film, "film a run's policy")):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+        verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+        verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
+        verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
+        verb.set_defaults(run=run)
+        if name == "evaluate":
+            verb.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
+            verb.add_argument("--seed", type=int, help="seed of the worlds")
+            verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+        else:
+            verb.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
+            verb.add_argument("--worlds", type=int, default=4)
+            verb.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
+            verb.add_argument("--every", type=int, default=3, help="draw each so many steps")
+
+    verb = verbs.add_parser("bench", help="measure speed, or learning against Stable-Baselines3")
+    bench.add_arguments(verb)
+    verb.set_defaults(run=_bench)
+
+    verb = verbs.add_parser("doctor", help="check versions, device and compiler, and say what to do")
+    verb.add_argument("--deep", action="store_true", help="also compile a small function")
+    verb.set_defaults(run=_doctor)
+
+    verb = verbs.add_parser("configs", help="list configurations, or show one in full")
+    verb.add_argument("config", nargs="?")
+    verb.add_argument("overrides", **overrides)
+    verb.set_defaults(run=_configs)
+    return parser
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RL_WARNINGS", "False")
+    sys.exit(main())

@@ -25,3 +25,5 @@ EPISODE_COMPLETE = "complete"
 """0 for an episode that did not start at its beginning (desynchronised worlds)."""
 EPISODE_STAGE = "stage"
 """Stage of the curriculum in which the episode was played."""
+TORCHRL_STATISTICS = {EPISODE_RETURN: "episode_reward", EPISODE_LENGTH: "step_count"}
+"""Where TorchRL's RewardSum and StepCounter put what our worlds report under ``episode``."""

@@ -101,7 +101,8 @@ def observation_sizes(env: EnvBase) -> dict[str, int]:
     """The world's vector observations by key, in the order of its spec; episode statistics and masks are none."""
     sizes = {}
     for key, spec in env.observation_spec.items():
-        if isinstance(spec, Composite) or key == keys.ACTION_MASK or not spec.dtype.is_floating_point:
+        counted = key == keys.ACTION_MASK or key in keys.TORCHRL_STATISTICS.values()
+        if counted or isinstance(spec, Composite) or not spec.dtype.is_floating_point:
             continue
         if spec.ndim != len(env.batch_size) + 1:
             raise ValueError(

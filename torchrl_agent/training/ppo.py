@@ -24,6 +24,8 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
 SKIPS_BEFORE_HALT = 3
+FRAMES_AT_ONCE = 1 << 16
+"""The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
 
 
 class NonFiniteError(RuntimeError):
@@ -62,7 +64,7 @@ class PPOConfig:
     """Largest absolute scaled reward."""
     adam_epsilon: float = 1e-5
     precision: str = "float32"
-    """float32, or autocast to bfloat16 or float16 (CUDA; with gradient scaling)."""
+    """float32, or autocast to bfloat16, or to float16 with gradient scaling."""
 
 
 class PPOLoss(ClipPPOLoss):
@@ -130,8 +132,6 @@ class PPO:
         self.agent, self.config = agent, config
         self.parameters = list(agent.parameters())
         self.device = device = self.parameters[0].device
-        if config.precision == "float16" and device.type != "cuda":
-            raise ValueError("ppo.precision float16 needs CUDA: use bfloat16 or float32 on the CPU.")
         self.cudagraphs = acceleration.cudagraphs and device.type == "cuda" and config.precision != "float16"
         self.scaler = RewardScaler(num_envs, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = PPOLoss(agent, config).to(device)
@@ -205,9 +205,10 @@ class PPO:
 
     def _values(self, frames: TensorDictBase) -> Tensor:
         """State values [T, N, 1] in float32."""
-        chosen = frames.select(*self.agent.critic.in_keys)
+        chosen = frames.select(*self.agent.critic.in_keys).reshape(-1)
         with self._autocast():
-            return self.agent.critic(chosen).get(keys.VALUE).float()
+            values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
+        return torch.cat(values).float().reshape(*frames.shape, 1)
 
     def _estimate(self, values: Tensor, next_values: Tensor, reward: Tensor, done: Tensor, terminated: Tensor) -> tuple:
         self.scaler.update(reward, done)
@@ -249,10 +250,11 @@ class PPO:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         if self.config.target_kl is not None:
             self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
-        bad = ~(total.detach().isfinite() & norm.isfinite())
+        finite = total.detach().isfinite()
+        bad = ~(finite if self.grad_scaler.is_enabled() else finite & norm.isfinite())  # scaled gradients may overflow
         self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
         self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
-        made = ~bad & (self.running > 0)
+        made = finite & norm.isfinite() & (self.running > 0)
         self._apply_gradients(~made)
         metrics.update(
             grad_norm=norm, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
@@ -260,19 +262,13 @@ class PPO:
         return TensorDict(metrics)
 
     def _apply_gradients(self, skip: Tensor) -> None:
-        if self.grad_scaler.is_enabled():
-            for group in self.optimizer.param_groups:  # the scaler itself skips steps with infinite gradients
-                for parameter in group["params"]:
-                    parameter.grad.masked_fill_(skip, torch.inf)
+        if self.fused and not self.grad_scaler.is_enabled():
+            self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
+            self.optimizer.step()
+            return
+        if not bool(skip):
             self.grad_scaler.step(self.optimizer)
-            self.grad_scaler.update()
-        elif self.fused:
-            self.optimizer.found_inf = (
-                skip.float()
-            )  # fused Adam leaves weights, moments and step count alone where this is 1
-            self.optimizer.step()
-        elif not bool(skip):
-            self.optimizer.step()
+        self.grad_scaler.update()
 
     def _autocast(self) -> torch.autocast | nullcontext:
         dtype = PRECISIONS[self.config.precision]

@@ -12,9 +12,6 @@ from torchrl_agent import keys
 from torchrl_agent.models.actor_critic import ActorCritic
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 
-TORCHRL_STATISTICS: dict[str, NestedKey] = {keys.EPISODE_RETURN: "episode_reward", keys.EPISODE_LENGTH: "step_count"}
-"""Where TorchRL's RewardSum and StepCounter put what our worlds report under ``episode``."""
-
 
 class RolloutCollector:
     """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
@@ -102,7 +99,7 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
     spec = env.observation_spec
     if keys.EPISODE in spec.keys():
         return {name: (keys.EPISODE, name) for name in spec[keys.EPISODE].keys()}
-    return {name: key for name, key in TORCHRL_STATISTICS.items() if key in spec.keys()}
+    return {name: key for name, key in keys.TORCHRL_STATISTICS.items() if key in spec.keys()}
 
 
 def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:

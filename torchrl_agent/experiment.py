@@ -190,6 +190,8 @@ def _sentence(error: Exception) -> str:
         (line for line in lines if line.startswith(("Key ", "Value ", "Cannot ", "Error "))),
         lines[0] if lines else repr(error),
     )
-    text = text.split("To append")[0].strip()
+    text = text.split("To append")[0].strip().rstrip(".")
+    if error.__cause__ is not None:
+        text = f"{text}: {str(error.__cause__).strip().splitlines()[0]}"
     where = f" (key {named[0]})" if named and named[0] not in text else ""
     return f"{text}{where}; see 'torchrl-agent configs' and the run's config.yaml for the keys."

@@ -132,9 +132,18 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
         ValueError: a configuration that cannot work.
         NonFiniteError: the world or the loss stopped being finite.
     """
+    yield from _iterate(_prepare(experiment, state))
+
+
+def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
     learner = Learner(experiment)
     if state is not None:
         learner.load_state_dict(state)
+    return learner
+
+
+def _iterate(learner: Learner) -> Iterator[Iteration]:
+    experiment = learner.experiment
     while learner.frames < experiment.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
@@ -169,16 +178,19 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     Raises:
         ValueError: see :func:`learn`; also if the run's folder exists already or cannot be written to.
     """
-    if resume is None:
-        folder, state = _new_run(experiment), None
-    else:
-        folder, state = Path(resume), load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
+    state = None
+    if resume is not None:
+        state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
+    learner = _prepare(
+        experiment, state
+    )  # before anything is written: a configuration that cannot work leaves no trace
+    folder = _new_run(experiment) if resume is None else Path(resume)
     writer = MetricsWriter(folder, experiment.run.tensorboard, None if state is None else state["frames"])
     iteration = None
     start = time.perf_counter()
     saved = 0 if state is None else state["frames"]
     try:
-        for iteration in learn(experiment, state):
+        for iteration in _iterate(learner):
             writer.write(iteration.frames, iteration.metrics)
             if (
                 iteration.frames - saved >= experiment.run.checkpoint_every

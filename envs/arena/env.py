@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from envs.arena.dynamics import NUM_ACTIONS, advance
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, observe
+from envs.arena.picture import draw
 from envs.arena.rules import RULES, Difficulty, Rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
 from envs.arena.state import STREAM_START, State, spawn
@@ -109,6 +111,10 @@ class ArenaEnv(World):
     def statistics(self, state: State) -> dict[str, Tensor]:
         """Episode statistics by name (scoring.STATISTICS)."""
         return statistics(state)
+
+    def draw(self, world: int = 0) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]."""
+        return draw(self.state, world, self.rules)
 
     def set_difficulty(self, **multipliers: float | Tensor) -> None:
         """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset

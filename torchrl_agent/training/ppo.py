@@ -24,6 +24,8 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
 SKIPS_BEFORE_HALT = 3
+DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
+"""Options of the optimiser that belong to this device and process, not to a checkpoint."""
 FRAMES_AT_ONCE = 1 << 16
 """The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
 
@@ -288,9 +290,10 @@ class PPO:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`."""
+        mine = [{name: group[name] for name in DEVICE_OPTIONS} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(state["optimizer"])
-        for group in self.optimizer.param_groups:  # loading replaced the tensor that learn() writes to
-            group["lr"] = self.learning_rate if self.fused else float(self.learning_rate)
+        for group, options in zip(self.optimizer.param_groups, mine, strict=True):
+            group.update(options)
         self.scaler.load_state_dict(state["reward_scaler"])
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.skips_in_row.copy_(state["skips_in_row"])

@@ -1,0 +1,145 @@
+"""One Arena world drawn as an RGB frame; colours and shapes also tell things apart for colour-blind eyes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.arena.rules import Rules
+from envs.arena.state import State
+from envs.drawing import Canvas, Colour, Point, mix, regular
+from envs.world import map_record
+
+GROUND: Colour = (8, 10, 16)
+FIELD: Colour = (21, 26, 38)
+GRID: Colour = (29, 36, 51)
+WALL: Colour = (70, 82, 108)
+WORDS: Colour = (214, 222, 235)
+FAINT: Colour = (122, 134, 158)
+EMPTY: Colour = (52, 58, 74)
+HEALTH: Colour = (38, 194, 140)
+SHIP: Colour = (86, 180, 233)
+SHOT: Colour = (236, 248, 255)
+ENEMY: Colour = (224, 92, 22)
+ENEMY_SHOT: Colour = (255, 190, 60)
+SPAWNER: Colour = (204, 121, 167)
+DANGER: Colour = (240, 84, 84)
+
+GRID_LINES = 8
+"""Cells of the grid along the width."""
+
+
+def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 384)) -> NDArray[np.uint8]:
+    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+
+    Raises:
+        ValueError: there is no such world, or the picture would be too small to show anything.
+    """
+    worlds = state.ship.x.shape[-1]
+    if not 0 <= world < worlds:
+        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
+    if min(size) < 32:
+        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+    one = map_record(lambda value: value[..., world].tolist(), state)
+    origin, scale = viewport(rules, size)
+    canvas = Canvas(size, GROUND, origin, scale)
+    _draw_field(canvas, rules)
+    _draw_spawners(canvas, one, rules)
+    _draw_shots(canvas, one.enemy_shots, ENEMY_SHOT, rules)
+    _draw_enemies(canvas, one, rules)
+    _draw_shots(canvas, one.shots, SHOT, rules)
+    _draw_ship(canvas, one, rules)
+    _draw_header(canvas, one, rules)
+    return canvas.picture()
+
+
+def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:
+    """Pixel of the field's upper left corner, and pixels per unit; the field is centred below the header."""
+    width, height = size
+    header, rim = _header_height(size), max(2.0, height / 96)
+    scale = min((width - 2 * rim) / rules.width, (height - header - rim) / rules.height)
+    return ((width - scale * rules.width) / 2, header + (height - header - rim - scale * rules.height) / 2), scale
+
+
+def _header_height(size: tuple[int, int]) -> float:
+    return size[1] / 14
+
+
+def _draw_field(canvas: Canvas, rules: Rules) -> None:
+    canvas.box((0, 0), (rules.width, rules.height), FIELD)
+    cell = rules.width / GRID_LINES
+    for line in range(1, GRID_LINES):
+        canvas.line((line * cell, 0), (line * cell, rules.height), GRID)
+    for line in range(1, math.ceil(rules.height / cell)):
+        canvas.line((0, line * cell), (rules.width, line * cell), GRID)
+    wall = 1 / canvas.scale
+    canvas.box((-wall, -wall), (rules.width + wall, rules.height + wall), None, WALL)
+
+
+def _draw_spawners(canvas: Canvas, one: State, rules: Rules) -> None:
+    full = rules.spawner_health * one.difficulty.spawner_health
+    for x, y, health in _living(one.spawners, one.spawners.health, "x", "y", "health"):
+        radius = rules.spawner_radius
+        canvas.polygon(regular((x, y), radius * 1.2, 6), mix(FIELD, SPAWNER, 0.45), SPAWNER, 1.5)
+        canvas.disc((x, y), radius * 0.45, SPAWNER)
+        canvas.bar((x, y - radius * 1.9), (radius * 2.4, radius * 0.4), health / full, SPAWNER, EMPTY)
+
+
+def _draw_enemies(canvas: Canvas, one: State, rules: Rules) -> None:
+    for x, y in _living(one.enemies, one.enemies.health, "x", "y"):
+        canvas.disc((x, y), rules.enemy_radius, ENEMY)
+        canvas.disc((x, y), rules.enemy_radius * 0.4, FIELD)
+
+
+def _draw_shots(canvas: Canvas, shots: Any, colour: Colour, rules: Rules) -> None:
+    for x, y, vx, vy in _living(shots, shots.life, "x", "y", "vx", "vy"):
+        canvas.line((x - 3 * vx, y - 3 * vy), (x, y), mix(FIELD, colour, 0.5))
+        canvas.disc((x, y), max(rules.projectile_radius * 1.3, 1.6 / canvas.scale), colour)
+
+
+def _draw_ship(canvas: Canvas, one: State, rules: Rules) -> None:
+    ship, radius = one.ship, rules.ship_radius
+    centre, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
+    canvas.disc(centre, radius, mix(FIELD, SHIP, 0.35), mix(FIELD, SHIP, 0.7), 0.7)
+
+    def corner(ahead: float, aside: float) -> Point:
+        return ship.x + radius * (ahead * cos - aside * sin), ship.y + radius * (ahead * sin + aside * cos)
+
+    canvas.polygon([corner(1.7, 0), corner(-1.0, 0.9), corner(-0.5, 0), corner(-1.0, -0.9)], SHIP)
+    share = ship.health / rules.ship_health
+    canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_colour(share), EMPTY)
+
+
+def _draw_header(canvas: Canvas, one: State, rules: Rules) -> None:
+    progress, phases = one.progress, len(rules.phases)
+    share = one.ship.health / rules.ship_health
+    if progress.phase >= phases:
+        phase = "won"
+    else:
+        phase = f"{progress.phase + 1:.0f}/{phases}" if one.ship.health > 0 else "lost"
+    entries = (
+        ("phase", phase, WORDS),
+        ("step", f"{progress.step:.0f}", WORDS),
+        ("health", f"{one.ship.health:.0f}", _health_colour(share)),
+        ("return", f"{one.tally.total_reward:.1f}", WORDS),
+    )
+    width, height = canvas.size[0], _header_height(canvas.size)
+    letters = min(height * 0.5, width / 36)
+    left, stride = canvas.origin[0], canvas.scale * rules.width / len(entries)
+    for index, (name, value, colour) in enumerate(entries):
+        x = left + index * stride
+        end = canvas.text((x, height / 2), name, letters, FAINT)
+        canvas.text((end + letters / 2, height / 2), value, letters, colour)
+
+
+def _health_colour(share: float) -> Colour:
+    return HEALTH if share > 0.34 else DANGER
+
+
+def _living(things: Any, health: list[float], *names: str) -> list[tuple[float, ...]]:
+    """The named values of every thing that is alive."""
+    rows = zip(*(getattr(things, name) for name in names), strict=True)
+    return [row for row, left in zip(rows, health, strict=True) if left > 0]

@@ -1,0 +1,255 @@
+"""A hand-written player for both control styles: it looks half a second ahead along some fifty plans, follows the best.
+
+A plan is a fixed sequence of actions. Where it leads the ship is known in closed form, so all plans of all worlds are
+judged at once: how many hits it would take, how soon it allows a shot that strikes, and how near it ends to the spawner
+that is due. The player works on the game's record (true positions and velocities), not on the observation: it is a
+baseline, a sparring partner and a test of the rules, not a fair opponent.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from envs.arena.dynamics import NUM_ACTIONS
+from envs.arena.rules import Rules
+from envs.arena.state import State
+from envs.geometry import squared_distance
+
+HORIZON = 30
+"""Steps that a plan looks ahead."""
+STRIDE = 2
+"""Steps between the moments at which dangers are looked at: a projectile moves less than a ship's width in them."""
+NUM_SHOTS, NUM_ENEMIES, NUM_SPAWNERS = 6, 3, 2
+"""Things that the player keeps in mind while it plans."""
+
+
+class Taste(NamedTuple):
+    """What the player likes; one hit taken costs 1."""
+
+    near_miss: float = 0.3
+    """Cost of anything that comes closer than ``margin`` pixels without touching, and added to a hit."""
+    margin: float = 10.0
+    shot: float = 2.0
+    """Worth of a shot now that strikes a spawner."""
+    enemy: float = 0.2
+    """Worth of a shot that strikes an enemy, as a share of ``shot``."""
+    patience: float = 0.95
+    """Share of a shot's worth that is left when it comes a step later."""
+    way: float = 0.02
+    """Cost per pixel between the end of the plan and the spawner that is due."""
+    line: float = 3.0
+    """Style 2: extra pixels for each pixel off the nearer axis through that spawner: the ship lines up first."""
+    weak: float = 2.0
+    """Pixels of detour that the player makes for a spawner, for each point of health that it has lost."""
+
+
+TASTES = {1: Taste(), 2: Taste(shot=3.0, way=0.01)}
+
+
+class Plans(NamedTuple):
+    """What P plans do: their first actions, int64 [P], and where the ship is by the end of each step, [P, HORIZON].
+
+    In style 1 as seen by a ship that faces +x at rest; ``rotation`` is added to the ship's. In style 2 ``rotation``
+    replaces the ship's and is NaN until the plan has moved.
+    """
+
+    first: Tensor
+    dx: Tensor
+    dy: Tensor
+    rotation: Tensor
+
+
+class Course(NamedTuple):
+    """The ship on each plan by the end of each step, [P, HORIZON, N]; plan 0 is to do nothing."""
+
+    x: Tensor
+    y: Tensor
+    rotation: Tensor
+
+
+class ScriptedPlayer(TensorDictModuleBase):
+    """The player as a policy of one :class:`~envs.arena.ArenaEnv`, which may be wrapped in transforms.
+
+    Writes ``action`` and reads nothing but the env's record: call it with the env at the moment it is asked about, as
+    ``env.rollout(steps, ScriptedPlayer(env), break_when_any_done=False)`` and single-process collectors do.
+    """
+
+    def __init__(self, env: EnvBase) -> None:
+        super().__init__()
+        self.in_keys: list[str] = []
+        self.out_keys = ["action"]
+        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        env = self.env
+        return tensordict.set("action", play(env.state, env.rules, env.style))
+
+
+def play(state: State, rules: Rules, style: int) -> Tensor:
+    """The player's actions, int64 [N]: shoot whenever that strikes something, else begin the best plan."""
+    taste = TASTES[style]
+    plans = make_plans(rules, style, state.ship.x.device)
+    course = follow(plans, state, rules, style)
+    strikes = worth(course.x[0, 0], course.y[0, 0], state.ship.rotation, state, rules, taste) > 0
+    state = focus(state, taste)
+    cost = danger(course, state, rules, taste) + travel(course, state, style, taste)
+    cost = cost - opportunity(course, state, rules, taste)
+    shoots = (state.ship.cooldown <= 1) & strikes  # the cooldown ticks before the shot
+    return torch.where(shoots, NUM_ACTIONS[style] - 1, plans.first[cost.argmin(0)])
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def make_plans(rules: Rules, style: int, device: torch.device) -> Plans:
+    """The plans of a style."""
+    rows = _turns_and_thrusts() if style == 1 else _walks()
+    actions = torch.tensor([row[:HORIZON] for row in rows], device=device)
+    return _steered(actions, rules) if style == 1 else _walked(actions, rules)
+
+
+def _turns_and_thrusts() -> list[list[int]]:
+    """Turn, then thrust, then drift."""
+    turns = [[], *([side] * steps for steps in (1, 2, 4, 8, 14, 22, 30) for side in (2, 3))]
+    return [turn + [1] * thrust + [0] * HORIZON for turn in turns for thrust in (0, 6, 18)]
+
+
+def _walks() -> list[list[int]]:
+    """Walk one way, then rest or walk along the other axis for a moment."""
+    rows = [[0] * HORIZON]
+    for way in (1, 2, 3, 4):
+        rows.append([way] * HORIZON)
+        for steps in (1, 3, 8, 20):
+            rows += [[way] * steps + [then] * 8 + [0] * HORIZON for then in (0, *((3, 4) if way < 3 else (1, 2)))]
+    return rows
+
+
+def _steered(actions: Tensor, rules: Rules) -> Plans:
+    turn = rules.ship_turn * ((actions == 3).float() - (actions == 2).float())
+    rotation = turn.cumsum(1)
+    thrust = rules.ship_thrust * (actions == 1)
+    step = torch.arange(HORIZON, device=actions.device)
+    carried = _carried(step - step.unsqueeze(1) + 1, rules)  # [step of the thrust, later step]
+    return Plans(
+        first=actions[:, 0],
+        dx=(thrust * torch.cos(rotation)) @ carried,
+        dy=(thrust * torch.sin(rotation)) @ carried,
+        rotation=rotation,
+    )
+
+
+def _carried(steps: Tensor, rules: Rules) -> Tensor:
+    """How far a speed of 1 carries the ship in so many steps (the speed limit is left out)."""
+    friction = rules.ship_friction
+    return friction * (1 - friction ** steps.clamp_min(0)) / (1 - friction)
+
+
+def _walked(actions: Tensor, rules: Rules) -> Plans:
+    right = (actions == 4).float() - (actions == 3).float()
+    down = (actions == 2).float() - (actions == 1).float()
+    last_move = ((actions > 0) * torch.arange(1, HORIZON + 1, device=actions.device)).cummax(1).values
+    facing = torch.atan2(down, right).gather(1, (last_move - 1).clamp_min(0))
+    return Plans(
+        first=actions[:, 0],
+        dx=right.cumsum(1) * rules.ship_walk_speed,
+        dy=down.cumsum(1) * rules.ship_walk_speed,
+        rotation=torch.where(last_move > 0, facing, math.nan),
+    )
+
+
+def follow(plans: Plans, state: State, rules: Rules, style: int) -> Course:
+    """Where the plans lead each ship."""
+    ship = state.ship
+    dx, dy, rotation = plans.dx.unsqueeze(-1), plans.dy.unsqueeze(-1), plans.rotation.unsqueeze(-1)
+    if style == 1:
+        cos, sin = torch.cos(ship.rotation), torch.sin(ship.rotation)
+        drift = _carried(torch.arange(1, HORIZON + 1, device=cos.device), rules).unsqueeze(-1)
+        dx, dy = dx * cos - dy * sin + drift * ship.vx, dx * sin + dy * cos + drift * ship.vy
+        rotation = ship.rotation + rotation
+    else:
+        rotation = torch.where(rotation.isnan(), ship.rotation, rotation)
+    rim = rules.ship_radius
+    x = (ship.x + dx).clamp(rim, rules.width - rim)
+    return Course(x, (ship.y + dy).clamp(rim, rules.height - rim), rotation)
+
+
+# --- judgement -------------------------------------------------------------------------------------------------------
+
+
+def focus(state: State, taste: Taste) -> State:
+    """The state with only the nearest shots and enemies, and the spawners in the order in which they are due."""
+    ship, shots, enemies, spawners = state.ship, state.enemy_shots, state.enemies, state.spawners
+
+    def nearest(things: Any, alive: Tensor, number: int, detour: Tensor | float = 0.0) -> Any:
+        distance = torch.sqrt(squared_distance(things.x - ship.x, things.y - ship.y)) + detour
+        distance = torch.where(alive, distance, torch.inf)
+        rows = distance.topk(min(number, len(distance)), 0, largest=False).indices
+        return type(things)(*(value.gather(0, rows) for value in things))
+
+    return state._replace(
+        enemy_shots=nearest(shots, shots.life > 0, NUM_SHOTS),
+        enemies=nearest(enemies, enemies.health > 0, NUM_ENEMIES),
+        spawners=nearest(spawners, spawners.health > 0, NUM_SPAWNERS, taste.weak * spawners.health),
+    )
+
+
+def danger(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
+    """Hits and near misses on each plan, [P, N], if enemies keep running to where the ship is now."""
+    ship, shots, enemies = state.ship, state.enemy_shots, state.enemies
+    dx, dy = ship.x - enemies.x, ship.y - enemies.y
+    pace = enemies.speed * torch.rsqrt(squared_distance(dx, dy).clamp_min(1.0))
+    x, vx = torch.cat((shots.x, enemies.x)), torch.cat((shots.vx, dx * pace))
+    y, vy = torch.cat((shots.y, enemies.y)), torch.cat((shots.vy, dy * pace))
+    life = torch.cat((shots.life, torch.where(enemies.health > 0, torch.inf, 0.0)))
+    radius = [rules.projectile_radius] * len(shots.x) + [rules.enemy_radius] * len(enemies.x)
+    reach = rules.ship_radius + torch.tensor(radius, device=x.device).unsqueeze(1)
+
+    time = torch.arange(STRIDE, HORIZON + 1, STRIDE, device=x.device).view(-1, 1, 1)
+    then_x = torch.where(life >= time, x + vx * time, torch.inf)  # [moments, things, N]
+    then_y = y + vy * time
+    moments = slice(STRIDE - 1, None, STRIDE)
+    gap_x, gap_y = course.x[:, moments].unsqueeze(2) - then_x, course.y[:, moments].unsqueeze(2) - then_y
+    closest = squared_distance(gap_x, gap_y).amin(1)
+    return ((closest < reach**2) + taste.near_miss * (closest < (reach + taste.margin) ** 2)).sum(1)
+
+
+def opportunity(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
+    """Worth of the best shot that each plan allows, [P, N]."""
+    step = torch.arange(HORIZON, device=course.x.device, dtype=course.x.dtype).unsqueeze(-1)
+    cooled = step + 2 >= state.ship.cooldown
+    value = worth(course.x, course.y, course.rotation, state, rules, taste)
+    return (value * cooled * taste.patience**step).amax(1)
+
+
+def travel(course: Course, state: State, style: int, taste: Taste) -> Tensor:
+    """Cost of ending each plan away from the spawner that is due, [P, N]; shots go along the axes in style 2."""
+    spawners = state.spawners
+    dx, dy = (course.x[:, -1] - spawners.x[0]).abs(), (course.y[:, -1] - spawners.y[0]).abs()
+    straight = torch.sqrt(squared_distance(dx, dy))
+    return taste.way * (straight if style == 1 else dx + dy + taste.line * torch.minimum(dx, dy))
+
+
+def worth(x: Tensor, y: Tensor, rotation: Tensor, state: State, rules: Rules, taste: Taste) -> Tensor:
+    """Worth of a shot from (x, y) along ``rotation`` [..., N]: of the enemy it strikes, else the spawner, else 0."""
+    cos, sin = torch.cos(rotation).unsqueeze(-2), torch.sin(rotation).unsqueeze(-2)
+    x, y = x.unsqueeze(-2), y.unsqueeze(-2)
+
+    def strikes(things: Any, radius: float) -> Tensor:
+        dx, dy = things.x - x, things.y - y
+        along, across = dx * cos + dy * sin, (dx * sin - dy * cos).abs()
+        reach = radius + rules.projectile_radius - 2  # not so that it only grazes
+        ahead = (along > -reach / 2) & (along < rules.projectile_speed * rules.projectile_lifetime)
+        return ((things.health > 0) & ahead & (across < reach)).any(-2)
+
+    spawner = taste.shot * strikes(state.spawners, rules.spawner_radius)
+    return torch.where(strikes(state.enemies, rules.enemy_radius), taste.shot * taste.enemy, spawner)

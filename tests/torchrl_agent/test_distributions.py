@@ -1,0 +1,83 @@
+"""The masked categorical: legal actions only, right frequencies, gradients that are numbers."""
+
+import math
+
+import pytest
+import torch
+
+from torchrl_agent.models.distributions import MaskedCategorical
+
+LOGITS = torch.tensor([math.log(1.0), math.log(3.0), math.log(100.0), math.log(6.0)])
+LEGAL = torch.tensor([True, True, False, True])
+PROBABILITIES = torch.tensor([0.1, 0.3, 0.0, 0.6])
+
+
+@pytest.mark.parametrize("legal_logit", [0.0, -1e4, 1e4])
+def test_illegal_actions_are_never_sampled(legal_logit):
+    torch.manual_seed(0)
+    logits = torch.tensor([50.0, legal_logit, 50.0, legal_logit]).expand(20_000, 4)
+    mask = torch.tensor([False, True, False, True]).expand(20_000, 4)
+    actions = MaskedCategorical(logits, mask).sample()
+    assert set(actions.tolist()) == {1, 3}
+
+
+def test_frequencies_match_the_probabilities():
+    torch.manual_seed(0)
+    number = 100_000
+    actions = MaskedCategorical(LOGITS, LEGAL).sample((number,))
+    frequencies = torch.bincount(actions, minlength=4) / number
+    # the standard deviation of a frequency is at most 0.5 / sqrt(number) = 0.0016
+    torch.testing.assert_close(frequencies, PROBABILITIES, atol=0.007, rtol=0)
+
+
+def test_samples_have_the_sample_shape_before_the_batch_shape_and_are_indices():
+    distribution = MaskedCategorical(torch.zeros(2, 3, 5))
+    assert distribution.sample().shape == (2, 3)
+    assert distribution.sample((7,)).shape == (7, 2, 3)
+    assert distribution.sample().dtype == torch.int64
+
+
+def test_log_probabilities_are_normalised_over_the_legal_actions():
+    log_prob = MaskedCategorical(LOGITS, LEGAL).log_prob(torch.arange(4))
+    torch.testing.assert_close(log_prob[LEGAL], torch.tensor([0.1, 0.3, 0.6]).log())
+    assert log_prob[2] < -1e30
+    torch.testing.assert_close(log_prob.exp().sum(), torch.tensor(1.0))
+
+
+def test_without_a_mask_every_action_is_legal():
+    log_prob = MaskedCategorical(LOGITS).log_prob(torch.arange(4))
+    torch.testing.assert_close(log_prob, torch.tensor([1, 3, 100, 6]).div(110).log())
+
+
+def test_entropy_is_that_of_the_legal_actions():
+    expected = -(0.1 * math.log(0.1) + 0.3 * math.log(0.3) + 0.6 * math.log(0.6))
+    assert MaskedCategorical(LOGITS, LEGAL).entropy().item() == pytest.approx(expected, rel=1e-5)
+    assert MaskedCategorical(torch.zeros(8)).entropy().item() == pytest.approx(math.log(8), rel=1e-5)
+
+
+def test_with_one_legal_action_entropy_is_zero_and_gradients_are_finite():
+    logits = torch.tensor([[3.0, -2.0, 0.5]], requires_grad=True)
+    distribution = MaskedCategorical(logits, torch.tensor([[False, True, False]]))
+    entropy, log_prob = distribution.entropy(), distribution.log_prob(torch.tensor([1]))
+    assert entropy.item() == 0.0
+    assert log_prob.item() == 0.0
+    (entropy + log_prob).sum().backward()
+    assert logits.grad.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_illegal_logits_get_no_gradient_and_legal_ones_the_usual():
+    logits = LOGITS.clone().requires_grad_()
+    MaskedCategorical(logits, LEGAL).log_prob(torch.tensor(0)).backward()
+    # d log p_0 / d logit_j = [j = 0] - p_j
+    torch.testing.assert_close(logits.grad, torch.tensor([0.9, -0.3, 0.0, -0.6]))
+
+
+def test_the_deterministic_sample_is_the_most_likely_legal_action():
+    assert MaskedCategorical(LOGITS, LEGAL).deterministic_sample.item() == 3
+    assert MaskedCategorical(LOGITS).deterministic_sample.item() == 2
+
+
+def test_half_precision_logits_are_computed_in_full_precision():
+    distribution = MaskedCategorical(LOGITS.bfloat16(), LEGAL)
+    assert distribution.log_prob(torch.tensor(1)).dtype == torch.float32
+    torch.testing.assert_close(distribution.probs.sum(), torch.tensor(1.0))

@@ -1,0 +1,451 @@
+"""PPO's arithmetic by hand, and what it does when numbers go wrong."""
+
+import copy
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from envs import ArenaEnv
+from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.training import ppo as ppo_module
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.metrics import to_host
+from torchrl_agent.training.ppo import PPO, NonFiniteError, PPOConfig, check_ppo
+from torchrl_agent.training.rollout import RolloutCollector
+from torchrl_agent.training.schedules import LearningRateConfig
+
+EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+
+
+class Line(EnvBase):
+    """One number is observed and two actions are possible; never played."""
+
+    def __init__(self, num_envs):
+        super().__init__(batch_size=[num_envs], device="cpu")
+        self.observation_spec = Composite(observation=Unbounded((num_envs, 1)), shape=(num_envs,))
+        self.action_spec = Categorical(2, shape=(num_envs,))
+        self.reward_spec = Unbounded((num_envs, 1))
+
+    def _reset(self, tensordict=None):
+        raise NotImplementedError
+
+    def _step(self, tensordict):
+        raise NotImplementedError
+
+    def _set_seed(self, seed):
+        pass
+
+
+def make(num_envs=1, rollout_steps=1, **changes):
+    """A PPO whose critic says V(x) = x for x >= 0 and whose policy is (1/4, 3/4) everywhere."""
+    defaults = {"minibatch_size": num_envs * rollout_steps, "num_epochs": 1, "scale_rewards": False}
+    config = PPOConfig(rollout_steps=rollout_steps, **{**defaults, "normalize_advantage": False, **changes})
+    agent = ActorCritic(Line(num_envs), ModelConfig([1], activation="relu", normalize_observations=False))
+    with torch.no_grad():
+        for parameter in agent.critic.parameters():
+            parameter.fill_(1.0 if parameter.ndim == 2 else 0.0)
+        head = [module for module in agent.actor.modules() if isinstance(module, torch.nn.Linear)][-1]
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([0.0, math.log(3.0)]))
+    return PPO(agent, config, num_envs, EAGER)
+
+
+def frames(**columns):
+    """A tensordict [T, N] (or [B]) from nested lists, one number per frame."""
+    tensors = {key: torch.as_tensor(value) for key, value in columns.items()}
+    shape = next(iter(tensors.values())).shape
+    flat = ("action", "action_log_prob")
+    return TensorDict({k: v if k in flat else v.unsqueeze(-1) for k, v in tensors.items()}, shape)
+
+
+def hand_made_rollout():
+    """Two worlds, four steps: the first terminates at its second step, the second is truncated there."""
+    rollout = frames(
+        observation=[[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0]],
+        action=[[0, 1], [1, 1], [0, 0], [1, 0]],
+        action_log_prob=[[math.log(0.25), math.log(0.75)]] * 4,
+    )
+    rollout["next"] = frames(
+        observation=[[2.0, 4.0], [9.0, 10.0], [4.0, 8.0], [6.0, 0.0]],  # 9 and 10 are true last observations
+        reward=[[1.0, 0.0], [5.0, 1.0], [3.0, 0.0], [4.0, 2.0]],
+        done=[[False, False], [True, True], [False, False], [False, False]],
+        terminated=[[False, False], [True, False], [False, False], [False, False]],
+    )
+    return rollout
+
+
+ADVANTAGES = [
+    # world 0: deltas 1 + .5*2 - 1 = 1, 5 - 2 = 3, 3 + .5*4 - 3 = 2, 4 + .5*6 - 4 = 3
+    # world 1: deltas 0 + .5*4 - 2 = 0, 1 + .5*10 - 4 = 2, 0 + .5*8 - 6 = -2, 2 + 0 - 8 = -6
+    [1 + 0.25 * 3, 0 + 0.25 * 2],
+    [3, 2],
+    [2 + 0.25 * 3, -2 + 0.25 * -6],
+    [3, -6],
+]
+VALUES = [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0]]
+
+
+# --- advantages
+
+
+def test_advantages_by_hand_truncation_bootstraps_from_the_true_last_observation_termination_does_not():
+    data, _ = make(2, 4, gamma=0.5, lmbda=0.5).advantages(hand_made_rollout())
+    assert data.shape == (8,)
+    torch.testing.assert_close(data["state_value"].reshape(4, 2), torch.tensor(VALUES))
+    torch.testing.assert_close(data["advantage"].reshape(4, 2), torch.tensor(ADVANTAGES))
+    torch.testing.assert_close(
+        data["value_target"].reshape(4, 2), torch.tensor(ADVANTAGES) + torch.tensor(VALUES)
+    )
+
+
+def test_advantages_see_scaled_rewards():
+    scaled = make(2, 4, gamma=0.5, lmbda=0.0, scale_rewards=True)
+    data, _ = scaled.advantages(hand_made_rollout())
+    # running returns: 1, 5.5, then anew 3, 5.5; 0, 1, then anew 0, 2
+    returns = torch.tensor([1.0, 5.5, 3.0, 5.5, 0.0, 1.0, 0.0, 2.0])
+    deviation = returns.std(correction=0)
+    # with lambda 0, the terminated frame's advantage is its scaled reward minus its value
+    expected = 5.0 / deviation - 2.0
+    torch.testing.assert_close(data["advantage"].reshape(4, 2)[1, 0], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_critic_may_look_in_pieces(monkeypatch):
+    whole, _ = make(2, 4).advantages(hand_made_rollout())
+    monkeypatch.setattr(ppo_module, "FRAMES_AT_ONCE", 3)
+    pieces, _ = make(2, 4).advantages(hand_made_rollout())
+    torch.testing.assert_close(pieces["advantage"], whole["advantage"])
+
+
+def test_explained_variance_is_that_of_the_critic_before_the_update():
+    ppo = make(2, 4, gamma=0.5, lmbda=0.5, num_epochs=8)
+    metrics = ppo.learn(hand_made_rollout(), 0.5)
+    residual, values = torch.tensor(ADVANTAGES), torch.tensor(VALUES)
+    expected = 1 - residual.var(correction=0) / (residual + values).var(correction=0)
+    torch.testing.assert_close(metrics["explained_variance"], expected)
+    after = ppo.agent.critic(frames(observation=[1.0]))["state_value"].item()
+    assert abs(after - 1.0) > 0.1  # the update did change the critic
+
+
+# --- the objective
+
+
+def one_frame(action, old_probability, advantage, value=1.0, target=1.0, old_value=1.0):
+    return frames(
+        observation=[value],
+        action=[action],
+        action_log_prob=[math.log(old_probability)],
+        advantage=[advantage],
+        value_target=[target],
+        state_value=[old_value],
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "advantage", "loss", "clipped", "learns"),
+    [
+        (1, 2.0, -2.4, 1.0, False),  # ratio 0.75 / 0.5 = 1.5: min(1.5 * 2, 1.2 * 2)
+        (1, -2.0, 3.0, 1.0, True),  # min(1.5 * -2, 1.2 * -2)
+        (0, 2.0, -1.0, 1.0, True),  # ratio 0.25 / 0.5 = 0.5: min(0.5 * 2, 0.8 * 2)
+        (0, -2.0, 1.6, 1.0, False),  # min(0.5 * -2, 0.8 * -2)
+    ],
+)
+def test_clipped_objective_by_hand(action, advantage, loss, clipped, learns):
+    ppo = make(clip_epsilon=0.2, entropy_coeff=0.0)
+    losses = ppo.loss(one_frame(action, 0.5, advantage))
+    assert losses["loss_objective"].item() == pytest.approx(loss, rel=1e-5)
+    assert losses["clip_fraction"].item() == clipped
+    losses["loss_objective"].backward()
+    gradient = sum(p.grad.abs().sum().item() for p in ppo.agent.actor.parameters() if p.grad is not None)
+    assert (gradient > 0) == learns
+
+
+def test_within_the_clip_the_objective_is_ratio_times_advantage():
+    ppo = make(clip_epsilon=0.2, entropy_coeff=0.0)
+    losses = ppo.loss(one_frame(1, 0.7, 2.0))
+    assert losses["loss_objective"].item() == pytest.approx(-2.0 * 0.75 / 0.7, rel=1e-5)
+    assert losses["clip_fraction"].item() == 0.0
+    ratio = 0.75 / 0.7
+    assert losses["kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
+
+
+def test_entropy_and_critic_losses_by_hand():
+    losses = make(entropy_coeff=0.1, critic_coeff=0.5).loss(one_frame(1, 0.75, 0.0, value=3.0, target=7.0))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-5)
+    assert losses["loss_entropy"].item() == pytest.approx(-0.1 * entropy, rel=1e-5)
+    assert losses["loss_critic"].item() == pytest.approx(0.5 * 16.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("target", "clip_value", "squared_error"),
+    [
+        (2.0, None, 1.0),
+        (2.0, 0.5, 1.0),  # V is 3, clipped to 1.5: max((3 - 2)^2, (1.5 - 2)^2)
+        (3.0, 0.5, 2.25),  # max(0, (1.5 - 3)^2)
+        (3.0, 5.0, 0.0),  # within the range nothing is clipped
+    ],
+)
+def test_value_clipping_by_hand(target, clip_value, squared_error):
+    ppo = make(clip_value=clip_value, critic_coeff=0.5)
+    losses = ppo.loss(one_frame(1, 0.75, 0.0, value=3.0, target=target, old_value=1.0))
+    assert losses["loss_critic"].item() == pytest.approx(0.5 * squared_error, abs=1e-6)
+
+
+def test_advantages_are_normalised_in_each_minibatch_if_asked():
+    batch = frames(
+        observation=[1.0] * 4,
+        action=[1] * 4,
+        action_log_prob=[math.log(0.75)] * 4,
+        advantage=[10.0, 20.0, 30.0, 40.0],
+        value_target=[1.0] * 4,
+        state_value=[1.0] * 4,
+    )
+    assert make(4, normalize_advantage=False).loss(batch)["loss_objective"].item() == pytest.approx(-25.0, rel=1e-5)
+    assert make(4, normalize_advantage=True).loss(batch)["loss_objective"].item() == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("advantage", [-1.0, 1.0])
+@pytest.mark.parametrize("old_log_prob", [-200.0, 200.0, -1e30])
+def test_absurd_log_ratios_stay_finite(old_log_prob, advantage):
+    ppo = make()
+    batch = one_frame(1, 0.5, advantage)
+    batch["action_log_prob"].fill_(old_log_prob)
+    losses = ppo.loss(batch)
+    assert all(value.isfinite().all() for value in losses.values())
+    sum(losses[key] for key in losses.keys() if key.startswith("loss_")).backward()
+    assert all(p.grad.isfinite().all() for p in ppo.parameters if p.grad is not None)
+
+
+# --- learning from real rollouts
+
+
+def arena(num_envs=8, steps=16, **changes):
+    """Agent, collector and PPO on a small Arena."""
+    torch.manual_seed(0)
+    env = ArenaEnv(num_envs, desynchronise=True)
+    agent = ActorCritic(env, ModelConfig([16]))
+    config = PPOConfig(rollout_steps=steps, **{"minibatch_size": num_envs * steps, "num_epochs": 1, **changes})
+    return PPO(agent, config, num_envs, EAGER), RolloutCollector(env, agent, steps, EAGER)
+
+
+def weights(ppo):
+    return torch.cat([parameter.detach().flatten() for parameter in ppo.parameters]).clone()
+
+
+def test_the_first_minibatch_has_ratio_one_whatever_the_normaliser_has_learnt():
+    ppo, collector = arena()
+    for _ in range(3):
+        metrics = to_host(ppo.learn(collector.collect(), 1e-2))
+        assert metrics["min_ratio"] == pytest.approx(1.0, abs=1e-5)
+        assert metrics["max_ratio"] == pytest.approx(1.0, abs=1e-5)
+        assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
+        assert metrics["clip_fraction"] == 0.0
+    assert ppo.agent.normalizer.running.count.item() == pytest.approx(3 * 128, abs=0.01)
+
+
+def test_later_epochs_have_other_ratios():
+    ppo, collector = arena(num_epochs=4)
+    metrics = to_host(ppo.learn(collector.collect(), 1e-2))
+    assert metrics["max_ratio"] > 1.01
+    assert metrics["kl"] > 1e-5
+
+
+def test_minibatches_cover_each_frame_exactly_once_per_epoch_in_new_order():
+    ppo, collector = arena(minibatch_size=32, num_epochs=2)
+    rollout = collector.collect()
+    update, seen = ppo._update_minibatch, []
+    ppo._update_minibatch = lambda minibatch: (seen.append(minibatch["action_log_prob"].clone()), update(minibatch))[1]
+    metrics = to_host(ppo.learn(rollout, 1e-3))
+    assert [batch.numel() for batch in seen] == [32] * 8
+    expected = rollout["action_log_prob"].flatten().sort().values
+    first, second = torch.cat(seen[:4]), torch.cat(seen[4:])
+    assert torch.equal(first.sort().values, expected)
+    assert torch.equal(second.sort().values, expected)
+    assert not torch.equal(first, second)
+    assert expected.unique().numel() > 100  # frames can be told apart by it
+    assert metrics["updates"] == 8
+
+
+def test_the_learning_rate_given_is_the_one_used():
+    ppo, collector = arena()
+    before = weights(ppo)
+    ppo.learn(collector.collect(), 0.0)
+    assert torch.equal(weights(ppo), before)
+    metrics = ppo.learn(collector.collect(), 1e-3)
+    assert metrics["learning_rate"].item() == pytest.approx(1e-3)
+    change = (weights(ppo) - before).abs().max()
+    assert 0 < change <= 1.1e-3  # Adam's early steps are at most about the learning rate
+
+
+def test_diagnostics_are_device_scalars():
+    ppo, collector = arena(num_epochs=2, minibatch_size=32)
+    metrics = ppo.learn(collector.collect(), 1e-3)
+    assert all(isinstance(value, torch.Tensor) and value.shape == () for value in metrics.values())
+    assert all(math.isfinite(value) for value in to_host(metrics).values())
+
+
+# --- when numbers go wrong
+
+
+def refuse_fused(monkeypatch):
+    adam = torch.optim.Adam
+
+    def refusing(*args, fused=None, **kwargs):
+        if fused:
+            raise RuntimeError("`fused=True` is not for this device")
+        return adam(*args, **kwargs)
+
+    monkeypatch.setattr(torch.optim, "Adam", refusing)
+
+
+@pytest.fixture(params=["fused", "foreach"])
+def adam(request, monkeypatch):
+    if request.param == "foreach":
+        refuse_fused(monkeypatch)
+    return request.param
+
+
+def test_adam_falls_back_to_foreach_and_learns_the_same(monkeypatch):
+    results = []
+    for fallback in (False, True):
+        if fallback:
+            refuse_fused(monkeypatch)
+        ppo, collector = arena(minibatch_size=32, num_epochs=2)
+        assert ppo.fused == (not fallback)
+        before = weights(ppo)
+        for rate in (1e-2, 1e-3):
+            metrics = to_host(ppo.learn(collector.collect(), rate))
+        assert metrics["learning_rate"] == pytest.approx(1e-3)
+        assert (weights(ppo) - before).abs().max() > 1e-2
+        results.append(weights(ppo))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-4)
+
+
+def optimizer_tensors(ppo):
+    entries = ppo.optimizer.state_dict()["state"]
+    return [value.clone() for state in entries.values() for value in state.values()]
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf])
+def test_a_non_finite_update_is_skipped_and_leaves_no_trace(adam, poison):
+    ppo, collector = arena(num_epochs=2)
+    assert ppo.fused == (adam == "fused")
+    rollout = collector.collect()
+    ppo.learn(rollout, 1e-2)
+    before, moments = weights(ppo), optimizer_tensors(ppo)
+    assert len(moments) == 3 * len(ppo.parameters)
+    bad = rollout.clone()
+    bad["next", "reward"][3, 2] = poison
+    ppo.config.scale_rewards = False
+    ppo.scaler.enabled = False
+    metrics = to_host(ppo.learn(bad, 1e-2))
+    assert torch.equal(weights(ppo), before)
+    assert all(torch.equal(new, old) for new, old in zip(optimizer_tensors(ppo), moments, strict=True))
+    assert (metrics["updates"], metrics["skipped"], metrics["skipped_in_row"]) == (0, 2, 2)
+    ppo.check(metrics)  # two in a row may happen
+    good = to_host(ppo.learn(rollout, 1e-2))
+    assert (good["updates"], good["skipped"], good["skipped_in_row"]) == (2, 0, 0)
+    assert not torch.equal(weights(ppo), before)
+
+
+def test_only_the_minibatch_with_the_bad_frame_is_skipped():
+    ppo, collector = arena(minibatch_size=32)
+    bad = collector.collect().clone()
+    bad["action_log_prob"][3, 2] = math.nan
+    metrics = to_host(ppo.learn(bad, 1e-2))
+    assert (metrics["updates"], metrics["skipped"]) == (3, 1)
+    means = ("loss_objective", "loss_critic", "kl", "entropy", "grad_norm")
+    assert all(math.isfinite(metrics[name]) for name in means)  # means over the updates made
+
+
+def test_three_skipped_updates_in_a_row_stop_the_training_even_across_rollouts():
+    ppo, collector = arena(num_epochs=2)
+    bad = collector.collect().clone()
+    bad["action_log_prob"][3, 2] = math.nan
+    ppo.check(to_host(ppo.learn(bad, 1e-2)))
+    metrics = to_host(ppo.learn(bad, 1e-2))
+    with pytest.raises(NonFiniteError, match="4 updates in a row") as caught:
+        ppo.check(metrics)
+    assert "\n" not in str(caught.value)
+    assert weights(ppo).isfinite().all()
+
+
+def test_the_target_kl_stops_the_updates_of_an_iteration():
+    ppo, collector = arena(minibatch_size=32, num_epochs=4, target_kl=1e-4)
+    update, history = ppo._update_minibatch, []
+    ppo._update_minibatch = lambda minibatch: (update(minibatch), history.append(weights(ppo)))[0]
+    metrics = to_host(ppo.learn(collector.collect(), 1e-2))
+    made = int(metrics["updates"])
+    assert 1 <= made < 4
+    assert len(history) == 4  # the first epoch is finished on the device, without effect; no other begins
+    assert all(torch.equal(later, history[made - 1]) for later in history[made:])
+    assert metrics["skipped"] == 0
+    again = to_host(ppo.learn(collector.collect(), 1e-2))
+    assert again["updates"] >= 1  # the next iteration learns again
+
+
+def test_a_generous_target_kl_stops_nothing():
+    ppo, collector = arena(minibatch_size=32, num_epochs=4, target_kl=1e3)
+    assert to_host(ppo.learn(collector.collect(), 1e-3))["updates"] == 16
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_learns_with_weights_in_full_precision(precision):
+    ppo, collector = arena(precision=precision, num_epochs=2)
+    before = weights(ppo)
+    for _ in range(2):
+        metrics = to_host(ppo.learn(collector.collect(), 1e-3))
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["updates"] >= 1
+    assert weights(ppo).dtype == torch.float32
+    assert weights(ppo).isfinite().all()
+    assert not torch.equal(weights(ppo), before)
+
+
+def test_a_saved_learner_goes_on_as_if_never_stopped(adam):
+    ppo, collector = arena(minibatch_size=32, num_epochs=2)
+    ppo.learn(collector.collect(), 1e-2)
+    rollout = collector.collect().clone()
+    other, _ = arena(minibatch_size=32, num_epochs=2)
+    other.agent.load_state_dict(ppo.agent.state_dict())
+    other.load_state_dict(copy.deepcopy(ppo.state_dict()))
+    results = []
+    for learner in (ppo, other):
+        torch.manual_seed(5)
+        learner.learn(rollout, 3e-3)
+        results.append(weights(learner))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(ppo.scaler.returns, other.scaler.returns)
+
+
+# --- hyper-parameters
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        ({"rollout_steps": 0}, "ppo.rollout_steps"),
+        ({"minibatch_size": 0}, "ppo.minibatch_size"),
+        ({"minibatch_size": 100}, "ppo.minibatch_size"),
+        ({"minibatch_size": 1024}, "ppo.minibatch_size"),
+        ({"num_epochs": 0}, "ppo.num_epochs"),
+        ({"max_grad_norm": 0.0}, "ppo.max_grad_norm"),
+        ({"clip_epsilon": -0.1}, "ppo.clip_epsilon"),
+        ({"gamma": 1.01}, "ppo.gamma"),
+        ({"lmbda": -0.1}, "ppo.lmbda"),
+        ({"precision": "int8"}, "ppo.precision"),
+        ({"learning_rate": LearningRateConfig(schedule="steps")}, "learning_rate.schedule"),
+    ],
+)
+def test_impossible_hyper_parameters_are_refused_by_name(changes, culprit):
+    with pytest.raises(ValueError, match=culprit) as caught:
+        check_ppo(PPOConfig(**{"rollout_steps": 64, "minibatch_size": 64, **changes}), num_envs=8)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_divisor_of_the_rollout_is_accepted():
+    check_ppo(PPOConfig(rollout_steps=64, minibatch_size=512), num_envs=8)

@@ -18,7 +18,9 @@ Frame: TypeAlias = NDArray[np.uint8]
 """A picture, uint8 [height, width, 3]."""
 
 PALETTE_SAMPLES = 16
-"""Frames that a GIF's colours are chosen from."""
+"""About so many frames of a film decide the colours of its GIF."""
+NUM_COLOURS = 128
+"""Colours of a GIF; one of the 256 that the format has must be left for "unchanged"."""
 
 
 def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float = 30) -> Path:
@@ -75,14 +77,22 @@ def _check(frames: Sequence[Frame]) -> None:
 
 
 def _write_gif(frames: Sequence[Frame], path: Path, fps: float) -> None:
-    """One palette for all frames, so that Pillow stores only what changes between two."""
+    """One palette for all frames, written once; of each frame only the pixels that change (Pillow's ``optimize``)."""
     samples = frames[:: max(1, len(frames) // PALETTE_SAMPLES)]
-    palette = Image.fromarray(np.concatenate(samples)).quantize(256, Image.Quantize.FASTOCTREE)
+    palette = Image.fromarray(np.concatenate(samples)).quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     # a frame lasts whole hundredths of a second: spread the rounding, so that the film lasts as long as it should
     marks = [round(index * 100 / fps) for index in range(len(frames) + 1)]
     durations = [10 * max(1, later - mark) for mark, later in itertools.pairwise(marks)]
-    images[0].save(path, save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
+    images[0].save(
+        path,
+        save_all=True,
+        append_images=images[1:],
+        duration=durations,
+        loop=0,
+        optimize=True,
+        palette=bytes(palette.getpalette() or ()),
+    )
 
 
 def _write_mp4(frames: Sequence[Frame], path: Path, fps: float) -> None:

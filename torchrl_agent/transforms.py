@@ -56,7 +56,7 @@ class ObservationNormalizer(Transform):
         if out_key is None and len(in_keys) > 1:
             raise ValueError("several observations are joined: name the out_key.")
         super().__init__(in_keys=list(in_keys), out_keys=[in_keys[0] if out_key is None else out_key])
-        self.running = RunningMeanStd((sum(sizes),))
+        self.running = RunningMeanStd((sum(sizes),), epsilon=0.0)  # a pseudo-count would spoil large means
         self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
         self.frozen = False
 
@@ -116,7 +116,7 @@ class RewardScaler(Transform):
         self, num_envs: int, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8, enabled: bool = True
     ) -> None:
         super().__init__(in_keys=["reward"], out_keys=["reward"])
-        self.running = RunningMeanStd(())
+        self.running = RunningMeanStd((), epsilon=0.0)
         self.register_buffer("returns", torch.zeros(num_envs, 1))
         self.gamma, self.clip, self.epsilon, self.enabled = gamma, clip, epsilon, enabled
         self.frozen = False

@@ -108,7 +108,7 @@ def _draw_ship(canvas: Canvas, one: State, rules: Rules) -> None:
     def corner(ahead: float, aside: float) -> Point:
         return ship.x + radius * (ahead * cos - aside * sin), ship.y + radius * (ahead * sin + aside * cos)
 
-    canvas.polygon([corner(1.7, 0), corner(-1.0, 0.9), corner(-0.5, 0), corner(-1.0, -0.9)], SHIP)
+    canvas.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], SHIP)
     share = ship.health / rules.ship_health
     canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_colour(share), EMPTY)
 

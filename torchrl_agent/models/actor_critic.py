@@ -55,6 +55,7 @@ class ActorCritic(nn.Module):
 
     def __init__(self, env: EnvBase, config: ModelConfig) -> None:
         super().__init__()
+        check_model(config)
         sizes = observation_sizes(env)
         num_actions = number_of_actions(env)
         masked = keys.ACTION_MASK in env.observation_spec.keys()
@@ -127,12 +128,16 @@ def number_of_actions(env: EnvBase) -> int:
     return int(spec.space.n)
 
 
-def _network(width: int, out: int, hidden: list[int], config: ModelConfig, gain: float) -> nn.Sequential:
-    """A multi-layer perceptron with orthogonal weights (gain sqrt(2) inside, ``gain`` at the end) and zero biases."""
+def check_model(config: ModelConfig) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
     if config.activation not in ACTIVATIONS:
         raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
     if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
         raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+
+
+def _network(width: int, out: int, hidden: list[int], config: ModelConfig, gain: float) -> nn.Sequential:
+    """A multi-layer perceptron with orthogonal weights (gain sqrt(2) inside, ``gain`` at the end) and zero biases."""
     network = MLP(
         width, out, num_cells=list(hidden), depth=len(hidden), activation_class=ACTIVATIONS[config.activation]
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tensordict.nn import CudaGraphModule
 
 logger = logging.getLogger(__name__)
 
@@ -27,15 +28,20 @@ class AccelerationConfig:
     """On CUDA, capture the step and the update in CUDA graphs."""
 
 
-class Accelerated:
-    """``function``, compiled at its first call.
+WARMUP = 3
+"""Calls before a CUDA graph is captured."""
 
-    ``torch.compile`` is lazy, so the guard surrounds the first call: if compilation fails, the reason is logged once
-    and the eager
-    function is used from then on. A ValueError is the function's own and passes through.
+
+class Accelerated:
+    """``function``, compiled at its first call, or captured in a CUDA graph a few calls later.
+
+    ``torch.compile`` is lazy, so the guard surrounds the first calls: if compilation or capture fails, the reason is
+    logged once and
+    the eager function is used from then on. A ValueError is the function's own and passes through.
 
     Attributes:
         compiled: whether calls run compiled code.
+        captured: whether calls replay (or will replay) a CUDA graph.
         compile_seconds: duration of the first call.
     """
 
@@ -45,20 +51,18 @@ class Accelerated:
         self.name, self.eager = name, function
         self.compiled, self.captured = compile, cudagraphs
         self.compile_seconds = 0.0
-        self._first = True
+        self._guarded_calls = 1 + (WARMUP if cudagraphs else 0)
         self._function = function
         if compile:
             self._function = torch.compile(function, fullgraph=True, dynamic=False, options=options)
         if cudagraphs:
-            from tensordict.nn import CudaGraphModule
-
-            self._function = CudaGraphModule(self._function, warmup=3)
+            self._function = CudaGraphModule(self._function, warmup=WARMUP)
 
     def __call__(self, *args: Any) -> Any:
         """Call the function."""
-        if not self._first:
+        if self._guarded_calls == 0:
             return self._function(*args)
-        self._first = False
+        self._guarded_calls -= 1
         start = time.perf_counter()
         try:
             result = self._function(*args)
@@ -68,9 +72,10 @@ class Accelerated:
             if not (self.compiled or self.captured):
                 raise
             reason = str(error).strip().split("\n")[0]
-            logger.warning("%s could not be compiled and runs eagerly: %s: %s", self.name, type(error).__name__, reason)
+            logger.warning("%s cannot be compiled, runs eagerly: %s: %s", self.name, type(error).__name__, reason)
             self.compiled = self.captured = False
-            self._function = self.eager
+            self._function, self._guarded_calls = self.eager, 0
             result = self._function(*args)
-        self.compile_seconds = time.perf_counter() - start
+        if self.compile_seconds == 0:
+            self.compile_seconds = time.perf_counter() - start
         return result

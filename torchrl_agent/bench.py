@@ -172,9 +172,11 @@ def _peak_memory_mb(device: torch.device) -> float:
 
 
 def _header() -> str:
-    return f"{'worlds':>8} {'mode':>10} {'world/s':>14} {'+policy/s':>14} {'training/s':>14} {'compile s':>10} {'memory MB':>10}"
+    names = " ".join(f"{name:>14}" for name in ("world/s", "+policy/s", "training/s"))
+    return f"{'worlds':>8} {'mode':>10} {names} {'compile s':>10} {'memory MB':>10}"
 
 
 def _line(row: dict[str, Any]) -> str:
     numbers = " ".join(f"{row[name]:>14,}" for name in ("world", "world_policy", "training"))
-    return f"{row['num_envs']:>8} {row['mode']:>10} {numbers} {row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"
+    costs = f"{row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"
+    return f"{row['num_envs']:>8} {row['mode']:>10} {numbers} {costs}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -95,6 +96,7 @@ class Experiment:
         if experiment.on_cuda and resolve_device(experiment.device).type == "cuda":
             weaker = [f"{key}={value}" for key, value in experiment.on_cuda.items()]
             experiment = _compose(config, [*weaker, *overrides])
+        experiment.on_cuda = {}  # resolved now: the stored configuration must not be changed by them again
         return experiment
 
     def to_yaml(self) -> str:
@@ -132,7 +134,8 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
         cause = error.__cause__
         if isinstance(cause, ValueError):
             raise ValueError(f"world: {cause}") from None
-        raise ValueError(f"the world {arguments['_target_']} cannot be made: {cause or _sentence(error)}") from None
+        reason = " ".join(str(cause or error).split())
+        raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
     if not episode_entries(env):
@@ -173,25 +176,43 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
             loaded = compose(path.stem, list(overrides))
         experiment = OmegaConf.to_object(loaded)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
     if not isinstance(experiment, Experiment):
         raise ValueError(
             f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
         )
+    _check(experiment)
     return experiment
 
 
-def _sentence(error: Exception) -> str:
-    """An error of Hydra as one sentence that names the key."""
-    lines = [line.strip() for line in str(error).split("\n") if line.strip()]
-    named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("full_key:")]
-    text = next(
-        (line for line in lines if line.startswith(("Key ", "Value ", "Cannot ", "Error "))),
-        lines[0] if lines else repr(error),
-    )
-    text = text.split("To append")[0].strip().rstrip(".")
-    if error.__cause__ is not None:
-        text = f"{text}: {str(error.__cause__).strip().splitlines()[0]}"
-    where = f" (key {named[0]})" if named and named[0] not in text else ""
-    return f"{text}{where}; see 'torchrl-agent configs' and the run's config.yaml for the keys."
+def _check(experiment: Experiment) -> None:
+    """Raise ValueError for numbers that cannot be."""
+    least = {"total_frames": 1, "seed": 0, "threads": 1}
+    for name, bound in least.items():
+        value = getattr(experiment, name)
+        if value is not None and value < bound:
+            raise ValueError(f"{name} is {value}: it must be at least {bound}.")
+    for name in ("checkpoint_every", "keep_checkpoints"):
+        if getattr(experiment.run, name) < 1:
+            raise ValueError(f"run.{name} is {getattr(experiment.run, name)}: it must be at least 1.")
+
+
+def _sentence(error: BaseException) -> str:
+    """An error of Hydra, with its causes, as one sentence that names the key."""
+    lines: list[str] = []
+    named = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        for line in str(cause).split("To append")[0].splitlines():
+            if line.strip().startswith("full_key:") and line.split(":", 1)[1].strip():
+                named = named or line.split(":", 1)[1].strip()
+        meant = [line.strip().rstrip(".") for line in str(cause).splitlines() if line.strip()]
+        meant = [line for line in meant if not line.endswith(":") and "_key:" not in line and "object_type" not in line]
+        if meant and meant[0].split("To append")[0].strip() not in lines:
+            lines.append(meant[0].split("To append")[0].strip())
+        cause = cause.__cause__
+    where = f" (key {named})" if named and named not in " ".join(lines) else ""
+    return f"{': '.join(lines)}{where}; see 'torchrl-agent configs NAME' for the keys."

@@ -76,9 +76,11 @@ class MetricsWriter:
     def write(self, frames: int, metrics: dict[str, float]) -> None:
         """Write one iteration."""
         row = {"frames": frames, **metrics}
-        if not self._columns:
-            self._columns = list(row)
-            self._append([dict(zip(self._columns, self._columns, strict=True))])
+        new = [name for name in row if name not in self._columns]
+        if new:
+            earlier = read_metrics(self.path) if self._columns else []
+            self._columns += new
+            self._rewrite(earlier)
         self._append([row])
         if self._events is not None:
             for tag, value in metrics.items():
@@ -98,9 +100,11 @@ class MetricsWriter:
         if not rows:
             return
         self._columns = list(rows[0])
-        self.path.unlink()
-        header = dict(zip(self._columns, self._columns, strict=True))
-        self._append([header, *(row for row in rows if float(row["frames"]) <= frames)])
+        self._rewrite([row for row in rows if float(row["frames"]) <= frames])
+
+    def _rewrite(self, rows: list[dict[str, str]]) -> None:
+        self.path.unlink(missing_ok=True)
+        self._append([dict(zip(self._columns, self._columns, strict=True)), *rows])
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
+from typing_extensions import Self
 
 from envs.chance import Chance, seed_chance
 
@@ -127,7 +128,7 @@ class World(EnvBase):
         )
         self.set_seed(self._seed_given)
 
-    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> World:
+    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> Self:
         """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
         construction.
 
@@ -142,7 +143,7 @@ class World(EnvBase):
         )
         return self
 
-    def eager(self) -> World:
+    def eager(self) -> Self:
         """Undo :meth:`compile`."""
         self._transition = self._advance_and_replace
         return self

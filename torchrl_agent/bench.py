@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
     )
+    parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> None:
     """Carry out ``torchrl-agent bench``."""
     if parsed.what == "learn":
-        result = learn_against_baseline(parsed.overrides, parsed.seconds)
+        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds)
         print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
         return
     if parsed.row:

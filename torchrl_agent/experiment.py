@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -202,17 +203,19 @@ def _check(experiment: Experiment) -> None:
 
 def _sentence(error: BaseException) -> str:
     """An error of Hydra, with its causes, as one sentence that names the key."""
-    lines: list[str] = []
-    named = ""
+    parts: list[str] = []
+    key = ""
     cause: BaseException | None = error
     while cause is not None:
-        for line in str(cause).split("To append")[0].splitlines():
-            if line.strip().startswith("full_key:") and line.split(":", 1)[1].strip():
-                named = named or line.split(":", 1)[1].strip()
-        meant = [line.strip().rstrip(".") for line in str(cause).splitlines() if line.strip()]
-        meant = [line for line in meant if not line.endswith(":") and "_key:" not in line and "object_type" not in line]
-        if meant and meant[0].split("To append")[0].strip() not in lines:
-            lines.append(meant[0].split("To append")[0].strip())
+        text = str(cause)
+        found = re.search(r"full_key: (\S+)", text)
+        key = key or (found[1] if found else "")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().endswith(":")]
+        part = lines[0].split("To append")[0].strip().rstrip(".") if lines else ""
+        parts += [part] if part and part not in parts else []
         cause = cause.__cause__
-    where = f" (key {named})" if named and named not in " ".join(lines) else ""
-    return f"{': '.join(lines)}{where}; see 'torchrl-agent configs NAME' for the keys."
+    sentence = ": ".join(parts)
+    for section in dataclasses.fields(Experiment):  # a section replaced by something else is named by its class only
+        key = key or (section.name if str(section.type).endswith("Config") and str(section.type) in sentence else "")
+    where = f" (key {key})" if key not in sentence else ""
+    return f"{sentence}{where}; see 'torchrl-agent configs NAME' for the keys."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import time
@@ -211,14 +212,14 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
 def save(iteration: Iteration, folder: Path) -> Path:
     """Write a checkpoint of this iteration into the run's folder."""
     learner, config = iteration.learner, iteration.learner.experiment
-    score = iteration.metrics.get("rollout/ep_rew_mean", float("nan"))
+    score = iteration.metrics["rollout/ep_rew_mean"]
     return save_checkpoint(
         folder / "checkpoints",
         iteration.frames,
         learner.state_dict(),
         learner.statistics(),
         config.hash(),
-        float("-inf") if score != score else score,
+        None if math.isnan(score) else score,
         config.run.keep_checkpoints,
     )
 
@@ -302,7 +303,8 @@ def _new_run(experiment: Experiment) -> Path:
     experiment.run.name = name
     folder = Path(experiment.run.folder) / name
     try:
-        (folder / "checkpoints").mkdir(parents=True)
+        folder.mkdir(parents=True)
+        (folder / "checkpoints").mkdir()
     except FileExistsError:
         raise ValueError(
             f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume "
@@ -341,7 +343,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
         "frames": iteration.frames,
         "seconds": round(seconds, 1),
         "compile_seconds": round(learner.compile_seconds, 1),
-        "metrics": {key: value if value == value else None for key, value in iteration.metrics.items()},
+        "metrics": {key: None if math.isnan(value) else value for key, value in iteration.metrics.items()},
     }
     if experiment.run.final_evaluation:
         summary["evaluation"] = evaluate(experiment, learner.agent)

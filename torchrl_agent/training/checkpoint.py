@@ -34,10 +34,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be written ({error.strerror}): choose a folder that can, with run.folder=."
-        ) from None
+    except (OSError, RuntimeError) as error:  # torch.save reports a missing folder as a RuntimeError
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} cannot be written ({reason}): choose a folder that can, with run.folder=.") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -54,7 +53,7 @@ def save_checkpoint(
     state: dict[str, Any],
     statistics: dict[str, Any],
     config_hash: str,
-    score: float,
+    score: float | None,
     keep: int,
 ) -> Path:
     """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
@@ -66,7 +65,7 @@ def save_checkpoint(
         state: tensors and plain values.
         statistics: normalisation statistics, also written beside it as JSON.
         config_hash: hash of the resolved configuration.
-        score: higher is better; decides the best.
+        score: higher is better, decides the best; None if there is none yet.
         keep: number of newest checkpoints to keep.
     """
     path = folder / f"checkpoint_{frames}.pt"
@@ -74,7 +73,7 @@ def save_checkpoint(
     write_json(path.with_suffix(".normalization.json"), statistics)
     write_json(path.with_suffix(".json"), metadata)
     write_atomically(path, lambda temporary: torch.save({"metadata": metadata, **state}, temporary))
-    if score >= best_score(folder):
+    if score is not None and score >= best_score(folder):
         write_json(folder / BEST, {"checkpoint": path.name, "score": score})
     _forget_old(folder, keep)
     return path

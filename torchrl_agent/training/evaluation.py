@@ -43,7 +43,9 @@ def evaluate_policy(
             table = torch.where((done & ~finished).unsqueeze(-1), values, table)
             finished = finished | done
             if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(finished.all()):
-                return dict(zip(entries, table.cpu().unbind(-1), strict=True))
+                break
+    if bool(finished.all()):
+        return dict(zip(entries, table.cpu().unbind(-1), strict=True))
     raise ValueError(
         f"{int((~finished).sum())} worlds did not finish an episode within {max_steps} steps: the world needs a time "
         "limit."

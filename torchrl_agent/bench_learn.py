@@ -126,6 +126,8 @@ def _vec_env(number: int) -> Any:
         def __init__(self) -> None:
             self.vector = GymnasiumVectorEnv(ArenaEnv(number).compile())
             super().__init__(number, self.vector.single_observation_space, self.vector.single_action_space)
+            self.vector.reset()
+            self.vector.step(np.zeros(number, dtype=np.int64))  # compiles, before the baseline's clock starts
 
         def reset(self) -> np.ndarray:
             return self.vector.reset()[0]

@@ -61,10 +61,10 @@ def _resume(parsed: argparse.Namespace) -> None:
             f"{run} is not a run (it has no config.yaml): give the path of a run folder, such as runs/NAME."
         )
     experiment = Experiment.load(run / "config.yaml", *parsed.overrides)
-    _follow(train(experiment, resume=run), experiment)
+    _follow(train(experiment, resume=run), experiment, run)
 
 
-def _follow(iterations: Iterator[Iteration], experiment: Experiment) -> None:
+def _follow(iterations: Iterator[Iteration], experiment: Experiment, run: Path | None = None) -> None:
     """Show a progress bar (on terminals only), then where the results are."""
     frames = 0
     with tqdm(total=experiment.total_frames, unit="frame", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
@@ -72,7 +72,7 @@ def _follow(iterations: Iterator[Iteration], experiment: Experiment) -> None:
             bar.update(iteration.frames - frames)
             frames = iteration.frames
             bar.set_postfix(_headline(iteration.metrics))
-    folder = Path(experiment.run.folder) / str(experiment.run.name)
+    folder = run or Path(experiment.run.folder) / str(experiment.run.name)
     summary = json.loads((folder / "summary.json").read_text())
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
     if "evaluation" in summary:

@@ -176,15 +176,17 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
     try:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
             loaded = compose(path.stem, list(overrides))
-        experiment = OmegaConf.to_object(loaded)
+        if OmegaConf.get_type(loaded) is not Experiment:
+            raise ValueError(
+                f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
+            )
+        # merging once more refuses keys that a "+key=value" override slipped past the schema
+        plain = OmegaConf.to_container(loaded)
+        experiment: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Experiment), plain))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
-    if not isinstance(experiment, Experiment):
-        raise ValueError(
-            f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
-        )
     _check(experiment)
     return experiment
 

@@ -111,15 +111,15 @@ class Learner:
                 self.env.load_state_dict(state["world"])
                 self.collector.root = TensorDict(state["root"], self.env.batch_size, device=self.device)
             self.episodes.load_state_dict(state["episodes"])
+            self.frames, self.number = state["frames"], state["number"]
+            torch.set_rng_state(state["random"].cpu())
+            if self.device.type == "cuda" and state["random_cuda"] is not None:
+                torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(
                 f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
             ) from None
-        self.frames, self.number = state["frames"], state["number"]
-        torch.set_rng_state(state["random"].cpu())
-        if self.device.type == "cuda" and state["random_cuda"] is not None:
-            torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
 
 
 def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterator[Iteration]:
@@ -186,6 +186,8 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
         experiment, state
     )  # before anything is written: a configuration that cannot work leaves no trace
     folder = _new_run(experiment) if resume is None else Path(resume)
+    text = experiment.to_yaml()
+    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
     writer = MetricsWriter(folder, experiment.run.tensorboard, None if state is None else state["frames"])
     iteration = None
     start = time.perf_counter()
@@ -298,7 +300,7 @@ def _speed(learner: Learner, frames: int, start: float, collected: float) -> dic
 
 
 def _new_run(experiment: Experiment) -> Path:
-    """Make the run's folder with its configuration and the state of the code."""
+    """Make the run's folder, with the state of the code."""
     name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
     experiment.run.name = name
     folder = Path(experiment.run.folder) / name
@@ -314,8 +316,6 @@ def _new_run(experiment: Experiment) -> Path:
         raise ValueError(
             f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=."
         ) from None
-    text = experiment.to_yaml()
-    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
     write_json(folder / "code.json", {"versions": versions(), **_code_state()})
     return folder
 

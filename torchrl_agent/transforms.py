@@ -166,15 +166,21 @@ def set_statistics(
     buffers = [*_buffers(normalizer.running), *(_buffers(scaler.running) if scaler is not None else [])]
     pairs = []
     for name, buffer in zip(STATISTICS, buffers, strict=False):
-        value = torch.tensor(statistics[name], dtype=buffer.dtype, device=buffer.device)
+        try:
+            value = torch.tensor(statistics[name], dtype=buffer.dtype, device=buffer.device)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name} is not made of numbers: the statistics are damaged, use another checkpoint."
+            ) from None
         if value.shape != buffer.shape:
             raise ValueError(
                 f"{name} has shape {tuple(value.shape)} but the model needs {tuple(buffer.shape)}: "
                 "these statistics belong to another observation."
             )
-        if not bool(value.isfinite().all()):
+        if not bool(value.isfinite().all()) or (not name.endswith("mean") and bool((value < 0).any())):
             raise ValueError(
-                f"{name} holds a number that is not finite: the statistics are damaged, use another checkpoint."
+                f"{name} holds a number that cannot be (not finite, or negative): the statistics are damaged, "
+                "use another checkpoint."
             )
         pairs.append((buffer, value))
     for buffer, value in pairs:
@@ -184,8 +190,11 @@ def set_statistics(
 def read_statistics(path: Path) -> dict[str, float | list[float]]:
     """Statistics from a JSON file."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        found = json.loads(path.read_text())
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+        return found
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint."
         ) from None

@@ -97,9 +97,7 @@ def test_advantages_by_hand_truncation_bootstraps_from_the_true_last_observation
     assert data.shape == (8,)
     torch.testing.assert_close(data["state_value"].reshape(4, 2), torch.tensor(VALUES))
     torch.testing.assert_close(data["advantage"].reshape(4, 2), torch.tensor(ADVANTAGES))
-    torch.testing.assert_close(
-        data["value_target"].reshape(4, 2), torch.tensor(ADVANTAGES) + torch.tensor(VALUES)
-    )
+    torch.testing.assert_close(data["value_target"].reshape(4, 2), torch.tensor(ADVANTAGES) + torch.tensor(VALUES))
 
 
 def test_advantages_see_scaled_rewards():

@@ -263,6 +263,9 @@ def without(statistics, name):
         (lambda s: without(s, "ret_count"), "ret_count"),
         (lambda s: {**s, "obs_var": [1.0, 1.0, math.nan, 1.0, 1.0]}, "obs_var"),
         (lambda s: {**s, "ret_mean": math.inf}, "ret_mean"),
+        (lambda s: {**s, "obs_var": [1.0, 1.0, -1.0, 1.0, 1.0]}, "obs_var"),  # its root would be NaN
+        (lambda s: {**s, "obs_mean": None}, "obs_mean"),
+        (lambda s: {**s, "obs_mean": ["a"] * 5}, "obs_mean"),
     ],
 )
 def test_damaged_statistics_are_refused_in_a_sentence_and_change_nothing(trained, damage, culprit):
@@ -274,7 +277,7 @@ def test_damaged_statistics_are_refused_in_a_sentence_and_change_nothing(trained
     assert get_statistics(normalizer, scaler) == before
 
 
-@pytest.mark.parametrize("content", [b"{\"obs_mean\": [0.0", b"\xff\xfe\x00", b"", None])
+@pytest.mark.parametrize("content", [b'{"obs_mean": [0.0', b"\xff\xfe\x00", b"", b"[1, 2]", None])
 def test_a_corrupt_or_missing_file_is_refused_in_a_sentence_that_names_it(content, tmp_path):
     path = tmp_path / "statistics.json"
     if content is not None:

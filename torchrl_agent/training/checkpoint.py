@@ -69,6 +69,8 @@ def save_checkpoint(
         keep: number of newest checkpoints to keep.
     """
     path = folder / f"checkpoint_{frames}.pt"
+    for leftover in folder.glob(".checkpoint_*"):  # of a save that was killed
+        leftover.unlink()
     metadata = {"format": FORMAT, "frames": frames, "score": score, "config_hash": config_hash, "versions": versions()}
     write_json(path.with_suffix(".normalization.json"), statistics)
     write_json(path.with_suffix(".json"), metadata)
@@ -96,7 +98,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
         raise CheckpointError(
             f"{path} is damaged or not a checkpoint ({reason}): use another checkpoint of the run."
         ) from None
-    if not isinstance(state, dict) or "metadata" not in state or "agent" not in state:
+    if not isinstance(state, dict) or "agent" not in state or not isinstance(state.get("metadata"), dict):
         raise CheckpointError(
             f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing."
         )
@@ -121,10 +123,9 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
     if not run.is_dir():
         raise CheckpointError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
     folder = run / "checkpoints"
-    if which == "best" and (folder / BEST).is_file():
-        path = folder / json.loads((folder / BEST).read_text())["checkpoint"]
-        if path.is_file():
-            return path
+    best = _best(folder).get("checkpoint")
+    if which == "best" and best is not None and (folder / best).is_file():
+        return folder / best
     found = checkpoints(folder)
     if not found:
         raise CheckpointError(f"run {run} has no checkpoint yet: let it train until the first one is written.")
@@ -133,8 +134,7 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
 
 def best_score(folder: Path) -> float:
     """Score of the best checkpoint so far."""
-    path = folder / BEST
-    return json.loads(path.read_text())["score"] if path.is_file() else float("-inf")
+    return _best(folder).get("score", float("-inf"))
 
 
 def versions() -> dict[str, str]:
@@ -148,9 +148,17 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _best(folder: Path) -> dict[str, Any]:
+    """What best.json says; nothing if it is missing or damaged."""
+    try:
+        found = json.loads((folder / BEST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _forget_old(folder: Path, keep: int) -> None:
-    best = folder / BEST
-    kept = json.loads(best.read_text())["checkpoint"] if best.is_file() else None
+    kept = _best(folder).get("checkpoint")
     for path in checkpoints(folder)[:-keep]:
         if path.name != kept:
             for suffix in (".pt", ".json", ".normalization.json"):

@@ -34,7 +34,8 @@ def oracle():
 class Scene:
     """Equal Arena worlds, empty but for one quiet spawner in a corner; read through world 0.
 
-    The shaping's trackers have not started (so shaping is 0 in the first step) and nothing spawns or shoots unless told to.
+    The shaping's trackers have not started (so shaping is 0 in the first step) and nothing spawns or shoots unless told
+    to.
     """
 
     def __init__(self, style=1, observation="classic", num_envs=1, seed=0, spawner=True, **changes):

@@ -1,12 +1,16 @@
-"""The Arena told a second time, for one world, in plain Python with lists and ``math``; shares no code with ``envs.arena``.
+"""The Arena told a second time, for one world, in plain Python with lists and ``math``; shares no code with
+``envs.arena``.
 
-Its numbers are typed from the rules, not imported. Luck comes from ``uniform(stream, count) -> list of numbers in [0, 1)``, so it can
-be fed what a row of the batched world draws. ``closest_call`` is the smallest distance by which a yes-or-no question of the last
+Its numbers are typed from the rules, not imported. Luck comes from ``uniform(stream, count) -> list of numbers in [0,
+1)``, so it can
+be fed what a row of the batched world draws. ``closest_call`` is the smallest distance by which a yes-or-no question of
+the last
 step (did they touch? did it leave the field?) was decided: below some rounding error, two right answers may differ.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -343,7 +347,7 @@ class Oracle:
     def _nearest(self, things: list, count: int) -> list:
         """The nearest ``count`` things, None for missing ones."""
         ordered = sorted(things, key=self._distance)
-        for near, far in zip(ordered[:count], ordered[1:], strict=False):
+        for near, far in itertools.pairwise(ordered[: count + 1]):
             self.closest_call = min(self.closest_call, self._distance(far) - self._distance(near))
         return (ordered + [None] * count)[:count]
 

@@ -59,7 +59,9 @@ class Match:
         return self.env.step(td)["next"]
 
     def agree(self, oracle, action, told, world, tolerance=1e-3):
-        """Play the oracle's step and compare everything, except after a close call; returns the state's own oracle, or None."""
+        """Play the oracle's step and compare everything, except after a close call; returns the state's own oracle, or
+        None.
+        """
         reward, terminated, truncated = oracle.step(action)
         observation = oracle.observation(self.mode)
         if oracle.closest_call < CLOSE_CALL:
@@ -145,7 +147,9 @@ def hunt(oracle, shoot, random_action):
 
 
 def stir(env, world, oracle_module, generator):
-    """Throw world ``world`` into the middle of a fight: any phase, weak spawners, enemies and projectiles around a weak ship."""
+    """Throw world ``world`` into the middle of a fight: any phase, weak spawners, enemies and projectiles around a weak
+    ship.
+    """
 
     def rand(low, high, count=None):
         values = low + (high - low) * torch.rand(count or 1, generator=generator)
@@ -215,7 +219,9 @@ def test_an_undisturbed_game_agrees_step_by_step(oracle, style):
     match = Match(oracle, style)
     play(match, steps=350, stir_every=None, seed=10 + style)
     assert match.skipped < 0.02 * match.compared
-    assert match.env.state.progress.phase.max() >= 1, "nobody reached the second phase: this test shows less than it should"
+    assert match.env.state.progress.phase.max() >= 1, (
+        "nobody reached the second phase: this test shows less than it should"
+    )
 
 
 def test_every_grade_of_difficulty_agrees_with_the_oracle(oracle):
@@ -259,7 +265,9 @@ def play(match, steps, stir_every, seed):
 
 @pytest.mark.parametrize("style", [1, 2])
 def test_oracles_running_freely_stay_together_with_the_batch(oracle, style):
-    """No teacher forcing: rounding may add up over 120 steps; after a close call that oracle starts from the state again."""
+    """No teacher forcing: rounding may add up over 120 steps; after a close call that oracle starts from the state
+    again.
+    """
     match = Match(oracle, style)
     generator = torch.Generator().manual_seed(20 + style)
     players = [oracle.new_game(match.luck(world), style) for world in range(WORLDS)]

@@ -1,0 +1,270 @@
+"""What every world promises, whatever its game."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
+
+from envs import WORLDS, TransformedWorld
+from envs.world import named_tensors
+
+VARIANTS = {
+    "arena": [
+        {"style": 1, "observation": "classic"},
+        {"style": 2, "observation": "classic"},
+        {"style": 1, "observation": "extended"},
+        {"style": 2, "observation": "dict"},
+        {"style": 1, "curriculum": "ladder", "desynchronise": True},
+    ]
+}
+CASES = [
+    pytest.param(WORLDS[name], options, id=f"{name}-{'-'.join(str(v) for v in options.values())}")
+    for name in WORLDS
+    for options in VARIANTS.get(name, [{}])
+]
+every_world = pytest.mark.parametrize(("make", "options"), CASES)
+SYNCS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
+
+
+def actions(env, steps, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, int(env.action_spec.space.n), (steps, env.num_envs), generator=generator)
+
+
+def play(env, plan):
+    """Every (played, root) of a plan of actions [steps, N]."""
+    root, history = env.reset(), []
+    for action in plan:
+        played, root = env.step_and_maybe_reset(root.set("action", action))
+        history.append((played.clone(), root.clone()))
+    return history
+
+
+def same(left, right):
+    return all(bool((a[0] == b[0]).all()) and bool((a[1] == b[1]).all()) for a, b in zip(left, right, strict=True))
+
+
+@every_world
+def test_specs_describe_what_the_world_does(make, options):
+    check_env_specs(make(num_envs=3, **options), seed=1)
+
+
+@every_world
+def test_the_same_seed_is_the_same_game_and_another_seed_another(make, options):
+    games = [play(env := make(num_envs=4, seed=seed, **options), actions(env, 60)) for seed in (5, 5, 6)]
+    assert same(games[0], games[1])
+    assert not same(games[0], games[2])
+
+
+@every_world
+def test_set_seed_begins_the_same_game_again(make, options):
+    env = make(num_envs=4, seed=5, **options)
+    plan = actions(env, 30)
+    first = play(env, plan)
+    env.set_seed(5)
+    assert same(first, play(env, plan))
+
+
+@every_world
+def test_a_row_does_not_depend_on_how_many_rows_there_are_nor_on_what_they_do(make, options):
+    small, large = make(num_envs=2, seed=9, **options), make(num_envs=7, seed=9, **options)
+    plan = actions(large, 80)
+    few, many = play(small, plan[:, :2]), play(large, plan)
+    for (a, b), (c, d) in zip(few, many, strict=True):
+        assert (a == c[:2]).all()
+        assert (b == d[:2]).all()
+
+
+@every_world
+def test_a_partial_reset_touches_only_its_rows(make, options):
+    env = make(num_envs=5, seed=2, **options)
+    play(env, actions(env, 20))
+    before = {name: value.clone() for name, value in named_tensors(env._snapshot)}
+    mask = torch.tensor([False, True, False, False, True]).unsqueeze(-1)
+    root = env.observation_spec.zero().update({"_reset": mask, "done": torch.zeros_like(mask)})
+    env.reset(root)
+    rows = mask.squeeze(-1)
+    changed = 0
+    for name, value in named_tensors(env._snapshot):
+        assert torch.equal(value[..., ~rows], before[name][..., ~rows]), name
+        changed += int((value[..., rows] != before[name][..., rows]).any())
+    assert changed > 3
+
+
+@every_world
+def test_ten_thousand_random_steps_stay_finite_and_inside_the_spec(make, options):
+    env = make(num_envs=64, seed=4, **options)
+    env.reset()
+    for played, root in play(env, actions(env, 160)):
+        following = played["next"]
+        for key in env.observation_spec.keys():
+            if key != "episode":
+                assert env.observation_spec[key].is_in(following[key]), key
+                assert env.observation_spec[key].is_in(root[key]), key
+        assert following["reward"].isfinite().all()
+
+
+@every_world
+def test_what_a_step_returns_is_never_written_to_again(make, options):
+    env = make(num_envs=3, seed=1, **options)
+    root = env.reset()
+    plan = actions(env, 6)
+    live = {value.untyped_storage().data_ptr() for _, value in named_tensors(env._snapshot)}
+    kept = []
+    for action in plan:
+        played, root = env.step_and_maybe_reset(root.set("action", action))
+        for leaf in (*played["next"].values(True, True), *root.values(True, True)):
+            assert leaf.untyped_storage().data_ptr() not in live
+        kept.append((played["next"], played["next"].clone()))
+    assert all((now == then).all() for now, then in kept)
+
+
+@every_world
+def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make, options):
+    options = {**options, "desynchronise": True}
+    env = make(num_envs=64, seed=3, **options)
+    ended = 0
+    for played, root in play(env, actions(env, 120)):
+        done = played["next", "done"].squeeze(-1)
+        terminated, truncated = played["next", "terminated"], played["next", "truncated"]
+        assert torch.equal(played["next", "done"], terminated | truncated)
+        assert not root["done"].any()
+        ended += int(done.sum())
+        assert (root["episode", "length"][done] == 0).all()
+        assert (played["next", "episode", "length"][done] > 0).all()
+        for key in env.observation_spec.keys():
+            if key != "episode" and done.any() and root[key].shape[-1] > 10:
+                assert not torch.equal(root[key][done], played["next", key][done])
+    assert ended > 0
+
+
+@every_world
+def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_wrapper(make, options):
+    options = {**options, "desynchronise": True}
+
+    def transforms():
+        return Compose(InitTracker(), StepCounter(), RewardSum())
+
+    worlds = [make(num_envs=32, seed=8, **options) for _ in range(3)]
+    plan = actions(worlds[0], 80)
+    plain = play(TransformedEnv(worlds[0], transforms()), plan)
+    branchless = play(TransformedWorld(worlds[1], transforms()), plan)
+    bare = play(worlds[2], plan)
+    assert any(bool(played["next", "done"].any()) for played, _ in bare)
+    for (a, b), (c, d), (e, f) in zip(plain, branchless, bare, strict=True):
+        assert (a == c).all()
+        assert (b.exclude("action") == d.exclude("action")).all()  # a reset may clear the last action or keep it
+        assert (c["next"].select(*e["next"].keys(True, True)) == e["next"]).all()
+        assert (d.select(*f.keys(True, True)).exclude("action") == f.exclude("action")).all()
+
+
+class Watch(TorchDispatchMode):
+    """Notes operations that make the host wait for the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.syncs = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.name().split(".")[0] in SYNCS:
+            self.syncs.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@every_world
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
+    env = make(num_envs=64, seed=3, **{**options, "desynchronise": True})
+    if wrapped:
+        env = TransformedWorld(env, Compose(InitTracker(), StepCounter(), RewardSum()))
+    root = env.reset()
+    plan = torch.zeros(120, 64, dtype=torch.int64)
+    ended = 0
+    for action in plan:
+        with Watch() as watch:
+            played, root = env.step_and_maybe_reset(root.set("action", action))
+        assert not watch.syncs
+        ended += int(played["next", "done"].sum())
+    assert ended > 0
+
+
+def test_the_watch_notices_a_sync():
+    with Watch() as watch:
+        bool(torch.ones(2).any())
+    assert watch.syncs
+
+
+@every_world
+def test_saved_worlds_continue_as_if_never_stopped(make, options):
+    env = make(num_envs=8, seed=6, **options)
+    play(env, actions(env, 40))
+    state = env.state_dict()
+    other = make(num_envs=8, seed=1, **options)
+    other.load_state_dict(state)
+    plan = actions(env, 40, seed=1)
+    roots = [env.observation_spec.zero(), other.observation_spec.zero()]
+    for action in plan:
+        steps = [
+            world.step_and_maybe_reset(root.set("action", action))
+            for world, root in zip((env, other), roots, strict=True)
+        ]
+        assert (steps[0][0]["next"] == steps[1][0]["next"]).all()
+        roots = [step[1] for step in steps]
+
+
+@every_world
+def test_saved_worlds_need_the_same_number_of_worlds(make, options):
+    with pytest.raises(ValueError, match="num_envs"):
+        make(num_envs=3, **options).load_state_dict(make(num_envs=2, **options).state_dict())
+
+
+@pytest.mark.slow
+@every_world
+def test_compiled_equals_eager_and_nothing_recompiles(make, options):
+    torch._dynamo.reset()
+    eager = make(num_envs=16, seed=7, **options)
+    compiled = make(num_envs=16, seed=7, compile=True, **options)
+    plan = actions(eager, 60)
+    slow = play(eager, plan)
+    root = compiled.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for action, (played, following) in zip(plan, slow, strict=True):
+            result, root = compiled.step_and_maybe_reset(root.set("action", action))
+            for key in following.keys(True, True):
+                torch.testing.assert_close(root[key], following[key], atol=1e-3, rtol=1e-3)
+            torch.testing.assert_close(result["next", "reward"], played["next", "reward"], atol=1e-3, rtol=1e-3)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, True])
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_impossible_numbers_of_worlds_are_refused(make, number):
+    with pytest.raises(ValueError, match="num_envs"):
+        make(num_envs=number)
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_absent_devices_are_refused(make):
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="CUDA"):
+            make(num_envs=2, device="cuda")
+    with pytest.raises(ValueError, match="unknown"):
+        make(num_envs=2, device="toaster")
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_an_action_of_the_wrong_shape_is_refused(make):
+    env = make(num_envs=3)
+    root = env.reset()
+    with pytest.raises(ValueError, match="shape"):
+        env.step(root.set("action", torch.zeros(3, 1, dtype=torch.int64)))
+
+
+def test_desynchronised_worlds_do_not_end_at_once():
+    env = WORLDS["arena"](num_envs=256, seed=0, desynchronise=True)
+    steps = env.state.progress.step
+    assert steps.min() < 300
+    assert steps.max() > 2700
+    assert steps.unique().numel() > 200

@@ -1,0 +1,49 @@
+"""Geometry on hand-picked points."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from envs.geometry import clamp_disc, look_up, nearest, relative_angle, squared_distance
+
+
+def test_distances_and_clamping():
+    assert squared_distance(torch.tensor([3.0]), torch.tensor([4.0])).item() == 25
+    assert clamp_disc(torch.tensor([-5.0, 50.0, 99.0]), 10, 100).tolist() == [10, 50, 90]
+
+
+@pytest.mark.parametrize(
+    ("dx", "dy", "rotation", "expected"),
+    [
+        (1, 0, 0, 0.5),
+        (0, 1, 0, 0.75),
+        (0, -1, 0, 0.25),
+        (1, 0, math.pi / 2, 0.25),
+        (-1, 1e-6, 0, 1.0),
+        (-1, -1e-6, 0, 0.0),
+        (1, 0, 2 * math.pi - 0.1, 0.5 + 0.1 / (2 * math.pi)),
+    ],
+)
+def test_relative_angles(dx, dy, rotation, expected):
+    angle = relative_angle(torch.tensor(float(dx)), torch.tensor(float(dy)), torch.tensor(float(rotation)))
+    assert abs(angle.item() - expected) < 1e-5
+
+
+def test_look_up_takes_the_last_entry_beyond_the_table():
+    assert look_up(torch.tensor([0, 1, 2, 9]), (10.0, 20.0, 30.0)).tolist() == [10, 20, 30, 30]
+
+
+def test_nearest_gives_rows_in_order_with_their_values_and_marks_missing_ones():
+    squared = torch.tensor([[9.0, torch.inf], [1.0, 4.0], [4.0, torch.inf]])
+    value = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    first, second, third = nearest(squared, 3, value)
+    assert [pair[0].tolist() for pair in (first, second, third)] == [[1, 4], [4, torch.inf], [9, torch.inf]]
+    assert [pair[1][0].item() for pair in (first, second, third)] == [2, 3, 1]
+    assert first[1][1].item() == 2
+
+
+def test_of_equally_near_rows_the_first_comes_first():
+    assert nearest(torch.tensor([[4.0], [4.0]]), 1, torch.tensor([[7.0], [8.0]]))[0][1].item() == 7

@@ -1,0 +1,245 @@
+"""Configurations: by name, by file, by override; and one sentence for everything that is wrong."""
+
+import pytest
+import torch
+import yaml
+
+from torchrl_agent import experiment as experiment_module
+from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
+from torchrl_agent.train import Learner
+
+SMALL = ("world.num_envs=2", "ppo.rollout_steps=4", "ppo.minibatch_size=8", "model.hidden_sizes=[8]")
+
+
+def test_configurations_are_found_by_name():
+    assert {"arena", "cartpole", "smoke"} <= set(config_names())
+    for name in config_names():
+        loaded = Experiment.load(name, "device=cpu")
+        assert "_target_" in loaded.world
+    assert Experiment.load("smoke").ppo.rollout_steps == 32
+
+
+def test_a_file_gives_differences_from_the_defaults(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "defaults: [experiment_schema, _self_]\nname: mine\nworld: {_target_: envs.ArenaEnv, num_envs: 3}\n"
+        "ppo: {gamma: 0.5, learning_rate: {schedule: cosine}}\n"
+    )
+    loaded = Experiment.load(path)
+    assert loaded.ppo.gamma == 0.5
+    assert loaded.ppo.learning_rate.schedule == "cosine"
+    assert loaded.ppo.learning_rate.initial == 3e-4  # the dataclass's default
+    assert loaded.ppo.lmbda == 0.95
+    assert Experiment.load(str(path), "ppo.gamma=0.25").ppo.gamma == 0.25
+
+
+def test_overrides_reach_every_level_with_the_right_types():
+    loaded = Experiment.load(
+        "smoke",
+        "seed=7",
+        "ppo.learning_rate.initial=0.5",
+        "world.num_envs=3",
+        "model.hidden_sizes=[4,5]",
+        "ppo.target_kl=0.02",
+        "run.name=first",
+        "+world.seed=9",
+    )
+    assert (loaded.seed, loaded.ppo.learning_rate.initial, loaded.world["num_envs"]) == (7, 0.5, 3)
+    assert loaded.model.hidden_sizes == [4, 5]
+    assert (loaded.ppo.target_kl, loaded.run.name, loaded.world["seed"]) == (0.02, "first", 9)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_the_stored_configuration_is_a_valid_input_and_equal(tmp_path, name):
+    original = Experiment.load(name, "seed=5", "ppo.gamma=0.9", "run.name=a b", "device=cpu")
+    path = tmp_path / "config.yaml"
+    path.write_text(original.to_yaml())
+    again = Experiment.load(path)
+    assert again == original
+    assert again.to_yaml() == original.to_yaml()
+    assert again.hash() == original.hash()
+    assert yaml.safe_load(path.read_text())["ppo"]["gamma"] == 0.9  # in full and readable by anything
+
+
+def test_the_hash_tells_configurations_apart_but_not_where_they_are_stored():
+    base = Experiment.load("smoke").hash()
+    assert Experiment.load("smoke", "run.folder=elsewhere", "run.name=x").hash() == base
+    assert Experiment.load("smoke", "ppo.gamma=0.9").hash() != base
+    assert Experiment.load("smoke", "seed=1").hash() != base
+
+
+def one_sentence(caught):
+    text = str(caught.value)
+    assert text.strip()
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("override", "culprit"),
+    [
+        ("ppo.gama=0.9", "ppo.gama"),
+        ("speed=3", "speed"),
+        ("world.wings=2", "world.wings"),
+        ("ppo.gamma=high", "ppo.gamma"),
+        ("model.hidden_sizes=wide", "model.hidden_sizes"),
+        ("total_frames=1.5", "total_frames"),
+        ("ppo=3", "ppo"),
+        ("world=3", "world"),
+        ("acceleration.step=7x", "acceleration.step"),
+        ("no override", "no override"),
+    ],
+)
+def test_unknown_keys_and_wrong_types_are_refused_by_name(override, culprit):
+    with pytest.raises(ValueError) as caught:
+        Experiment.load("smoke", override)
+    assert culprit in one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("lines", "culprit"),
+    [
+        ("ppo: {gama: 0.5}", "gama"),
+        ("ppo: {gamma: high}", "gamma"),
+        ("speed: 3", "speed"),
+        ("ppo: 3", "ppo"),
+        ("ppo: [", "mine"),
+    ],
+)
+def test_unknown_keys_and_wrong_types_in_a_file_are_refused_by_name(tmp_path, lines, culprit):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"defaults: [experiment_schema, _self_]\nname: mine\nworld: {{_target_: envs.ArenaEnv}}\n{lines}\n")
+    with pytest.raises(ValueError) as caught:
+        Experiment.load(path)
+    assert culprit in one_sentence(caught)
+
+
+@pytest.mark.parametrize("config", ["nowhere", "nowhere.yaml", "../smoke"])
+def test_an_unknown_configuration_is_refused_by_name(config):
+    with pytest.raises(ValueError, match=r"nowhere|smoke") as caught:
+        Experiment.load(config)
+    one_sentence(caught)
+
+
+def test_a_yaml_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "other.yaml"
+    path.write_text("colour: green\n")
+    with pytest.raises(ValueError, match="other") as caught:
+        Experiment.load(path)
+    assert "experiment_schema" in one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "culprit"),
+    [
+        (("world._target_=envs.NoWorld",), "envs.NoWorld"),
+        (("world._target_=nowhere.World",), "nowhere.World"),
+        (("world._target_=math.sqrt",), "math.sqrt"),
+        (("~world._target_",), "_target_"),
+        (("world.num_envs=0",), "num_envs"),
+        (("world.num_envs=many",), "num_envs"),
+        (("world.style=3",), "style"),
+        (("world.observation=smell",), "observation"),
+        (("world.rules=chess",), "chess"),
+        (("world.curriculum=nowhere",), "nowhere"),
+        (("world.stage=99",), "stage"),
+        (("+world.wings=2",), "wings"),
+        (("ppo.minibatch_size=7",), "ppo.minibatch_size"),
+        (("ppo.num_epochs=0",), "ppo.num_epochs"),
+        (("ppo.learning_rate.schedule=steps",), "schedule"),
+        (("model.activation=sine",), "model.activation"),
+        (("device=warp",), "warp"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(overrides, culprit):
+    with pytest.raises(ValueError) as caught:
+        Learner(Experiment.load("smoke", *SMALL, *overrides))
+    assert culprit in one_sentence(caught)
+
+
+@pytest.mark.parametrize(("override", "culprit"), [("threads=0", "threads"), ("seed=-1", "seed")])
+def test_numbers_out_of_range_are_refused_by_name(override, culprit):
+    with pytest.raises(ValueError) as caught:
+        Learner(Experiment.load("smoke", *SMALL, override))
+    assert culprit in one_sentence(caught)
+
+
+def test_cuda_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:3"):
+        with pytest.raises(ValueError, match=device) as caught:
+            Learner(Experiment.load("smoke", *SMALL, f"device={device}"))
+        assert "device=cpu" in one_sentence(caught)
+    assert resolve_device("auto").type == "cpu"
+
+
+def test_the_evaluation_world_differs_as_configured():
+    loaded = Experiment.load("smoke")
+    assert loaded.make_world().curriculum is not None
+    world = loaded.make_world(evaluation=True, num_envs=3)
+    assert world.curriculum is None
+    assert world.batch_size == (3,)
+    assert loaded.world["curriculum"] == "reference"  # the training world's arguments are untouched
+
+
+def test_worlds_are_seeded():
+    loaded = Experiment.load("smoke", *SMALL, "seed=3")
+    first, second, other = loaded.make_world(), loaded.make_world(), loaded.make_world(seed=4)
+    observations = [env.reset()["observation"] for env in (first, second, other)]
+    assert torch.equal(observations[0], observations[1])
+    assert not torch.equal(observations[0], observations[2])
+
+
+def test_a_world_of_one_row_without_batch_is_refused():
+    arguments = {"_target_": "torchrl.envs.GymEnv", "env_name": "CartPole-v1", "categorical_action_encoding": True}
+    with pytest.raises(ValueError, match="num_envs") as caught:
+        make_world(arguments, torch.device("cpu"), 0)
+    one_sentence(caught)
+
+
+# --- on_cuda
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+    """Make the machine look as if every device were this one."""
+
+    def set_device(name):
+        monkeypatch.setattr(experiment_module, "resolve_device", lambda asked: torch.device(name))
+
+    return set_device
+
+
+@pytest.fixture
+def both(tmp_path):
+    """A configuration with a part for CUDA."""
+    path = tmp_path / "both.yaml"
+    path.write_text(
+        "defaults: [experiment_schema, _self_]\nname: both\nworld: {_target_: envs.ArenaEnv, num_envs: 8}\n"
+        "total_frames: 100\non_cuda: {world.num_envs: 1000, total_frames: 200, ppo.minibatch_size: 500}\n"
+    )
+    return path
+
+
+def sizes(loaded):
+    return loaded.world["num_envs"], loaded.total_frames, loaded.ppo.minibatch_size
+
+
+def test_overrides_for_cuda_apply_only_there(pretend, both):
+    pretend("cpu")
+    assert sizes(Experiment.load(both)) == (8, 100, 4096)
+    pretend("cuda")
+    assert sizes(Experiment.load(both)) == (1000, 200, 500)
+
+
+def test_overrides_for_cuda_are_weaker_than_the_command_line(pretend, both):
+    pretend("cuda")
+    assert sizes(Experiment.load(both, "world.num_envs=64", "total_frames=300")) == (64, 300, 500)
+
+
+def test_a_run_on_cuda_keeps_the_command_line_when_its_stored_configuration_is_loaded(pretend, both, tmp_path):
+    pretend("cuda")
+    original = Experiment.load(both, "world.num_envs=64", "total_frames=300")
+    path = tmp_path / "config.yaml"
+    path.write_text(original.to_yaml())
+    assert sizes(Experiment.load(path)) == (64, 300, 500)

@@ -1,0 +1,148 @@
+"""Our parts in TorchRL's hands: its collector, transforms, losses and trainer."""
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import Collector
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
+from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv
+from torchrl.envs.utils import check_env_specs
+from torchrl.objectives import ClipPPOLoss
+from torchrl.objectives.value import GAE
+from torchrl.trainers.algorithms import PPOTrainer
+
+from envs import ArenaEnv
+from torchrl_agent import Experiment, learn
+from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.training.ppo import PPO, PPOConfig
+
+
+@pytest.fixture
+def arena():
+    torch.manual_seed(0)
+    env = ArenaEnv(8, seed=1, desynchronise=True)
+    return env, ActorCritic(env, ModelConfig([16]))
+
+
+def test_the_collector_plays_our_world_with_our_actor(arena):
+    env, agent = arena
+    batches = list(Collector(env, agent.actor, frames_per_batch=64, total_frames=192, no_cuda_sync=True))
+    assert [batch.shape for batch in batches] == [(8, 8)] * 3
+    batch = batches[-1]
+    assert env.action_spec.is_in(batch["action"][:, 0])
+    expected = agent.actor.get_dist(batch.clone()).log_prob(batch["action"])
+    torch.testing.assert_close(batch["action_log_prob"], expected)
+    going = ~batch["next", "done"][:, :-1].squeeze(-1)
+    after, before = batch["next", "observation"][:, :-1], batch["observation"][:, 1:]
+    assert torch.equal(after[going], before[going])
+    assert batch["observation"].isfinite().all()
+
+
+def test_torchrl_transforms_agree_with_the_worlds_own_statistics():
+    env = TransformedEnv(ArenaEnv(6, seed=1), Compose(RewardSum(), StepCounter(), InitTracker()))
+    check_env_specs(env)
+    rollout = env.rollout(40, break_when_any_done=False)
+    assert rollout["is_init"][:, 0].all()
+    torch.testing.assert_close(rollout["next", "episode_reward"], rollout["next", "episode", "return"])
+    assert torch.equal(rollout["next", "step_count"].float(), rollout["next", "episode", "length"])
+
+
+def test_torchrl_transforms_notice_where_our_world_resets_itself():
+    env = TransformedEnv(ArenaEnv(6, seed=1), Compose(RewardSum(), StepCounter(), InitTracker()))
+    root, counts, firsts = env.reset(), [], []
+    env.base_env.state.progress.step.fill_(2990)  # ten steps before the time limit
+    for _ in range(15):
+        played, root = env.step_and_maybe_reset(env.rand_action(root))
+        counts.append(played["next", "step_count"].flatten())
+        firsts.append(root["is_init"].flatten())
+    ended = torch.stack(firsts).float().argmax(0)
+    assert (torch.stack(firsts).sum(0) == 1).all()
+    assert (ended <= 9).all()  # the tenth step at the latest
+    assert torch.equal(counts[-1], 14 - ended)
+
+
+def test_torchrl_ppo_loss_and_advantages_take_one_step_with_our_networks(arena):
+    env, agent = arena
+    (data,) = Collector(env, agent.actor, frames_per_batch=128, total_frames=128)
+    advantages = GAE(gamma=0.99, lmbda=0.95, value_network=agent.critic, average_gae=True)
+    loss = ClipPPOLoss(agent.actor, agent.critic, entropy_coeff=0.01)
+    optimizer = torch.optim.Adam(loss.parameters(), 1e-3)
+    before = [parameter.detach().clone() for parameter in agent.parameters()]
+    advantages(data)
+    losses = loss(data.reshape(-1))
+    total = losses["loss_objective"] + losses["loss_critic"] + losses["loss_entropy"]
+    total.backward()
+    optimizer.step()
+    assert total.isfinite()
+    assert all(not torch.equal(new, old) for new, old in zip(agent.parameters(), before, strict=True))
+    improved = loss(data.reshape(-1))
+    assert improved["loss_critic"] < losses["loss_critic"]
+
+
+def test_our_loss_equals_torchrls_where_torchrls_is_right(arena):
+    env, agent = arena
+    (data,) = Collector(env, agent.actor, frames_per_batch=128, total_frames=128)
+    GAE(gamma=0.99, lmbda=0.95, value_network=agent.critic)(data)
+    config = PPOConfig(rollout_steps=16, minibatch_size=128, normalize_advantage=False)
+    with torch.no_grad():
+        for parameter in agent.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    ours = PPO(agent, config, 8, Experiment.load("smoke").acceleration).loss(data.reshape(-1))
+    theirs = ClipPPOLoss(
+        agent.actor, agent.critic, clip_epsilon=0.2, entropy_coeff=0.01, critic_coeff=0.5, loss_critic_type="l2"
+    )(data.reshape(-1))
+    assert ours["clip_fraction"] > 0
+    for key in ("loss_objective", "loss_critic", "loss_entropy", "entropy", "clip_fraction"):
+        torch.testing.assert_close(ours[key], theirs[key])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchrls_trainer_trains_our_agent_in_our_world(arena):
+    env, agent = arena
+    before = [parameter.detach().clone() for parameter in agent.parameters()]
+    loss = ClipPPOLoss(agent.actor, agent.critic, entropy_coeff=0.01)
+    trainer = PPOTrainer(
+        collector=Collector(env, agent.actor, frames_per_batch=128, total_frames=256),
+        total_frames=256,
+        frame_skip=1,
+        optim_steps_per_batch=2,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), 1e-3),
+        num_epochs=1,
+        replay_buffer=TensorDictReplayBuffer(
+            storage=LazyTensorStorage(128), sampler=SamplerWithoutReplacement(), batch_size=64
+        ),
+        gamma=0.99,
+        lmbda=0.95,
+        progress_bar=False,
+    )
+    trainer.train()
+    assert trainer.collected_frames == 256
+    assert all(not torch.equal(new, old) for new, old in zip(agent.parameters(), before, strict=True))
+
+
+def test_our_critic_is_a_plain_tensordict_module(arena):
+    env, agent = arena
+    double = TensorDictModule(lambda value: 2 * value, ["state_value"], ["twice"])
+    frames = double(agent.critic(env.reset()))
+    assert torch.equal(frames["twice"], 2 * frames["state_value"])
+
+
+def test_learning_in_a_gymnasium_world():
+    experiment = Experiment.load(
+        "cartpole",
+        "device=cpu",
+        "world.num_envs=2",
+        "ppo.rollout_steps=64",
+        "ppo.minibatch_size=64",
+        "total_frames=256",
+        "model.hidden_sizes=[16]",
+    )
+    iterations = list(learn(experiment))
+    assert [iteration.frames for iteration in iterations] == [128, 256]
+    last = iterations[-1].metrics
+    assert last["rollout/episodes"] > 2
+    assert 8 <= last["rollout/ep_rew_mean"] < 100
+    assert last["train/updates"] == 8
+    assert iterations[-1].agent.input_keys == ["observation"]

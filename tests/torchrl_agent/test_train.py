@@ -1,0 +1,410 @@
+"""Runs: repeatable, resumable bit by bit, complete on disk, and able to learn."""
+
+import functools
+import importlib
+import json
+import math
+import sys
+import types
+
+import pytest
+import torch
+from PIL import Image
+from tensordict import TensorDict
+from torchrl.data import Bounded, Categorical, Composite
+from torchrl.envs import EnvBase
+
+from torchrl_agent import Experiment, evaluate, learn, load_agent, train
+from torchrl_agent.film import film_policy
+from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
+from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.training.ppo import NonFiniteError
+from torchrl_agent.transforms import get_statistics
+
+train_module = importlib.import_module("torchrl_agent.train")  # the package's attribute of that name is the function
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def smoke(folder, *overrides, name="run", film=False):
+    return Experiment.load(
+        "smoke",
+        f"run.folder={folder}",
+        f"run.name={name}",
+        f"run.film={film}",
+        "run.final_evaluation=false",
+        "run.tensorboard=false",
+        "device=cpu",
+        *overrides,
+    )
+
+
+def numbers(metrics):
+    """Metrics without the clock, comparable although they may hold NaN."""
+    return {tag: repr(value) for tag, value in metrics.items() if not tag.startswith("time/") or "timesteps" in tag}
+
+
+def weights(agent):
+    return torch.cat([value.detach().flatten().double() for value in agent.state_dict().values()])
+
+
+def play(experiment, iterations=None, resume=None):
+    """Metrics and last weights of a run; closed early after so many ``iterations``."""
+    history, last = [], None
+    run = train(experiment, resume=resume)
+    for iteration in run:
+        history.append(numbers(iteration.metrics))
+        last = weights(iteration.agent)
+        if iteration.number == iterations:
+            run.close()
+    return history, last
+
+
+# --- worlds of the test's own, reached by name like any other
+
+
+class Tiny(EnvBase):
+    """One step per episode, or ``length``; a one-hot is observed, and naming it is worth 1."""
+
+    def __init__(self, num_envs=8, device=None, size=3, length=1, poison_at=None):
+        super().__init__(batch_size=[num_envs], device=device)
+        self.size, self.length, self.poison_at = size, length, poison_at
+        self.observation_spec = Composite(observation=Bounded(0, 1, (num_envs, size)), shape=(num_envs,))
+        self.action_spec = Categorical(size, shape=(num_envs,))
+        self.reward_spec = Bounded(0, 1, (num_envs, 1))
+        self.generator = torch.Generator()
+        self.age = torch.zeros(num_envs, 1)
+        self.steps = 0
+
+    def _observe(self):
+        self.answer = torch.randint(self.size, self.batch_size, generator=self.generator)
+        return torch.nn.functional.one_hot(self.answer, self.size).float()
+
+    def _reset(self, tensordict=None):
+        rows = None if tensordict is None else tensordict.get("_reset", None)
+        self.age = torch.zeros_like(self.age) if rows is None else torch.where(rows, 0.0, self.age)
+        return TensorDict({"observation": self._observe()}, self.batch_size)
+
+    def _step(self, tensordict):
+        reward = (tensordict["action"] == self.answer).float().unsqueeze(-1)
+        self.age, self.steps = self.age + 1, self.steps + 1
+        if self.steps == self.poison_at:
+            reward[0] = math.nan
+        done = self.age >= self.length
+        values = {"observation": self._observe(), "reward": reward, "done": done, "terminated": done.clone()}
+        return TensorDict(values, self.batch_size)
+
+    def _set_seed(self, seed):
+        self.generator.manual_seed(seed or 0)
+
+
+class Staircase(Tiny):
+    """World i gives reward 1 per step for i + 1 steps in its first episode, and 100 per step ever after."""
+
+    def _reset(self, tensordict=None):
+        fresh = super()._reset(tensordict)
+        if tensordict is None or tensordict.get("_reset", None) is None:
+            self.first = torch.ones_like(self.age)
+        return fresh
+
+    def _step(self, tensordict):
+        stepped = super()._step(tensordict)
+        done = self.age >= torch.arange(self.batch_size[0]).unsqueeze(-1) + 1
+        reward = torch.where(self.first > 0, 1.0, 100.0)
+        self.first = torch.where(done, 0.0, self.first)
+        return stepped.update({"reward": reward, "done": done, "terminated": done.clone()})
+
+
+@pytest.fixture
+def tiny_worlds(monkeypatch):
+    module = types.ModuleType("tiny_worlds")
+    module.Tiny, module.Staircase = Tiny, Staircase
+    monkeypatch.setitem(sys.modules, "tiny_worlds", module)
+
+
+def tiny(folder, *overrides, target="Tiny"):
+    path = folder / "tiny.yaml"
+    path.write_text(
+        "defaults: [experiment_schema, _self_]\nname: tiny\n"
+        f"world: {{_target_: tiny_worlds.{target}, num_envs: 16}}\n"
+        "total_frames: 8192\nmodel: {hidden_sizes: [16]}\n"
+        "ppo: {rollout_steps: 16, minibatch_size: 64, learning_rate: {initial: 0.01}}\n"
+        "acceleration: {step: false, advantages: false, update: false}\n"
+        f"run: {{folder: {folder}, name: run, checkpoint_every: 256, film: false, tensorboard: false}}\n"
+        "evaluation: {episodes: 64}\n"
+    )
+    return Experiment.load(path, "device=cpu", *overrides)
+
+
+# --- repeating and resuming
+
+
+def test_the_same_seed_gives_the_same_metrics_and_another_seed_others(tmp_path):
+    first, second, other = (
+        play(smoke(tmp_path, f"seed={seed}", "total_frames=1536", name=name))
+        for seed, name in ((1, "a"), (1, "b"), (2, "c"))
+    )
+    assert len(first[0]) == 3
+    assert first[0] == second[0]
+    assert torch.equal(first[1], second[1])
+    assert first[0] != other[0]
+    assert not torch.equal(first[1], other[1])
+
+
+def test_learn_is_train_without_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment.load("smoke", "total_frames=1024", "device=cpu")
+    history = [numbers(iteration.metrics) for iteration in learn(experiment)]
+    assert list(tmp_path.iterdir()) == []
+    assert history == play(smoke(tmp_path, "total_frames=1024"))[0]
+
+
+def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
+    whole, whole_weights = play(smoke(tmp_path, name="whole"))
+    begun, _ = play(smoke(tmp_path, name="halves"), iterations=2)
+    folder = tmp_path / "halves"
+    experiment = Experiment.load(folder / "config.yaml")
+    torch.manual_seed(99)  # whatever happened in between
+    rest, rest_weights = play(experiment, resume=folder)
+    assert len(whole) == 4
+    assert begun + rest == whole
+    assert torch.equal(rest_weights, whole_weights)
+    rows = {name: read_metrics(tmp_path / name / "metrics.csv") for name in ("whole", "halves")}
+    for one, other in zip(rows["whole"], rows["halves"], strict=True):
+        assert numbers(one) == numbers(other)
+    states = [load_checkpoint(tmp_path / name / "checkpoints" / "checkpoint_2048.pt") for name in ("whole", "halves")]
+    assert_same(states[0]["world"], states[1]["world"])
+    assert_same(states[0]["ppo"], states[1]["ppo"])
+
+
+def assert_same(one, other):
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    else:
+        assert one == other
+
+
+def test_a_killed_run_resumes_from_its_checkpoint_and_drops_newer_rows(tmp_path):
+    """The run is stopped three iterations in, one after its only checkpoint."""
+    changes = ("run.checkpoint_every=1024",)
+    whole, whole_weights = play(smoke(tmp_path, *changes, name="whole"))
+    play(smoke(tmp_path, *changes, name="killed"), iterations=3)
+    folder = tmp_path / "killed"
+    assert [path.name for path in checkpoints(folder / "checkpoints")] == ["checkpoint_1024.pt"]
+    rest, rest_weights = play(Experiment.load(folder / "config.yaml"), resume=folder)
+    assert rest == whole[2:]
+    assert torch.equal(rest_weights, whole_weights)
+    assert [row["frames"] for row in read_metrics(folder / "metrics.csv")] == ["512", "1024", "1536", "2048"]
+
+
+def test_a_finished_run_can_be_made_longer_but_not_resumed_as_it_is(tmp_path):
+    play(smoke(tmp_path, "total_frames=512"))
+    folder = tmp_path / "run"
+    with pytest.raises(ValueError, match="total_frames") as caught:
+        play(Experiment.load(folder / "config.yaml"), resume=folder)
+    assert "\n" not in str(caught.value)
+    history, _ = play(Experiment.load(folder / "config.yaml", "total_frames=1024"), resume=folder)
+    assert len(history) == 1
+
+
+def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_path):
+    play(smoke(tmp_path, "total_frames=512"))
+    folder = tmp_path / "run"
+    for change in ("model.hidden_sizes=[8]", "world.curriculum=null", "world.num_envs=8"):
+        experiment = Experiment.load(folder / "config.yaml", "total_frames=1024", change)
+        with pytest.raises(CheckpointError, match="does not fit") as caught:
+            play(experiment, resume=folder)
+        assert "\n" not in str(caught.value)
+
+
+# --- what a run leaves
+
+
+def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_module, "film_policy", functools.partial(film_policy, steps=12))
+    experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=full", "total_frames=1024", "device=cpu")
+    last = list(train(experiment))[-1]
+    folder = tmp_path / "full"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "config.yaml",
+        "code.json",
+        "metrics.csv",
+        "tensorboard",
+        "checkpoints",
+        "film.gif",
+        "summary.json",
+    }
+    assert Experiment.load(folder / "config.yaml") == experiment
+    assert "torch" in json.loads((folder / "code.json").read_text())["versions"]
+    assert len(read_metrics(folder / "metrics.csv")) == 2
+    assert any((folder / "tensorboard").iterdir())
+    assert len(checkpoints(folder / "checkpoints")) == 2
+    with Image.open(folder / "film.gif") as film:
+        assert film.n_frames > 1
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["config"], summary["seed"], summary["frames"]) == ("smoke", 0, 1024)
+    assert summary["evaluation"]["episodes"] == 8
+    assert summary["film"] == "film.gif"
+    assert summary["metrics"]["train/updates"] == last.metrics["train/updates"] == 8
+
+
+def test_checkpoints_hold_valid_json_even_before_an_episode_has_ended(tmp_path):
+    play(smoke(tmp_path, "total_frames=512", "world.desynchronise=false"))
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    for path in (tmp_path / "run" / "checkpoints").glob("*.json"):
+        json.loads(path.read_text(), parse_constant=refuse)
+
+
+def test_metrics_have_the_tags_that_people_know(tmp_path):
+    (iteration,) = learn(Experiment.load("smoke", "total_frames=512", "device=cpu"))
+    assert {
+        "rollout/ep_rew_mean",
+        "rollout/ep_len_mean",
+        "rollout/success_rate",
+        "train/policy_gradient_loss",
+        "train/value_loss",
+        "train/entropy_loss",
+        "train/approx_kl",
+        "train/clip_fraction",
+        "train/explained_variance",
+        "train/learning_rate",
+        "time/fps",
+        "time/total_timesteps",
+        "curriculum/stage",
+    } <= set(iteration.metrics)
+    assert iteration.metrics["time/total_timesteps"] == 512
+
+
+def test_an_existing_run_is_refused_and_untouched(tmp_path):
+    play(smoke(tmp_path, "total_frames=512"))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="exists already") as caught:
+        play(smoke(tmp_path, "total_frames=1024"))
+    assert "resume" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_an_existing_folder_that_is_no_run_is_refused_and_untouched(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("precious: true\n")
+    with pytest.raises(ValueError, match="exists already"):
+        play(smoke(tmp_path, "total_frames=512"))
+    assert (tmp_path / "run" / "config.yaml").read_text() == "precious: true\n"
+
+
+def test_a_run_that_cannot_begin_leaves_its_name_free(tmp_path):
+    with pytest.raises(ValueError, match="minibatch_size"):
+        play(smoke(tmp_path, "ppo.minibatch_size=7"))
+    history, _ = play(smoke(tmp_path, "total_frames=512"))
+    assert len(history) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ValueError, match=r"run\.folder") as caught:
+        play(smoke(tmp_path / "file"))
+    assert "\n" not in str(caught.value)
+
+
+# --- numbers that are not
+
+
+def test_nan_from_a_world_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, "+world.poison_at=40")  # in the third rollout of 16 steps
+    with pytest.raises(NonFiniteError, match=r"next\.reward") as caught:
+        play(experiment)
+    assert "\n" not in str(caught.value)
+    kept = checkpoints(tmp_path / "run" / "checkpoints")
+    assert [path.name for path in kept] == ["checkpoint_256.pt", "checkpoint_512.pt"]
+    state = load_checkpoint(kept[-1])
+    assert all(value.isfinite().all() for value in state["agent"].values())
+    assert len(read_metrics(tmp_path / "run" / "metrics.csv")) == 2
+
+
+# --- learning and judging
+
+
+def test_the_identity_task_is_learnt_in_seconds(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path)
+    first, *_, last = train(experiment)
+    assert first.metrics["rollout/ep_rew_mean"] < 0.6  # a third by chance
+    assert last.metrics["rollout/ep_rew_mean"] > 0.9
+    assert last.metrics["rollout/ep_len_mean"] == 1.0
+    loaded, agent = load_agent(tmp_path / "run", "cpu")
+    result = evaluate(loaded, agent)
+    assert result["episodes"] == 64
+    assert result["return_mean"] == 1.0
+    assert result["return_std"] == 0.0
+
+
+def test_evaluation_takes_the_first_episode_of_every_world(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, target="Staircase")
+    env = experiment.make_world(evaluation=True, num_envs=5)
+    agent = experiment.make_agent(env)
+    episodes = evaluate_policy(agent.actor, env)
+    assert episodes["return"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert episodes["length"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    summary = summarise(episodes)
+    assert summary["return_mean"] == 3.0
+    assert summary["return_std"] == pytest.approx(math.sqrt(2.0))
+    assert (summary["length_mean"], summary["episodes"]) == (3.0, 5)
+    assert evaluate(experiment, agent, episodes=3)["return_mean"] == 2.0
+
+
+def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, "+world.length=1000000")
+    env = experiment.make_world(num_envs=2)
+    with pytest.raises(ValueError, match="2 worlds did not finish"):
+        evaluate_policy(experiment.make_agent(env).actor, env, max_steps=100)
+
+
+def test_evaluation_within_its_limit_succeeds_whatever_the_limit(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, "+world.length=3")
+    env = experiment.make_world(num_envs=2)
+    episodes = evaluate_policy(experiment.make_agent(env).actor, env, max_steps=10)
+    assert episodes["length"].tolist() == [3.0, 3.0]
+
+
+def test_evaluating_nothing_is_refused(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path)
+    with pytest.raises(ValueError, match="episodes"):
+        evaluate(experiment, experiment.make_agent(experiment.make_world()), episodes=0)
+
+
+def test_a_loaded_agent_is_the_trained_one_with_its_statistics(tmp_path):
+    last = list(train(smoke(tmp_path, "total_frames=1024")))[-1]
+    experiment, agent = load_agent(tmp_path / "run", "cpu")
+    assert torch.equal(weights(agent), weights(last.agent))
+    assert agent.normalizer.running.count.item() == pytest.approx(1024, abs=1)
+    path = tmp_path / "run" / "checkpoints" / "checkpoint_1024.normalization.json"
+    assert json.loads(path.read_text()) == get_statistics(last.agent.normalizer, last.learner.ppo.scaler)
+    before = weights(agent)
+    first, second = (evaluate(experiment, agent, episodes=4) for _ in range(2))
+    assert first == second
+    assert torch.equal(weights(agent), before)  # judging does not move the statistics
+    _, earlier = load_agent(tmp_path / "run" / "checkpoints" / "checkpoint_512.pt", "cpu")
+    assert not torch.equal(weights(earlier), before)
+
+
+def test_a_run_that_does_not_exist_is_a_sentence(tmp_path):
+    with pytest.raises(CheckpointError, match="there is no run"):
+        load_agent(tmp_path / "nowhere")

@@ -1,0 +1,569 @@
+"""The rules one by one, on states written by hand. World 0 is looked at; a step is `play(env, action)`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from envs import ArenaEnv
+from envs.arena import Rules
+from envs.arena.observation import observe
+
+IDLE, THRUST, LEFT, RIGHT, SHOOT = range(5)
+WAIT, UP, DOWN, WEST, EAST, FIRE = range(6)
+
+
+@pytest.fixture
+def env():
+    """One world without enemies, whose only spawner stands far away and will not spawn for a while."""
+    return quiet(ArenaEnv(num_envs=1))
+
+
+@pytest.fixture
+def walker():
+    return quiet(ArenaEnv(num_envs=1, style=2))
+
+
+def quiet(env):
+    env.reset()
+    put(env.state.spawners.cooldown, 1000)
+    put(env.state.spawners.x, 800)
+    put(env.state.spawners.y, 200)
+    return env
+
+
+def put(tensor, *rows):
+    """Write numbers into the rows of a tensor [N] or [slots, N]."""
+    if tensor.ndim == 1:
+        tensor.fill_(rows[0])
+        return
+    for row, value in enumerate(rows):
+        tensor[row] = value
+
+
+def play(env, action=0):
+    return env.step(env.observation_spec.zero().set("action", torch.full((env.num_envs,), action)))["next"]
+
+
+def shot(env, x, y, vx=0.0, vy=0.0, life=100, slot=-1):
+    shots = env.state.shots
+    for tensor, value in zip(shots, (x, y, vx, vy, life), strict=True):
+        tensor[slot] = value
+
+
+def enemy(env, row, x, y, cooldown=1000.0, speed=0.0):
+    for tensor, value in zip(env.state.enemies, (x, y, 10.0, speed, cooldown), strict=True):
+        tensor[row] = value
+
+
+def enemy_shot(env, x, y, slot=0, life=100):
+    for tensor, value in zip(env.state.enemy_shots, (x, y, 0.0, 0.0, life), strict=True):
+        tensor[slot] = value
+
+
+def close(value, expected, tolerance=1e-4):
+    assert abs(float(value) - expected) <= tolerance * max(1, abs(expected)), (float(value), expected)
+
+
+# --- the ship ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_ship_begins_at_rest_in_the_middle_facing_right(env):
+    ship = env.state.ship
+    assert [float(v) for v in ship] == [800, 640, 0, 0, 0, 150, 0]
+
+
+def test_thrust_adds_speed_along_the_rotation_then_friction_takes_its_share(env):
+    put(env.state.ship.rotation, math.pi / 2)
+    play(env, THRUST)
+    close(env.state.ship.vx, 0)
+    close(env.state.ship.vy, 0.3 * 0.97)
+    close(env.state.ship.y, 640 + 0.3 * 0.97)
+
+
+def test_speed_is_limited_to_six(env):
+    put(env.state.ship.vx, 30)
+    put(env.state.ship.vy, 40)
+    play(env)
+    close(env.state.ship.vx, 3.6)
+    close(env.state.ship.vy, 4.8)
+
+
+@pytest.mark.parametrize(("action", "expected"), [(LEFT, 2 * math.pi - math.radians(5)), (RIGHT, math.radians(5))])
+def test_turning_is_five_degrees_and_wraps(env, action, expected):
+    play(env, action)
+    close(env.state.ship.rotation, expected)
+
+
+def test_the_ship_stays_inside_the_field(env):
+    put(env.state.ship.x, 16)
+    put(env.state.ship.vx, -6)
+    play(env)
+    close(env.state.ship.x, 15)
+
+
+@pytest.mark.parametrize(
+    ("action", "dx", "dy", "rotation"),
+    [(UP, 0, -5, -math.pi / 2), (DOWN, 0, 5, math.pi / 2), (WEST, -5, 0, math.pi), (EAST, 5, 0, 0)],
+)
+def test_walking_moves_five_and_faces_that_way(walker, action, dx, dy, rotation):
+    play(walker, action)
+    ship = walker.state.ship
+    assert (float(ship.x), float(ship.y)) == (800 + dx, 640 + dy)
+    close(ship.rotation, rotation)
+    play(walker, WAIT)
+    assert (float(ship.vx), float(ship.vy)) == (0, 0)
+    close(ship.rotation, rotation)
+
+
+# --- shots ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "action"), [("env", SHOOT), ("walker", FIRE)])
+def test_a_shot_starts_at_the_ship_and_moves_in_the_same_step(request, name, action):
+    world = request.getfixturevalue(name)
+    play(world, action)
+    x, y, vx, vy, life = (float(value[-1]) for value in world.state.shots)
+    assert (x, y, vx, vy, life) == (808, 640, 8, 0, 119)
+    assert float(world.state.ship.cooldown) == 10
+
+
+def test_shots_are_ten_steps_apart(env):
+    fired = []
+    for _ in range(25):
+        play(env, SHOOT)
+        fired.append(float(env.state.events.shots))
+    assert [step for step, value in enumerate(fired) if value] == [0, 10, 20]
+
+
+def test_a_projectile_lives_120_steps(env):
+    put(env.state.ship.x, 100)
+    play(env, SHOOT)
+    for _ in range(118):
+        play(env)
+    assert float(env.state.shots.life[-1]) == 1
+    play(env)
+    assert float(env.state.shots.life.max()) == 0
+
+
+def test_a_projectile_dies_when_its_centre_leaves_the_field(env):
+    shot(env, 1593, 100, vx=8)
+    shot(env, 1591, 300, vx=8, slot=-2)
+    play(env)
+    assert env.state.shots.life[:, 0].tolist()[-2:] == [99, 0]
+
+
+# --- enemies ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_enemy_moves_straight_towards_the_ship(env):
+    enemy(env, 0, 400, 340, speed=2.0)
+    play(env)
+    close(env.state.enemies.x[0], 400 + 2 * 0.8)
+    close(env.state.enemies.y[0], 340 + 2 * 0.6)
+
+
+def test_an_enemy_shoots_at_the_ship_about_three_times_in_ten():
+    env = quiet(ArenaEnv(num_envs=4000, seed=2))
+    enemy(env, 0, 400, 640, cooldown=1.0)
+    play(env)
+    shooting = env.state.enemy_shots.life.sum(0) > 0
+    assert abs(float(shooting.float().mean()) - 0.3) < 0.03
+    shots = [value[0][shooting] for value in env.state.enemy_shots]
+    assert (shots[0] == 408).all()
+    assert (shots[2] == 8).all()
+    assert (shots[4] == 119).all()
+    assert (env.state.enemies.cooldown[0][shooting] == 60).all()
+    assert (env.state.enemies.cooldown[0][~shooting] == 0).all()
+
+
+def test_an_enemy_that_is_not_cooled_down_holds_its_fire():
+    env = quiet(ArenaEnv(num_envs=500))
+    enemy(env, 0, 400, 640, cooldown=2.0)
+    play(env)
+    assert env.state.enemy_shots.life.max() == 0
+
+
+def test_a_spawner_spawns_at_once_and_then_every_120_steps():
+    env = ArenaEnv(num_envs=1)
+    env.reset()
+    put(env.state.ship.health, 1e6)  # so that the enemies do not end the episode
+    counts = []
+    for _ in range(242):
+        play(env)
+        counts.append(int((env.state.enemies.health > 0).sum()))
+    assert counts[0] == 1
+    assert float(env.state.spawners.cooldown[0]) > 0
+    arrivals = [step for step in range(1, 200) if counts[step] > counts[step - 1]]
+    assert arrivals[0] == 120
+
+
+def test_a_new_enemy_keeps_its_distance_from_its_spawner_and_the_living(env):
+    env = ArenaEnv(num_envs=2000, seed=1)
+    env.reset()
+    x, y = env.state.spawners.x[0].clone(), env.state.spawners.y[0].clone()
+    play(env)
+    distance = torch.hypot(env.state.enemies.x[0] - x, env.state.enemies.y[0] - y)
+    assert distance.min() >= 25 + 12 + 5 - 1e-2
+    assert distance.max() <= 25 + 12 + 50 + 1e-2
+
+
+def test_crowded_spawners_use_the_way_out():
+    env = ArenaEnv(num_envs=200, seed=1)
+    env.reset()
+    x, y = env.state.spawners.x[0].clone(), env.state.spawners.y[0].clone()
+    enemy(env, 0, 0, 0)
+    env.state.enemies.x[0], env.state.enemies.y[0] = x, y
+    play(env)
+    distance = torch.hypot(env.state.enemies.x[1] - x, env.state.enemies.y[1] - y)
+    torch.testing.assert_close(distance, torch.full_like(distance, 42.0), atol=1e-2, rtol=0)
+
+
+def test_spawners_are_served_in_order_until_eight_enemies_live(env):
+    for row in range(7):
+        enemy(env, row, 100 + 200 * row, 1200)
+    put(env.state.spawners.health, 100, 100)
+    put(env.state.spawners.x, 300, 1300)
+    put(env.state.spawners.y, 300, 300)
+    put(env.state.spawners.cooldown, 0, 0)
+    play(env)
+    assert int((env.state.enemies.health > 0).sum()) == 8
+    assert abs(float(env.state.enemies.x[7]) - 300) < 100
+    assert [float(env.state.spawners.cooldown[i]) for i in range(2)] == [120, 0]
+
+
+# --- hits -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hit_destroys_an_enemy_and_the_projectile(env):
+    enemy(env, 0, 100, 100)
+    shot(env, 110, 100)
+    reward = float(play(env)["reward"])
+    assert float(env.state.enemies.health.max()) == 0
+    assert float(env.state.shots.life.max()) == 0
+    # the shaping starts to track in this step, so it gives nothing yet
+    close(reward, 2 + 5 + 0.01)
+
+
+def test_discs_that_only_meet_do_not_touch(env):
+    enemy(env, 0, 100, 100)
+    shot(env, 115, 100)
+    play(env)
+    assert float(env.state.enemies.health[0]) == 10
+
+
+def test_of_two_projectiles_on_one_enemy_the_older_hits_and_the_younger_flies_on(env):
+    enemy(env, 0, 100, 100)
+    shot(env, 105, 100, slot=-2)
+    shot(env, 95, 100, slot=-1)
+    play(env)
+    assert env.state.shots.life[-2:, 0].tolist() == [0, 99]
+
+
+def test_one_projectile_hits_the_first_of_two_enemies(env):
+    enemy(env, 0, 100, 100)
+    enemy(env, 1, 104, 100)
+    shot(env, 102, 100)
+    play(env)
+    assert env.state.enemies.x[0, 0] == 104  # the second moved up to the first place
+    assert env.state.enemies.health[:2, 0].tolist() == [10, 0]
+
+
+def test_a_second_projectile_takes_the_second_enemy(env):
+    enemy(env, 0, 100, 100)
+    enemy(env, 1, 104, 100)
+    shot(env, 102, 100, slot=-2)
+    shot(env, 103, 100, slot=-1)
+    play(env)
+    assert float(env.state.enemies.health.max()) == 0
+    assert float(env.state.events.enemy_hits) == 2
+
+
+def test_an_enemy_is_hit_before_a_spawner(env):
+    enemy(env, 0, 800, 215)
+    shot(env, 800, 212)
+    play(env)
+    assert float(env.state.spawners.health[0]) == 100
+    assert float(env.state.enemies.health.max()) == 0
+
+
+def test_a_hit_on_a_spawner_pays_ten_and_takes_ten(env):
+    shot(env, 800, 210)
+    close(play(env)["reward"], 10 + 0.01)
+    assert float(env.state.spawners.health[0]) == 90
+
+
+@pytest.mark.parametrize(("begun", "extra"), [(0, 50), (-499, 0)])
+def test_a_destroyed_spawner_heals_half_and_pays_more_when_quick(env, begun, extra):
+    put(env.state.spawners.health, 10, 100)
+    put(env.state.spawners.x, 800, 1300)
+    put(env.state.spawners.y, 200, 1000)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    put(env.state.ship.health, 50)
+    put(env.state.progress.phase_step, begun)
+    shot(env, 800, 210)
+    close(play(env)["reward"], 10 + 75 + extra + 0.01)
+    assert float(env.state.ship.health) == 125
+
+
+def test_healing_stops_at_full_health(env):
+    put(env.state.spawners.health, 10, 100)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    put(env.state.ship.health, 140)
+    shot(env, 800, 210)
+    play(env)
+    assert float(env.state.ship.health) == 150
+
+
+def test_an_enemy_projectile_takes_ten_and_costs_two(env):
+    enemy_shot(env, 810, 640)
+    close(play(env)["reward"], -2 + 0.01)
+    assert float(env.state.ship.health) == 140
+    assert float(env.state.enemy_shots.life.max()) == 0
+
+
+def test_a_ramming_enemy_takes_ten_and_dies_without_the_reward_of_a_kill(env):
+    enemy(env, 0, 820, 640)
+    played = play(env)
+    close(played["reward"], -2 + 0.01)
+    assert float(env.state.ship.health) == 140
+    assert float(env.state.enemies.health.max()) == 0
+    assert float(played["episode", "enemies_destroyed"]) == 1
+
+
+def test_a_dead_ship_ends_the_episode_and_takes_no_further_hits(env):
+    put(env.state.ship.health, 10)
+    for slot in range(3):
+        enemy_shot(env, 805, 640, slot=slot)
+    enemy(env, 0, 810, 640)
+    played = play(env)
+    assert bool(played["terminated"])
+    assert not bool(played["truncated"])
+    close(played["reward"], -2 - 100 + 0.01)
+    assert float(played["episode", "damage_taken"]) == 10
+
+
+def test_enemies_close_ranks_in_the_order_of_appearance(env):
+    for row, x in enumerate((100, 300, 500, 700)):
+        enemy(env, row, x, 1000)
+    shot(env, 100, 1005)
+    shot(env, 500, 1005, slot=-2)
+    play(env)
+    assert env.state.enemies.x[:4, 0].tolist() == [300, 700, 0, 0]
+
+
+def test_a_ring_without_room_drops_the_oldest_shot_and_counts_it():
+    env = quiet(ArenaEnv(num_envs=200, rules=Rules(max_enemy_projectiles=1)))
+    enemy_shot(env, 100, 100)
+    enemy(env, 0, 400, 640, cooldown=0.0)
+    play(env)
+    shooting = env.state.enemies.cooldown[0] == 60
+    assert shooting.any()
+    assert (env.state.events.shots_dropped == shooting).all()
+
+
+# --- phases and ends --------------------------------------------------------------------------------------------------
+
+
+def test_with_the_last_spawner_gone_the_next_phase_begins(env):
+    put(env.state.spawners.health, 10)
+    enemy(env, 0, 100, 100)
+    enemy_shot(env, 300, 300)
+    shot(env, 800, 210)
+    close(play(env)["reward"], 10 + 75 + 50 + 100 + 0.01)
+    state = env.state
+    assert float(state.progress.phase) == 1
+    assert float(state.enemies.health.max()) == 0
+    assert float(state.enemy_shots.life.max()) == 99
+    assert (state.spawners.health[:, 0] > 0).tolist() == [True, True, False, False, False]
+    for row, (x, y) in enumerate(((200, 640), (1400, 640))):
+        assert abs(float(state.spawners.x[row]) - x) <= 30
+        assert abs(float(state.spawners.y[row]) - y) <= 30
+
+
+def test_clearing_the_fifth_phase_wins(env):
+    put(env.state.progress.phase, 4)
+    put(env.state.progress.step, 1999)
+    put(env.state.spawners.health, 10)
+    shot(env, 800, 210)
+    played = play(env)
+    assert bool(played["terminated"])
+    assert float(played["episode", "win"]) == 1
+    assert float(played["episode", "win_step"]) == 2000
+    close(played["observation"][0, 7], 1.0)
+    close(played["observation"][0, 8], 0.0)
+
+
+def test_time_runs_out_at_3000_steps(env):
+    put(env.state.progress.step, 2998)
+    assert not bool(play(env)["done"])
+    played = play(env)
+    assert bool(played["truncated"])
+    assert not bool(played["terminated"])
+
+
+@pytest.mark.parametrize(
+    ("phase", "cooldown", "speed"), [(0, 120, 2.0), (1, 108, 1.8), (2, 102, 1.6), (3, 96, 1.4), (4, 90, 1.5)]
+)
+def test_phases_set_the_pace(env, phase, cooldown, speed):
+    put(env.state.progress.phase, phase)
+    put(env.state.spawners.cooldown, 0)
+    play(env)
+    assert float(env.state.spawners.cooldown[0]) == cooldown
+    close(env.state.enemies.speed[0], speed)
+
+
+def test_difficulty_multiplies(env):
+    env.set_difficulty(spawner_health=0.65, max_enemies=0.3, spawn_cooldown=2.5, enemy_speed=0.2, hit_penalty=0.5)
+    env.reset()
+    assert float(env.state.spawners.health[0]) == 65
+    put(env.state.spawners.cooldown, 0)
+    play(env)
+    assert float(env.state.spawners.cooldown[0]) == 300
+    close(env.state.enemies.speed[0], 0.4)
+    enemy_shot(env, float(env.state.ship.x) + 5, 640)
+    put(env.state.enemies.cooldown, *[1000.0] * 8)
+    close(play(env)["reward"], -1 - 0.01 * 0.8 * 10 + 0.01)
+    enemy(env, 1, 100, 100)
+    put(env.state.spawners.cooldown, 0)
+    play(env)
+    assert int((env.state.enemies.health > 0).sum()) == 2  # int(8 * 0.3)
+
+
+# --- shaping ----------------------------------------------------------------------------------------------------------
+
+
+def test_shaping_weighs_damage_dealt_against_health_lost(env):
+    play(env)  # the trackers start
+    put(env.state.ship.health, 120)
+    enemy(env, 0, 100, 100)
+    shot(env, 105, 100)
+    shot(env, 800, 210, slot=-2)
+    # efficiency: (10 + 5) * (0.5 + 0.5 * 0.8) - 0.8 * 30 = -10.5
+    close(play(env)["reward"], 2 + 5 + 10 + 0.01 - 0.105)
+
+
+def test_shaping_is_clipped(env):
+    play(env)
+    put(env.state.ship.health, 100)
+    close(play(env)["reward"], 0.01 - 0.2)
+
+
+def test_shaping_starts_anew_with_a_phase(env):
+    play(env)
+    put(env.state.spawners.health, 10)
+    put(env.state.progress.tracked_spawners, 10)
+    shot(env, 800, 210)
+    close(play(env)["reward"], 10 + 75 + 50 + 100 + 0.01 + 0.1)
+    put(env.state.ship.health, 60)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    close(play(env)["reward"], 0.01)
+
+
+# --- observation ------------------------------------------------------------------------------------------------------
+
+
+def look(env, mode="classic"):
+    return observe(env.state, env.rules, mode)
+
+
+def test_the_classic_observation_by_index(env):
+    state, diagonal = env.state, math.hypot(1600, 1280)
+    put(state.ship.vx, 3)
+    put(state.ship.vy, -6)
+    put(state.ship.rotation, math.pi / 2)
+    put(state.ship.health, 75)
+    put(state.ship.cooldown, 5)
+    put(state.progress.phase, 1)
+    put(state.progress.step, 750)
+    put(state.spawners.health, 40, 100)
+    put(state.spawners.x, 800, 800)
+    put(state.spawners.y, 540, 1000)
+    enemy(env, 0, 800, 840)
+    enemy(env, 1, 900, 640)
+    enemy(env, 2, 0, 0)
+    enemy_shot(env, 700, 640)
+    enemy_shot(env, 800, 740, slot=5)
+    enemy_shot(env, 1500, 1200, slot=7)
+    values = look(env)["observation"][0].tolist()
+    expected = [0.5, 0.5, 0.5, -1.0, 0.25, 0.5, 0.5, 0.2, 1.0, 0.75]
+    expected += [100 / diagonal, 0.25, 1, 200 / diagonal, 0.5, 1]  # enemies: right is to the left of "down"
+    expected += [100 / diagonal, 0.0, 1, 0.4, 360 / diagonal, 0.5, 1, 1.0]  # spawners: above is behind
+    expected += [100 / diagonal, 0.75, 0.4]
+    expected += [0.5, 0.5, 0.5, 0.5, 3 / 8]
+    assert len(values) == 32
+    for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+        behind = index == 17 and abs(value - 1.0) < 1e-4  # straight behind is 0 or 1
+        assert behind or abs(value - wanted) < 1e-4, (index, value, wanted)
+
+
+def test_what_is_missing_is_far_straight_ahead_and_absent(env):
+    put(env.state.spawners.health, 0)
+    values = look(env)["observation"][0].tolist()
+    assert values[10:16] == [1, 0.5, 0] * 2
+    assert values[16:24] == [1, 0.5, 0, 0] * 2
+    assert values[24:27] == [1, 0.5, 0]
+
+
+def test_the_extended_observation_shows_five_projectiles(env):
+    for slot in range(6):
+        enemy_shot(env, 800 + 10 * (6 - slot), 640, slot=slot)
+    values = look(env, "extended")["observation"][0].tolist()
+    diagonal = math.hypot(1600, 1280)
+    assert len(values) == 44
+    for rank in range(5):
+        close(values[24 + 3 * rank], 10 * (rank + 1) / diagonal)
+        assert values[25 + 3 * rank : 27 + 3 * rank] == [0.5, 1]
+    assert values[39:43] == [0.5, 0.5, 0.5, 0.5]
+    assert values[43] == 0
+
+
+def test_the_grouped_observation_is_the_classic_one_by_subject(env):
+    vector = look(env)["observation"]
+    groups = look(env, "dict")
+    assert [value.shape[-1] for value in groups.values()] == [7, 17, 3, 4, 1]
+    joined = [
+        groups[name]
+        for name in ("player_state", "mission_progress", "combat_targets", "spatial_awareness", "enemy_count")
+    ]
+    assert torch.equal(torch.cat(joined, -1), vector)
+
+
+# --- bad rules --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"max_steps": 0}, "max_steps"),
+        ({"phases": ()}, "phases"),
+        ({"spawner_radius": 400.0}, "spawner"),
+        ({"ship_cooldown": 1}, "ship_cooldown"),
+    ],
+)
+def test_impossible_rules_are_refused(change, named):
+    with pytest.raises(ValueError, match=named):
+        Rules(**change)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"style": 3}, "style"),
+        ({"observation": "smell"}, "observation"),
+        ({"rules": "chess"}, "rules"),
+        ({"curriculum": "none.yaml"}, "curriculum"),
+        ({"curriculum": "ladder", "stage": 99}, "stage"),
+        ({"curriculum": "ladder", "stage": "hard"}, "stage"),
+    ],
+)
+def test_unknown_options_are_refused(options, named):
+    with pytest.raises(ValueError, match=named):
+        ArenaEnv(num_envs=1, **options)
+
+
+def test_unknown_difficulties_are_refused(env):
+    with pytest.raises(ValueError, match="luck"):
+        env.set_difficulty(luck=2.0)

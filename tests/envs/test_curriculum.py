@@ -1,0 +1,124 @@
+"""Stages as data: who counts, when the next begins, and what fresh worlds get."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from envs import ArenaEnv
+from envs.curriculum import Curriculum, Stage, load_stages
+
+STAGES = [
+    Stage("easy", {"enemy_speed": 0.5}, {"spawners_destroyed": (2, None), "damage_taken": (None, 50)}, min_episodes=10),
+    Stage("hard", {}),
+]
+
+
+def episodes(number, stage=0, complete=1.0, spawners=3.0, damage=10.0, win=0.0, win_step=0.0):
+    values = {
+        "stage": stage,
+        "complete": complete,
+        "spawners_destroyed": spawners,
+        "damage_taken": damage,
+        "win": win,
+        "win_step": win_step,
+    }
+    return {name: torch.full((number,), float(value)) for name, value in values.items()}
+
+
+def test_a_stage_ends_when_its_criteria_hold_over_enough_episodes():
+    curriculum = Curriculum(STAGES, num_envs=4)
+    assert not curriculum.record(episodes(9))
+    assert curriculum.record(episodes(1))
+    assert curriculum.current.name == "hard"
+    assert not curriculum.record(episodes(500, stage=1))
+
+
+def test_as_many_episodes_as_worlds_are_waited_for():
+    curriculum = Curriculum(STAGES, num_envs=64)
+    assert not curriculum.record(episodes(63))
+    assert curriculum.record(episodes(1))
+
+
+@pytest.mark.parametrize("spoiled", [{"spawners": 1.0}, {"damage": 51.0}])
+def test_every_criterion_must_hold(spoiled):
+    curriculum = Curriculum(STAGES, num_envs=1)
+    assert not curriculum.record(episodes(100, **spoiled))
+    assert curriculum.metrics()["criteria_met"] == 0.5
+    assert curriculum.record(episodes(100))  # a hundred new ones push the old ones out
+
+
+@pytest.mark.parametrize("ignored", [{"complete": 0.0}, {"stage": 1}])
+def test_cut_episodes_and_those_of_another_stage_do_not_count(ignored):
+    curriculum = Curriculum(STAGES, num_envs=1)
+    assert not curriculum.record(episodes(100, **ignored))
+    assert curriculum.metrics()["stage_episodes"] == 0
+
+
+def test_the_time_of_wins_is_averaged_over_wins():
+    stages = [Stage("fast", {}, {"win_step": (None, 900)}), Stage("end", {})]
+    curriculum = Curriculum(stages, num_envs=1)
+    assert not curriculum.record(episodes(50))  # no win, no time
+    assert not curriculum.record(episodes(1, win=1, win_step=1000))
+    assert curriculum.record(episodes(9, win=1, win_step=800))
+
+
+def test_a_fixed_stage_stays():
+    assert not Curriculum(STAGES, num_envs=1, automatic=False).record(episodes(1000))
+
+
+def test_a_saved_curriculum_continues():
+    first, second = Curriculum(STAGES, num_envs=1), Curriculum(STAGES, num_envs=1)
+    first.record(episodes(9))
+    second.load_state_dict(first.state_dict())
+    assert second.record(episodes(1))
+
+
+def test_worlds_get_the_new_stage_at_their_next_reset():
+    env = ArenaEnv(num_envs=16, curriculum="ladder")
+    env.reset()
+    assert (env.state.difficulty.max_enemies == 0).all()
+    passing = {name: torch.zeros(200) for name in env.observation_spec["episode"].keys()}
+    passing["spawners_destroyed"] += 10
+    passing["complete"] += 1
+    metrics = env.record(passing)
+    assert metrics["stage"] == 1
+    assert (env.state.difficulty.spawner_health == 0.2).all()
+    env.reset()
+    torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.5))
+    assert (env.state.difficulty.stage == 1).all()
+
+
+def test_the_reference_has_its_six_grades():
+    env = ArenaEnv(num_envs=1, curriculum="reference", stage=4)
+    env.reset()
+    assert len(env.curriculum.stages) == 6
+    torch.testing.assert_close(env.state.difficulty.spawn_cooldown, torch.tensor([1.15]))
+    assert env.curriculum.current.criteria["length"] == (700, 1200)
+
+
+def test_rows_may_have_difficulties_of_their_own():
+    env = ArenaEnv(num_envs=3)
+    env.set_difficulty(spawner_health=torch.tensor([0.2, 0.5, 1.0]))
+    env.reset()
+    assert env.state.spawners.health[0].tolist() == [20, 50, 100]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[]", "empty"),
+        ("- {difficulty: {}}", "name"),
+        ("- {name: a, difficulty: {luck: 1}}", "luck"),
+        ("- {name: a, criteria: {charm: [1, 2]}}", "charm"),
+        ("- {name: a, criteria: {win: 3}}", "least, most"),
+        ("- {name: a, difficulty: {enemy_speed: -1}}", "enemy_speed"),
+        ("- {name: a, colour: red}", "colour"),
+        ("- [", "read"),
+    ],
+)
+def test_files_that_cannot_be_are_refused(tmp_path, text, named):
+    path = tmp_path / "stages.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=named):
+        load_stages(path, ("enemy_speed",), ("win",))

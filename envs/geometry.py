@@ -56,3 +56,9 @@ def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, 
         found.append((squared.amin(0), *((value * chosen).sum(0) for value in values)))
         squared = torch.where(chosen, torch.inf, squared)
     return found
+
+
+def wrapped(value: Tensor, size: float) -> Tensor:
+    """``value`` in (-size, 2 size) brought into [0, size); unlike ``torch.remainder`` this vectorises on a CPU."""
+    value = torch.where(value < 0, value + size, value)
+    return torch.where(value >= size, value - size, value)

@@ -22,6 +22,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
 from envs.chance import Chance, seed_chance
+from envs.records import choose, map_record, named_tensors, write
 
 
 def inductor_options() -> dict[str, int]:
@@ -273,32 +274,6 @@ class TransformedWorld(TransformedEnv):
             return torch.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
         return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
-
-
-def map_record(function: Callable, *records: Any) -> Any:
-    """Apply ``function`` to the matching tensors of records (nested NamedTuples) and return such a record."""
-    first = records[0]
-    if isinstance(first, Tensor):
-        return function(*records)
-    return type(first)(*(map_record(function, *fields) for fields in zip(*records, strict=True)))
-
-
-def choose(worlds: Tensor, new: Any, old: Any) -> Any:
-    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
-    return map_record(lambda a, b: torch.where(worlds, a, b), new, old)
-
-
-def write(target: Any, source: Any) -> None:
-    """Copy every tensor of ``source`` into the memory of ``target``."""
-    map_record(lambda a, b: a if a is b else a.copy_(b), target, source)
-
-
-def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
-    """(dotted name, tensor) for every tensor of a record."""
-    if isinstance(record, Tensor):
-        return [(prefix, record)]
-    start = prefix + "." if prefix else ""
-    return [pair for name in record._fields for pair in named_tensors(getattr(record, name), start + name)]
 
 
 def checked_device(device: torch.device | str | None) -> torch.device:

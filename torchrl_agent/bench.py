@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.experiment import Experiment, resolve_device
-from torchrl_agent.train import Learner
+from torchrl_agent.learner import Learner
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.checkpoint import versions
 

@@ -14,7 +14,8 @@ from envs import ArenaEnv
 from envs.gym import GymnasiumVectorEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.train import Learner, learn
+from torchrl_agent.learner import Learner
+from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 

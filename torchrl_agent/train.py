@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
-from torchrl.envs import EnvBase
 
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.film import film_policy
+from torchrl_agent.learner import Learner
 from torchrl_agent.models.actor_critic import ActorCritic
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
@@ -30,11 +30,10 @@ from torchrl_agent.training.checkpoint import (
     write_json,
 )
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
-from torchrl_agent.training.metrics import EpisodeWindow, MetricsWriter, to_host
-from torchrl_agent.training.ppo import PPO, NonFiniteError
-from torchrl_agent.training.rollout import RolloutCollector, finished_episodes
+from torchrl_agent.training.metrics import MetricsWriter, to_host
+from torchrl_agent.training.ppo import NonFiniteError
+from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
-from torchrl_agent.transforms import get_statistics
 
 
 @dataclass
@@ -53,73 +52,6 @@ class Iteration:
     def agent(self) -> ActorCritic:
         """Actor and critic."""
         return self.learner.agent
-
-
-class Learner:
-    """World, agent, collector and algorithm, put together; all that a checkpoint has to hold."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        if experiment.threads is not None:
-            torch.set_num_threads(experiment.threads)
-        torch.set_float32_matmul_precision("high")
-        torch.manual_seed(experiment.seed)
-        self.experiment = experiment
-        self.device = resolve_device(experiment.device)
-        self.env: EnvBase = experiment.make_world()
-        self.num_envs = self.env.batch_size[0]
-        self.agent = experiment.make_agent(self.env)
-        self.ppo = PPO(self.agent, experiment.ppo, self.num_envs, experiment.acceleration)
-        self.collector = RolloutCollector(self.env, self.agent, experiment.ppo.rollout_steps, experiment.acceleration)
-        self.episodes = EpisodeWindow(max(100, self.num_envs))
-        self.frames = 0
-        self.number = 0
-
-    @property
-    def compile_seconds(self) -> float:
-        """Time spent on first calls, which compile."""
-        return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.ppo.accelerated))
-
-    def statistics(self) -> dict[str, Any]:
-        """Normalisation statistics as plain numbers."""
-        return get_statistics(self.agent.normalizer, self.ppo.scaler)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
-        saved_world = getattr(self.env, "branchless", False)
-        return {
-            "agent": self.agent.state_dict(),
-            "ppo": self.ppo.state_dict(),
-            "frames": self.frames,
-            "number": self.number,
-            "episodes": self.episodes.state_dict(),
-            "world": self.env.state_dict() if saved_world else None,
-            "root": self.collector.root.to_dict() if saved_world else None,
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue; a world without saved state (one that is not ours) starts its episodes afresh.
-
-        Raises:
-            CheckpointError: the checkpoint is of another model or world.
-        """
-        try:
-            self.agent.load_state_dict(state["agent"])
-            self.ppo.load_state_dict(state["ppo"])
-            if state["world"] is not None:
-                self.env.load_state_dict(state["world"])
-                self.collector.root = TensorDict(state["root"], self.env.batch_size, device=self.device)
-            self.episodes.load_state_dict(state["episodes"])
-            self.frames, self.number = state["frames"], state["number"]
-            torch.set_rng_state(state["random"].cpu())
-            if self.device.type == "cuda" and state["random_cuda"] is not None:
-                torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise CheckpointError(
-                f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
-            ) from None
 
 
 def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterator[Iteration]:

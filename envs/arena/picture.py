@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.drawing import Canvas, Colour, Point, mix, regular
-from envs.world import map_record
+from envs.records import map_record
 
 GROUND: Colour = (8, 10, 16)
 FIELD: Colour = (21, 26, 38)

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
 from envs import WORLDS, TransformedWorld
-from envs.world import named_tensors
+from envs.records import named_tensors
 
 VARIANTS = {
     "arena": [

@@ -8,7 +8,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.train import Learner
+from torchrl_agent.learner import Learner
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.metrics import to_host
 

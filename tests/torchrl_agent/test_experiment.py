@@ -6,7 +6,7 @@ import yaml
 
 from torchrl_agent import experiment as experiment_module
 from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
-from torchrl_agent.train import Learner
+from torchrl_agent.learner import Learner
 
 SMALL = ("world.num_envs=2", "ppo.rollout_steps=4", "ppo.minibatch_size=8", "model.hidden_sizes=[8]")
 

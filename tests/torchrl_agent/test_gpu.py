@@ -7,7 +7,7 @@ import torch
 
 from envs import ArenaEnv
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
-from torchrl_agent.train import Learner
+from torchrl_agent.learner import Learner
 
 pytestmark = [
     pytest.mark.gpu,

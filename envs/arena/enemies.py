@@ -1,0 +1,152 @@
+"""The enemies' side of a step: chase, shoot, appear, vanish."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.arena.rules import Rules
+from envs.arena.state import STREAM_SHOTS, STREAM_SPAWNS, Enemies, Projectiles, State, whole
+from envs.chance import Chance
+from envs.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
+
+
+def move_enemies(state: State, rules: Rules) -> State:
+    """Every enemy moves straight towards the ship; its cooldown ticks."""
+    enemies = state.enemies
+    dx, dy = _towards(state.ship.x - enemies.x, state.ship.y - enemies.y)
+    alive = enemies.health > 0
+    x = clamp_disc(enemies.x + dx * enemies.speed, rules.enemy_radius, rules.width)
+    y = clamp_disc(enemies.y + dy * enemies.speed, rules.enemy_radius, rules.height)
+    enemies = enemies._replace(
+        x=torch.where(alive, x, enemies.x),
+        y=torch.where(alive, y, enemies.y),
+        cooldown=(enemies.cooldown - 1).clamp_min(0),
+    )
+    return state._replace(enemies=enemies)
+
+
+def _towards(dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vector along (dx, dy); zero if there is no distance."""
+    inverse = torch.rsqrt(squared_distance(dx, dy).clamp_min(1e-12))
+    return dx * inverse, dy * inverse
+
+
+def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
+    """Enemies that have cooled down may shoot at the ship's position."""
+    enemies, ship, pool = state.enemies, state.ship, state.enemy_shots
+    luck = chance.uniform(STREAM_SHOTS, rules.max_enemies)
+    wants = (enemies.health > 0) & (enemies.cooldown == 0) & (luck < rules.enemy_shoot_probability)
+    dx, dy = _towards(ship.x - enemies.x, ship.y - enemies.y)
+    straight = (dx == 0) & (dy == 0)  # an enemy on top of the ship shoots along +x, the bearing of the zero vector
+    new = Projectiles(
+        x=enemies.x,
+        y=enemies.y,
+        vx=torch.where(straight, 1.0, dx) * rules.projectile_speed,
+        vy=dy * rules.projectile_speed,
+        life=torch.full_like(dx, rules.projectile_lifetime),
+    )
+    # the slots are a ring: shots overwrite the oldest, and one that is still in flight is lost and counted
+    slots = torch.arange(rules.max_enemy_projectiles, device=dx.device, dtype=dx.dtype).unsqueeze(1)
+    distance = wrapped(slots - state.ring_head, rules.max_enemy_projectiles)
+    number = torch.zeros_like(ship.x)
+    values = list(pool)
+    for index in range(rules.max_enemies):
+        here = wants[index] & (distance == number)
+        values = [torch.where(here, entry[index], old) for old, entry in zip(values, new, strict=True)]
+        number = number + wants[index]
+    dropped = ((distance < number) & (pool.life > 0)).float().sum(0)
+    head = wrapped(state.ring_head + number, rules.max_enemy_projectiles)
+    return state._replace(
+        enemies=enemies._replace(cooldown=torch.where(wants, float(rules.enemy_cooldown), enemies.cooldown)),
+        enemy_shots=Projectiles(*values),
+        ring_head=head,
+        events=state.events._replace(shots_dropped=dropped),
+    )
+
+
+def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
+    """Spawners that have cooled down create an enemy each while there is room; served in order, each counts for the
+    next.
+    """
+    spawners, enemies, difficulty = state.spawners, state.enemies, state.difficulty
+    phase = state.progress.phase
+    cooldown = (spawners.cooldown - 1).clamp_min(0)
+    ready = (spawners.health > 0) & (cooldown == 0)
+    room = whole(rules.max_enemies * difficulty.max_enemies).clamp_max(rules.max_enemies)
+    restart = whole(
+        rules.spawner_cooldown * look_up(phase, [p.spawn_cooldown for p in rules.phases]) * difficulty.spawn_cooldown
+    )
+    speed = rules.enemy_speed * look_up(phase, [p.enemy_speed for p in rules.phases]) * difficulty.enemy_speed
+
+    count = (enemies.health > 0).float().sum(0)
+    rows = torch.arange(rules.max_enemies, device=phase.device).unsqueeze(1)
+    tries_x, tries_y = _places_to_try(state, chance, rules)  # [spawners, tries + 1, N]; the last is the way out
+    crowded = _too_close(tries_x[:, :-1], tries_y[:, :-1], enemies, rules)
+    created: list[tuple[Tensor, Tensor, Tensor]] = []
+    cooldowns = []
+    for index in range(rules.max_spawners):
+        x, y = _first_clear_place(tries_x[index], tries_y[index], crowded[index], created, rules)
+        spawns = ready[index] & (count < room)
+        created.append((spawns, x, y))
+        slot = spawns & (rows == count)
+        enemies = Enemies(
+            x=torch.where(slot, x, enemies.x),
+            y=torch.where(slot, y, enemies.y),
+            health=torch.where(slot, rules.enemy_health, enemies.health),
+            speed=torch.where(slot, speed, enemies.speed),
+            cooldown=torch.where(slot, 0.0, enemies.cooldown),
+        )
+        cooldowns.append(torch.where(spawns, restart, cooldown[index]))
+        count = count + spawns
+    return state._replace(enemies=enemies, spawners=spawners._replace(cooldown=torch.stack(cooldowns)))
+
+
+def _places_to_try(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, Tensor]:
+    spawners, tries = state.spawners, rules.spawn_tries
+    slots = rules.max_spawners
+    luck = chance.uniform(STREAM_SPAWNS, slots * (2 * tries + 1)).unflatten(0, (slots, -1))
+    low, high = rules.spawn_distance
+    rim = rules.spawner_radius + rules.enemy_radius
+    angle = luck[:, : tries + 1] * TAU
+    gap = low + (high - low) * luck[:, tries + 1 :]
+    distance = rim + torch.cat((gap, torch.full_like(gap[:, :1], low)), 1)
+    x = clamp_disc(spawners.x.unsqueeze(1) + distance * torch.cos(angle), rules.enemy_radius, rules.width)
+    y = clamp_disc(spawners.y.unsqueeze(1) + distance * torch.sin(angle), rules.enemy_radius, rules.height)
+    return x, y
+
+
+def _too_close(x: Tensor, y: Tensor, enemies: Enemies, rules: Rules) -> Tensor:
+    """Whether each place [spawners, tries, N] is within the clearance of a living enemy."""
+    squared = squared_distance(x.unsqueeze(2) - enemies.x, y.unsqueeze(2) - enemies.y)
+    return torch.where(enemies.health > 0, squared, torch.inf).amin(2) < rules.spawn_clearance**2
+
+
+def _first_clear_place(
+    x: Tensor, y: Tensor, crowded: Tensor, created: list[tuple[Tensor, Tensor, Tensor]], rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """The first place of [tries + 1, N] that is not crowded, also by enemies created earlier in this step; the last is
+    always taken.
+    """
+    for spawns, other_x, other_y in created:
+        squared = squared_distance(x[:-1] - other_x, y[:-1] - other_y)
+        crowded = crowded | (spawns & (squared < rules.spawn_clearance**2))
+    place_x, place_y = x[-1], y[-1]
+    for attempt in reversed(range(rules.spawn_tries)):
+        place_x = torch.where(crowded[attempt], place_x, x[attempt])
+        place_y = torch.where(crowded[attempt], place_y, y[attempt])
+    return place_x, place_y
+
+
+def remove_dead(state: State) -> State:
+    """Close the gaps that dead enemies left, so that the slots stay in the order of appearance."""
+    enemies = state.enemies
+    rows = torch.arange(enemies.x.shape[0], device=enemies.x.device, dtype=enemies.x.dtype).unsqueeze(1)
+    kept = Enemies(*(torch.zeros_like(value) for value in enemies))
+    place = torch.zeros_like(state.ship.x)
+    for index in range(rows.shape[0]):
+        alive = enemies.health[index] > 0
+        here = alive & (rows == place)
+        kept = Enemies(*(torch.where(here, value[index], old) for value, old in zip(enemies, kept, strict=True)))
+        place = place + alive
+    return state._replace(enemies=kept)

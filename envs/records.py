@@ -1,0 +1,35 @@
+"""Records: nested NamedTuples of tensors with the world axis last, handled as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def map_record(function: Callable, *records: Any) -> Any:
+    """Apply ``function`` to the matching tensors of records (nested NamedTuples) and return such a record."""
+    first = records[0]
+    if isinstance(first, Tensor):
+        return function(*records)
+    return type(first)(*(map_record(function, *fields) for fields in zip(*records, strict=True)))
+
+
+def choose(worlds: Tensor, new: Any, old: Any) -> Any:
+    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
+    return map_record(lambda a, b: torch.where(worlds, a, b), new, old)
+
+
+def write(target: Any, source: Any) -> None:
+    """Copy every tensor of ``source`` into the memory of ``target``."""
+    map_record(lambda a, b: a if a is b else a.copy_(b), target, source)
+
+
+def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
+    """(dotted name, tensor) for every tensor of a record."""
+    if isinstance(record, Tensor):
+        return [(prefix, record)]
+    start = prefix + "." if prefix else ""
+    return [pair for name in record._fields for pair in named_tensors(getattr(record, name), start + name)]

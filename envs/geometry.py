@@ -45,8 +45,7 @@ def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, 
     [N].
 
     Missing rows are marked by an infinite distance in ``squared`` and stay infinite. Rounds of "minimum, take, mask
-    out": on the
-    first axis this beats ``topk`` by far. Of equal distances the lower row comes first.
+    out": on the first axis this beats ``topk`` by far. Of equal distances the lower row comes first.
     """
     rows = torch.arange(squared.shape[0], device=squared.device).unsqueeze(1)
     found = []

@@ -1,11 +1,9 @@
 """The one adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
 
 A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the
-record in
-place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host: worlds
-that end are
-replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting is one compiled
-function.
+record in place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host:
+worlds that end are replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting
+is one compiled function.
 """
 
 from __future__ import annotations
@@ -54,11 +52,9 @@ class World(EnvBase):
     :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``.
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
-    other
-    rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh game;
-    the
-    ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that fresh game
-    unchanged.
+    other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
+    game; the ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that
+    fresh game unchanged.
     """
 
     branchless = True
@@ -134,9 +130,8 @@ class World(EnvBase):
         construction.
 
         Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
-        does and the
-        layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled function it
-        is inlined.
+        does and the layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled
+        function it is inlined.
         """
         options = {} if "mode" in kwargs else {"options": self.compile_options}
         self._transition = torch.compile(

@@ -114,9 +114,8 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     state = None
     if resume is not None:
         state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
-    learner = _prepare(
-        experiment, state
-    )  # before anything is written: a configuration that cannot work leaves no trace
+    # before anything is written: a configuration that cannot work leaves no trace
+    learner = _prepare(experiment, state)
     folder = _new_run(experiment) if resume is None else Path(resume)
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))

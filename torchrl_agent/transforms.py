@@ -1,10 +1,9 @@
 """Normalisation as TorchRL transforms: running observation statistics and return-based reward scaling.
 
 Both keep their statistics in buffers, merge batches on the device (Chan et al., "Algorithms for computing the sample
-variance",
-1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at :attr:`frozen`.
-Note that
-TorchRL puts transforms into eval mode when it attaches them, so ``training`` says nothing here.
+variance", 1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at
+:attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so ``training`` says nothing
+here.
 """
 
 from __future__ import annotations

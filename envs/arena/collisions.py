@@ -46,8 +46,7 @@ def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Te
     """Projectiles still flying (bits [N]), enemy health, number of hits.
 
     Going through the enemies instead of the projectiles gives the same pairs, because both are served in list order:
-    the first
-    enemy gets the oldest projectiles that touch it until it is dead, the next one what remains.
+    the first enemy gets the oldest projectiles that touch it until it is dead, the next one what remains.
     """
     touching = _touching(state, state.enemies.x, state.enemies.y, rules.enemy_radius, rules)
     most = math.ceil(rules.enemy_health / rules.projectile_damage)

@@ -89,8 +89,7 @@ def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
     """A shot along the rotation, if asked for and cooled down.
 
     The slots are a queue: a shot enters at the end and pushes the oldest out, which has expired by then because there
-    are as
-    many slots as shots in a projectile's lifetime.
+    are as many slots as shots in a projectile's lifetime.
     """
     ship = state.ship
     fires = (action == NUM_ACTIONS[style] - 1) & (ship.cooldown == 0)

@@ -27,10 +27,8 @@ class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
     Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``);
-    ``action``
-    int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the
-    statistics of
-    the running episode, final where ``("next", "done")``.
+    ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N,
+    1], the statistics of the running episode, final where ``("next", "done")``.
 
     Args:
         num_envs: number of worlds.

@@ -11,8 +11,7 @@ class MaskedCategorical(Categorical):
     """A categorical over the legal actions: illegal ones have probability 0 and their logits get no gradient.
 
     TorchRL's class of the same name does not compile inside ``ClipPPOLoss``. Sampling is by the Gumbel-max trick
-    (Gumbel 1954),
-    which is one fused kernel where ``multinomial`` is several.
+    (Gumbel 1954), which is one fused kernel where ``multinomial`` is several.
 
     Args:
         logits: [..., A].

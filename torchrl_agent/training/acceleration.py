@@ -36,8 +36,7 @@ class Accelerated:
     """``function``, compiled at its first call, or captured in a CUDA graph a few calls later.
 
     ``torch.compile`` is lazy, so the guard surrounds the first calls: if compilation or capture fails, the reason is
-    logged once and
-    the eager function is used from then on. A ValueError is the function's own and passes through.
+    logged once and the eager function is used from then on. A ValueError is the function's own and passes through.
 
     Attributes:
         compiled: whether calls run compiled code.

@@ -74,9 +74,8 @@ class PPOLoss(ClipPPOLoss):
     log-ratio.
 
     TorchRL's own samples the entropy again when compiled, asks the device whether it is finite when not, and tests the
-    value clip
-    as a tensor. Adds ``kl`` (Schulman's unbiased estimate ``mean(ratio - 1 - log ratio)``), ``min_ratio`` and
-    ``max_ratio``.
+    value clip as a tensor. Adds ``kl`` (Schulman's unbiased estimate ``mean(ratio - 1 - log ratio)``), ``min_ratio``
+    and ``max_ratio``.
     """
 
     def __init__(self, agent: ActorCritic, config: PPOConfig) -> None:
@@ -192,8 +191,7 @@ class PPO:
         variance.
 
         Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
-        the critic
-        looks at the true terminal or last observation.
+        the critic looks at the true terminal or last observation.
         """
         values = self._values(rollout)
         next_values = self._values(rollout.get(keys.NEXT))

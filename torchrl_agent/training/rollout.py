@@ -48,8 +48,7 @@ class RolloutCollector:
         """The next rollout [T, N]; the buffers are used again by the next call.
 
         Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
-        (the true
-        last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics.
+        (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics.
         """
         for step in range(self.steps):
             frame, self.root = self._step(self.root)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import gymnasium
@@ -10,6 +11,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+from tensordict import TensorDictBase
+from torchrl.data import Bounded, Categorical, TensorSpec
 
 from envs.world import World
 
@@ -17,67 +20,87 @@ from envs.world import World
 class GymnasiumVectorEnv(VectorEnv):
     """A :class:`World` with discrete actions as a Gymnasium vector environment that resets in the same step.
 
-    ``infos`` hold, where any world ended: ``final_obs`` and ``_final_obs`` (the true last observations), ``final_info``
-    and
-    ``_final_info`` (the episode's statistics by name, arrays [num_envs]).
+    Where any world ended, ``infos`` hold, with Gymnasium's masks (``_final_obs`` and so on, bool [num_envs]):
+
+    - ``final_obs``: the true last observations, [num_envs, F]; for several observations per world an array of dicts
+      (None where a world goes on), as Gymnasium's own vector environments give them.
+    - ``final_info``: the episode's statistics by name, [num_envs] each, and among them ``episode`` with its return
+      ``r`` and length ``l``. It stands here, where Gymnasium puts what a sub-environment's ``RecordEpisodeStatistics``
+      says, because the vector wrapper of that name refuses infos that hold an ``episode`` of their own.
 
     Args:
-        world: the world; its observations become a ``Box``, or a ``Dict`` of them if it has several.
+        world: the world; its observation becomes a ``Box``, or a ``Dict`` of them if it has several.
+
+    Raises:
+        ValueError: the world is not of one agent with vectors to see and one discrete action.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # noqa: RUF012
-    render_mode = "rgb_array"
 
     def __init__(self, world: World) -> None:
-        self.world, self.num_envs = world, world.num_envs
-        specs = {key: spec for key, spec in world.observation_spec.items() if key != "episode"}
-        boxes = {key: _box(spec) for key, spec in specs.items()}
+        self.world, self.num_envs = world, world.batch_size[0]
+        self.render_mode = "rgb_array" if hasattr(world, "draw") else None
+        boxes = {key: _box(key, spec) for key, spec in world.observation_spec.items() if key != "episode"}
+        if not isinstance(world.action_spec, Categorical) or world.action_spec.shape != world.batch_size:
+            raise ValueError(f"{type(world).__name__} does not take one discrete action per world: use it in TorchRL.")
         self._keys = list(boxes)
         single = len(boxes) == 1
         self.single_observation_space = boxes[self._keys[0]] if single else gymnasium.spaces.Dict(boxes)
         self.single_action_space = gymnasium.spaces.Discrete(int(world.action_spec.space.n))
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._root = None
+        self._root: TensorDictBase | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes everywhere; with a seed, the same ones every time."""
+        """Begin new episodes everywhere; with a seed, the same ones every time. There are no ``options``."""
+        if options:
+            raise ValueError(f"options hold {', '.join(options)}: these worlds take none, leave them out.")
         if seed is not None:
-            if not isinstance(seed, int):
-                raise ValueError(
-                    f"seed is {seed!r}: these worlds take one whole number, from which each row's is made."
-                )
-            self.world.set_seed(seed)
+            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+                raise ValueError(f"seed is {seed!r}: give one whole number from 0, from which each row's is made.")
+            super().reset(seed=int(seed))
+            self.world.set_seed(int(seed))
         self._root = self.world.reset()
         return self._observation(self._root), {}
 
     def step(self, actions: NDArray[np.integer]) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
-        """One step of every world."""
+        """One step of every world; where one ended, the observation is the first of its next episode."""
         if self._root is None:
             raise ValueError("step was called before reset: call reset first.")
         played, self._root = self.world.step_and_maybe_reset(self._root.set("action", self._checked(actions)))
-        following = played["next"]
+        ended = played["next"]
         reward, terminated, truncated, done = (
-            following[key].squeeze(-1).cpu().numpy() for key in ("reward", "terminated", "truncated", "done")
+            _array(ended[key]) for key in ("reward", "terminated", "truncated", "done")
         )
-        infos: dict[str, Any] = {}
-        if done.any():
-            statistics = {name: value.squeeze(-1).cpu().numpy() for name, value in following["episode"].items()}
-            infos = {
-                "final_obs": self._observation(following),
-                "_final_obs": done,
-                "final_info": statistics,
-                "_final_info": done,
-            }
+        infos = self._final(ended, done) if done.any() else {}
         return self._observation(self._root), reward.astype(np.float64), terminated, truncated, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
-        """A picture of every world."""
+        """A picture of every world, uint8 [height, width, 3] each."""
         if not hasattr(self.world, "draw"):
             raise ValueError(f"{type(self.world).__name__} cannot be drawn: it has no draw method.")
         return tuple(self.world.draw(index) for index in range(self.num_envs))
 
-    def _observation(self, tensordict: Any) -> Any:
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the world (called once, by ``close``)."""
+        if not self.world.is_closed:
+            self.world.close()
+
+    def _final(self, ended: TensorDictBase, done: NDArray[np.bool_]) -> dict[str, Any]:
+        """``infos`` of a step in which worlds ended."""
+        statistics = {name: _array(value) for name, value in ended.get("episode", {}).items()}
+        names = {"r": "return", "l": "length"}
+        episode = {short: statistics[name] for short, name in names.items() if name in statistics}
+        info = _masked({**statistics, "episode": _masked(episode, done)}, done)
+        final = self._observation(ended)
+        if isinstance(final, dict):
+            rows = np.full(self.num_envs, None, dtype=object)
+            for index in np.flatnonzero(done):
+                rows[index] = {key: values[index] for key, values in final.items()}
+            final = rows
+        return _masked({"final_obs": final, "final_info": info}, done)
+
+    def _observation(self, tensordict: TensorDictBase) -> Any:
         arrays = {key: tensordict[key].cpu().numpy() for key in self._keys}
         return arrays if len(arrays) > 1 else arrays[self._keys[0]]
 
@@ -93,9 +116,21 @@ class GymnasiumVectorEnv(VectorEnv):
             raise ValueError(
                 f"actions reach from {array.min()} to {array.max()}: they must lie within 0 and {number - 1}."
             )
-        return torch.as_tensor(array, dtype=torch.int64, device=self.world.device)
+        return torch.from_numpy(array.astype(np.int64)).to(self.world.device)
 
 
-def _box(spec: Any) -> gymnasium.spaces.Box:
+def _array(column: torch.Tensor) -> NDArray:
+    """A column [N, 1] as numpy [N]."""
+    return column.squeeze(-1).cpu().numpy()
+
+
+def _masked(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Values, each with the mask of the rows in which it means something under ``_name``."""
+    return {**values, **{f"_{name}": mask.copy() for name in values}}
+
+
+def _box(key: str, spec: TensorSpec) -> gymnasium.spaces.Box:
+    if not isinstance(spec, Bounded):
+        raise ValueError(f"observation {key} is no bounded vector: only worlds of one agent with vectors to see fit.")
     low, high = spec.space.low[0].cpu().numpy(), spec.space.high[0].cpu().numpy()
-    return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)

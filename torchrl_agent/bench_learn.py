@@ -1,27 +1,43 @@
-"""Learning against Stable-Baselines3: the same game, network and wall-clock time, judged alike."""
+"""Learning against Stable-Baselines3: the same game, network and wall-clock time on the same threads, judged alike.
+
+Both play the Arena of ``configs/arena.yaml``, one after the other. Ours is compiled on the clock; the baseline gets its
+worlds compiled already, through the Gymnasium adapter, so that its own speed is measured and not that of a slow game.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
-from torch import nn
+from tqdm import tqdm
 
-from envs import ArenaEnv
 from envs.gym import GymnasiumVectorEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
+from torchrl_agent.models.actor_critic import ACTIVATIONS
 from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
 BASELINE_WORLDS = 12
+BASELINE_SETTINGS = {"n_steps": 512, "batch_size": 64, "n_epochs": 10}
+"""The reference's; learning rate 3e-4, lambda 0.95 and the rest are Stable-Baselines3's own."""
+THREADS = 2
+"""CPU threads of either side, unless ``threads=`` is among the overrides."""
+JUDGED_EPISODES = 64
+WINDOW = 100
+"""Training episodes that a point of the baseline's learning curve is the mean of (ours: as many or one per world)."""
+SKILL = "spawners_destroyed"
 SKILLS = (0.5, 1.0, 2.0, 3.0, 5.0)
-"""Spawners destroyed per episode, over the latest 100 training episodes."""
+"""Levels of spawners destroyed per training episode to be reached."""
 
 
 def learn_against_baseline(
@@ -29,176 +45,243 @@ def learn_against_baseline(
 ) -> dict[str, Any]:
     """Train both for ``seconds`` one after the other and compare; ``baseline_seconds`` gives the baseline another time.
 
+    An update that has begun is finished, so either may take a little longer: ``seconds`` of each side says how long it
+    took. ``frames_per_second`` (and the ratio) leaves compilation out; ``frames_per_second_with_compiling`` does not.
+    ``time_to_skill`` says after how many seconds, compilation included, each first destroyed so many spawners per
+    training episode (null: never), and how many times longer the baseline took (``ratio``).
+
     Raises:
-        ValueError: Stable-Baselines3 is not installed.
+        ValueError: Stable-Baselines3 is not installed, or the arguments or overrides cannot work.
     """
-    try:
-        import stable_baselines3  # an extra
-    except ImportError:
-        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[bench]".') from None
+    theirs = seconds if baseline_seconds is None else baseline_seconds
+    if not min(seconds, theirs) > 0:
+        raise ValueError(f"the training times are {seconds} and {theirs} seconds: both must be above 0.")
+    stable_baselines3 = _import_stable_baselines3()
     experiment = Experiment.load("arena", *overrides)
+    if experiment.world.get("observation") == "dict":
+        raise ValueError("the baseline sees one vector: use world.observation=classic or world.observation=extended.")
+    experiment.threads = experiment.threads or THREADS
+    torch.set_num_threads(experiment.threads)
     ours = _train_ours(experiment, seconds)
-    baseline = _train_baseline(experiment, baseline_seconds or seconds)
-    reached = {
-        str(skill): {"ours": _time_to(skill, ours["curve"]), "stable_baselines3": _time_to(skill, baseline["curve"])}
-        for skill in SKILLS
-    }
+    baseline = _train_baseline(stable_baselines3, experiment, theirs)
     return {
-        "task": "arena, style 1, full difficulty",
+        "task": f"arena, style {experiment.world.get('style', 1)}, full difficulty",
+        "overrides": list(overrides),
         "seconds": seconds,
-        "baseline_seconds": baseline_seconds or seconds,
+        "baseline_seconds": theirs,
         "ours": ours,
         "stable_baselines3": baseline,
         "ratio_frames_per_second": ours["frames_per_second"] / baseline["frames_per_second"],
-        "seconds_to_spawners_destroyed": reached,
-        "threads": torch.get_num_threads(),
+        "time_to_skill": compare_curves(ours["curve"], baseline["curve"]),
+        "device": ours["device"],
+        "threads": experiment.threads,
         "versions": {**versions(), "stable_baselines3": stable_baselines3.__version__},
     }
 
 
+def compare_curves(ours: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+    """For each of :data:`SKILLS`: the seconds at which each curve first reached it, and the ratio baseline to ours."""
+    times = {str(skill): (_time_to(skill, ours), _time_to(skill, baseline)) for skill in SKILLS}
+    return {
+        skill: {"ours": mine, "stable_baselines3": theirs, "ratio": theirs / mine if mine and theirs else None}
+        for skill, (mine, theirs) in times.items()
+    }
+
+
+def _time_to(skill: float, curve: list[dict[str, Any]]) -> float | None:
+    return next((point["seconds"] for point in curve if (point[SKILL] or 0.0) >= skill), None)
+
+
+class _Clock:
+    """Wall-clock time of one side's training, shown as a bar where a person looks on."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        layout = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s"
+        self.bar = tqdm(total=seconds, desc=name, bar_format=layout, disable=not sys.stderr.isatty())
+        self.seconds, self.start = seconds, time.perf_counter()
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        elapsed = time.perf_counter() - self.start
+        self.bar.update(min(elapsed, self.seconds) - self.bar.n)
+        return elapsed
+
+
+def _point(seconds: float, frames: int, episode_return: float, skill: float) -> dict[str, Any]:
+    """A point of a learning curve; None before any episode ended."""
+    means = {"return": episode_return, SKILL: skill}
+    rounded = {name: None if math.isnan(value) else round(value, 3) for name, value in means.items()}
+    return {"seconds": round(seconds, 2), "frames": frames, **rounded}
+
+
+def _judge(policy: Any, experiment: Experiment) -> dict[str, Any]:
+    """The first episode of each world at full difficulty, playing the most likely actions."""
+    world = experiment.make_world(evaluation=True, num_envs=JUDGED_EPISODES, seed=experiment.evaluation.seed)
+    return summarise(evaluate_policy(policy, world, deterministic=True))
+
+
+# --- ours -------------------------------------------------------------------------------------------------------------
+
+
 def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
     experiment.total_frames = 10**12
-    experiment.ppo.learning_rate.schedule = "constant"
-    curve: list[dict[str, float]] = []
-    start = time.perf_counter()
-    learner: Learner | None = None
+    experiment.ppo.learning_rate.schedule = "constant"  # as the baseline's; the end is not known in frames
+    curve: list[dict[str, Any]] = []
+    clock = _Clock("torchrl_agent", seconds)
     for iteration in learn(experiment):
-        learner = iteration.learner
-        elapsed = time.perf_counter() - start
-        curve.append(_point(elapsed, iteration.frames, iteration.metrics.get("rollout/spawners_destroyed", 0.0)))
-        if elapsed > seconds:
+        elapsed, metrics = clock.elapsed(), iteration.metrics
+        score, skill = (metrics.get(f"rollout/{name}", math.nan) for name in ("ep_rew_mean", SKILL))
+        curve.append(_point(elapsed, iteration.frames, score, skill))
+        if elapsed >= seconds:
             break
-    if learner is None:
-        raise ValueError("no iteration was finished: give more seconds.")
-    playing = curve[-1]["seconds"] - learner.compile_seconds
+    clock.bar.close()
+    learner = iteration.learner
     return {
+        "num_envs": learner.num_envs,
+        "seconds": elapsed,
         "frames": learner.frames,
-        "frames_per_second": learner.frames / playing,
+        "frames_per_second": learner.frames / (elapsed - learner.compile_seconds),
+        "frames_per_second_with_compiling": learner.frames / elapsed,
         "compile_seconds": learner.compile_seconds,
-        "evaluation": _judge(learner.agent.actor),
+        "device": str(learner.device),
+        "evaluation": _judge(learner.agent.actor, experiment),
         "curve": curve,
     }
 
 
-def _train_baseline(experiment: Experiment, seconds: float) -> dict[str, Any]:
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import VecNormalize
+# --- Stable-Baselines3 ------------------------------------------------------------------------------------------------
 
-    worlds = VecNormalize(_vec_env(BASELINE_WORLDS), gamma=experiment.ppo.gamma)
+
+def _import_stable_baselines3() -> Any:
+    try:
+        import stable_baselines3  # an extra
+    except ImportError:
+        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[bench]".') from None
+    return stable_baselines3
+
+
+def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: float) -> dict[str, Any]:
+    experiment = dataclasses.replace(experiment, device="cpu")  # where its small minibatches are fastest
+    model = make_baseline(stable_baselines3, experiment)
+    curve: list[dict[str, Any]] = []
+    clock = _Clock("Stable-Baselines3", seconds)
+    model.learn(10**12, callback=_recorder(stable_baselines3, clock, curve))
+    elapsed = clock.elapsed()
+    clock.bar.close()
+    return {
+        "num_envs": BASELINE_WORLDS,
+        "seconds": elapsed,
+        "frames": model.num_timesteps,
+        "frames_per_second": model.num_timesteps / elapsed,
+        "device": "cpu",
+        "evaluation": _judge(baseline_policy(model), experiment),
+        "curve": curve,
+    }
+
+
+def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
+    """Stable-Baselines3's PPO with our network and discount, on worlds that are compiled already."""
+    world = experiment.make_world(evaluation=True, num_envs=BASELINE_WORLDS, seed=experiment.seed)
+    if experiment.acceleration.step:
+        world.compile()
+    vector = GymnasiumVectorEnv(world)
+    vector.reset()
+    vector.step(np.zeros(BASELINE_WORLDS, dtype=np.int64))  # compiles
+    worlds = stable_baselines3.common.vec_env.VecNormalize(
+        _vec_env(stable_baselines3, vector), gamma=experiment.ppo.gamma
+    )
     sizes = list(experiment.model.hidden_sizes)
-    model = PPO(
+    network = {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": ACTIVATIONS[experiment.model.activation]}
+    return stable_baselines3.PPO(
         "MlpPolicy",
         worlds,
-        n_steps=512,
-        batch_size=64,
-        n_epochs=10,
+        **BASELINE_SETTINGS,
         gamma=experiment.ppo.gamma,
-        policy_kwargs={"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": nn.SiLU},
+        policy_kwargs=network,
         seed=experiment.seed,
         device="cpu",
     )
-    recorder, curve = _recorder(seconds)
-    start = time.perf_counter()
-    model.learn(10**12, callback=recorder)
-    elapsed = time.perf_counter() - start
+
+
+def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
+    """The most likely actions of a trained baseline, under its observation statistics, as a policy on tensordicts."""
+    worlds = model.get_env()
+    mean = torch.as_tensor(worlds.obs_rms.mean)
+    deviation = torch.as_tensor(worlds.obs_rms.var + worlds.epsilon).sqrt()
+    model.policy.set_training_mode(False)
 
     def policy(tensordict: TensorDictBase) -> TensorDictBase:
-        observation = worlds.normalize_obs(tensordict.get(keys.OBSERVATION).numpy())
-        action, _ = model.predict(observation, deterministic=True)
-        return tensordict.set(keys.ACTION, torch.as_tensor(action, dtype=torch.int64))
+        observation = (tensordict.get(keys.OBSERVATION) - mean) / deviation
+        normalized = observation.clamp(-worlds.clip_obs, worlds.clip_obs).float()
+        return tensordict.set(keys.ACTION, model.policy.get_distribution(normalized).mode())
 
-    return {
-        "frames": model.num_timesteps,
-        "frames_per_second": model.num_timesteps / elapsed,
-        "evaluation": _judge(policy),
-        "curve": curve,
-    }
+    return policy
 
 
-def _judge(policy: Any) -> dict[str, Any]:
-    return summarise(evaluate_policy(policy, ArenaEnv(64, seed=10_000)))
+def _vec_env(stable_baselines3: Any, vector: GymnasiumVectorEnv) -> Any:
+    """A Gymnasium vector environment as a Stable-Baselines3 ``VecEnv``."""
 
-
-def _vec_env(number: int) -> Any:
-    """The Arena as a Stable-Baselines3 ``VecEnv``, through the Gymnasium adapter."""
-    from stable_baselines3.common.vec_env import VecEnv
-
-    class ArenaVecEnv(VecEnv):
+    class VectorVecEnv(stable_baselines3.common.vec_env.VecEnv):
         def __init__(self) -> None:
-            self.vector = GymnasiumVectorEnv(ArenaEnv(number).compile())
-            super().__init__(number, self.vector.single_observation_space, self.vector.single_action_space)
-            self.vector.reset()
-            self.vector.step(np.zeros(number, dtype=np.int64))  # compiles, before the baseline's clock starts
+            super().__init__(vector.num_envs, vector.single_observation_space, vector.single_action_space)
 
         def reset(self) -> np.ndarray:
-            return self.vector.reset()[0]
+            observation, _ = vector.reset(seed=self._seeds[0])
+            self._reset_seeds()
+            return observation
 
         def step_async(self, actions: np.ndarray) -> None:
             self.actions = actions
 
         def step_wait(self) -> tuple:
-            observation, reward, terminated, truncated, infos = self.vector.step(self.actions)
-            done = terminated | truncated
-            rows: list[dict[str, Any]] = [{} for _ in range(number)]
-            for index in np.nonzero(done)[0]:
-                statistics = {name: float(value[index]) for name, value in infos["final_info"].items()}
+            observation, reward, terminated, truncated, infos = vector.step(self.actions)
+            rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+            for index in np.flatnonzero(terminated | truncated):
+                final = infos["final_info"]
+                episode = {**final["episode"], "return": final["return"], SKILL: final[SKILL]}
                 rows[index] = {
                     "terminal_observation": infos["final_obs"][index],
-                    "TimeLimit.truncated": bool(truncated[index]),
-                    "statistics": statistics,
+                    "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
+                    "episode": {name: float(value[index]) for name, value in episode.items()},
                 }
-            return observation, reward.astype(np.float32), done, rows
+            return observation, reward.astype(np.float32), terminated | truncated, rows
 
         def close(self) -> None:
-            self.vector.close()
+            vector.close()
 
         def get_attr(self, attr_name: str, indices: Any = None) -> list:
-            return [getattr(self.vector, attr_name, None)] * number
+            return [getattr(vector, attr_name) for _ in self._get_indices(indices)]
 
         def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            setattr(self.vector, attr_name, value)
+            setattr(vector, attr_name, value)
 
         def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **kwargs: Any) -> list:
-            return [getattr(self.vector, method_name)(*arguments, **kwargs)] * number
+            result = getattr(vector, method_name)(*arguments, **kwargs)
+            return [result for _ in self._get_indices(indices)]
 
-        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-            return [False] * number
+        def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+            return [False for _ in self._get_indices(indices)]
 
-    return ArenaVecEnv()
+    return VectorVecEnv()
 
 
-def _recorder(seconds: float) -> tuple[Any, list[dict[str, float]]]:
-    """A callback that stops after ``seconds``, and the learning curve that it fills."""
-    from stable_baselines3.common.callbacks import BaseCallback
+def _recorder(stable_baselines3: Any, clock: _Clock, curve: list[dict[str, Any]]) -> Any:
+    """A callback that stops when the time is over and draws the learning curve."""
 
-    curve: list[dict[str, float]] = []
-
-    class Recorder(BaseCallback):
+    class Recorder(stable_baselines3.common.callbacks.BaseCallback):
         def _on_training_start(self) -> None:
-            self.start = time.perf_counter()
-            self.latest: list[float] = []
+            self.latest: deque[tuple[float, float]] = deque(maxlen=WINDOW)
 
         def _on_step(self) -> bool:
-            self.latest += [
-                info["statistics"]["spawners_destroyed"] for info in self.locals["infos"] if "statistics" in info
-            ]
-            self.latest = self.latest[-100:]
-            return time.perf_counter() - self.start < seconds
+            episodes = (info["episode"] for info in self.locals["infos"] if "episode" in info)
+            self.latest.extend((episode["return"], episode[SKILL]) for episode in episodes)
+            return clock.elapsed() < clock.seconds
 
         def _on_rollout_end(self) -> None:
-            mean = float(np.mean(self.latest)) if self.latest else float("nan")
-            curve.append(_point(time.perf_counter() - self.start, self.num_timesteps, mean))
+            means = np.mean(self.latest, axis=0).tolist() if self.latest else (math.nan, math.nan)
+            curve.append(_point(clock.elapsed(), self.num_timesteps, *means))
 
-    return Recorder(), curve
+        def _on_training_end(self) -> None:
+            self._on_rollout_end()
 
-
-def _point(seconds: float, frames: int, spawners: float) -> dict[str, float]:
-    return {
-        "seconds": round(seconds, 1),
-        "frames": frames,
-        "spawners_destroyed": 0.0 if spawners != spawners else round(spawners, 3),
-    }
-
-
-def _time_to(skill: float, curve: list[dict[str, float]]) -> float | None:
-    return next((point["seconds"] for point in curve if point["spawners_destroyed"] >= skill), None)
+    return Recorder()

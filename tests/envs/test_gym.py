@@ -5,17 +5,24 @@ from __future__ import annotations
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import DictInfoToList, NormalizeReward, RecordEpisodeStatistics
+from torchrl.data import Bounded
 
 from envs import ArenaEnv
 from envs.arena import Rules
 from envs.gym import GymnasiumVectorEnv
 
 
+def make_world(**arguments):
+    return ArenaEnv(**{"num_envs": 8, "seed": 1, "rules": Rules(max_steps=150), "desynchronise": True, **arguments})
+
+
 @pytest.fixture
 def vector():
-    return GymnasiumVectorEnv(ArenaEnv(num_envs=8, seed=1, rules=Rules(max_steps=150), desynchronise=True))
+    return GymnasiumVectorEnv(make_world())
 
 
 def test_it_is_a_vector_env_that_resets_in_the_same_step(vector):
@@ -34,6 +41,80 @@ def test_observations_lie_in_their_space_and_types_are_gymnasiums(vector):
     assert observation in vector.observation_space
     assert reward.dtype == np.float64
     assert terminated.dtype == truncated.dtype == bool
+
+
+def test_rewards_and_flags_are_one_per_world_and_the_spaces_batches_of_the_single_ones(vector):
+    vector.reset(seed=3)
+    vector.action_space.seed(3)
+    assert vector.action_space.shape == (8,)
+    assert vector.observation_space.dtype == vector.single_observation_space.dtype == np.float32
+    _, *columns, infos = vector.step(vector.action_space.sample())
+    assert all(column.shape == (8,) for column in columns)
+    assert isinstance(infos, dict)
+
+
+@pytest.mark.parametrize("seed", [7, np.int64(7), 0])
+def test_a_seed_decides_observations_rewards_ends_and_infos(seed):
+    # what gymnasium.utils.env_checker asks of single environments, asked of the batch
+    games = []
+    for start in (1, 2):
+        vector = GymnasiumVectorEnv(make_world(seed=start))
+        vector.action_space.seed(5)
+        game = [vector.reset(seed=seed)]
+        game += [vector.step(vector.action_space.sample()) for _ in range(160)]
+        games.append(game)
+        assert vector.np_random_seed == seed
+    assert data_equivalence(*games, exact=True)
+
+
+def test_a_reset_without_a_seed_goes_on_to_other_games(vector):
+    first, _ = vector.reset(seed=7)
+    second, _ = vector.reset()
+    assert not np.array_equal(first, second)
+
+
+def test_what_was_returned_is_never_written_again(vector):
+    returned = [vector.reset(seed=3)[0]]
+    copies = [returned[0].copy()]
+    for _ in range(30):
+        observation, reward, *_ = vector.step(np.ones(8, dtype=np.int64))
+        returned += [observation, reward]
+        copies += [observation.copy(), reward.copy()]
+    assert all(np.array_equal(value, copy) for value, copy in zip(returned, copies, strict=True))
+
+
+def test_writing_into_a_returned_observation_does_not_reach_the_game(vector):
+    games = []
+    for spoil in (False, True):
+        observation, _ = vector.reset(seed=3)
+        for _ in range(20):
+            if spoil:
+                observation[:] = 99.0
+            observation, *_ = vector.step(np.ones(8, dtype=np.int64))
+        games.append(observation.copy())
+    assert np.array_equal(*games)
+
+
+def test_the_last_observation_is_the_one_torchrl_sees_before_the_reset(vector):
+    twin = make_world()
+    observation, _ = vector.reset(seed=4)
+    twin.set_seed(4)
+    root = twin.reset()
+    ends = 0
+    for step in range(200):
+        actions = np.full(8, step % 5)
+        observation, reward, terminated, truncated, infos = vector.step(actions)
+        played, root = twin.step_and_maybe_reset(root.set("action", torch.as_tensor(actions)))
+        following = played["next"]
+        assert np.array_equal(observation, root["observation"].numpy())
+        assert np.array_equal(reward, following["reward"].squeeze(-1).numpy().astype(np.float64))
+        assert np.array_equal(terminated, following["terminated"].squeeze(-1).numpy())
+        assert np.array_equal(truncated, following["truncated"].squeeze(-1).numpy())
+        done = terminated | truncated
+        if done.any():
+            assert np.array_equal(infos["final_obs"][done], following["observation"].numpy()[done])
+            ends += done.sum()
+    assert ends >= 8
 
 
 def test_the_same_seed_is_the_same_game(vector):
@@ -71,8 +152,36 @@ def test_gymnasiums_own_statistics_agree_with_ours(vector):
         if done.any():
             np.testing.assert_allclose(infos["episode"]["r"][done], infos["final_info"]["return"][done], rtol=1e-4)
             assert np.array_equal(infos["episode"]["l"][done], infos["final_info"]["length"][done])
+            for name in ("r", "l"):
+                ours = infos["final_info"]["episode"][name][done]
+                np.testing.assert_allclose(infos["episode"][name][done], ours, rtol=1e-4)
             compared += 1
     assert compared
+    assert recorded.episode_count == len(recorded.return_queue) >= 8
+
+
+def test_infos_become_a_list_with_entries_only_where_worlds_ended(vector):
+    listed = DictInfoToList(vector)
+    listed.reset()
+    ends = 0
+    for _ in range(200):
+        _, _, terminated, truncated, infos = listed.step(np.zeros(8, dtype=np.int64))
+        for done, info in zip(terminated | truncated, infos, strict=True):
+            assert bool(info) == done
+            if done:
+                assert info["final_obs"].shape == (32,)
+                assert info["final_info"]["episode"]["r"] == info["final_info"]["return"]
+                ends += 1
+    assert ends
+
+
+def test_gymnasiums_reward_normaliser_takes_it(vector):
+    wrapped = NormalizeReward(vector)
+    wrapped.reset(seed=1)
+    wrapped.action_space.seed(1)
+    for _ in range(30):
+        _, reward, *_ = wrapped.step(wrapped.action_space.sample())
+    assert np.isfinite(reward).all()
 
 
 def test_several_observations_become_a_dict():
@@ -80,6 +189,25 @@ def test_several_observations_become_a_dict():
     observation, _ = vector.reset()
     assert isinstance(vector.single_observation_space, gymnasium.spaces.Dict)
     assert observation["player_state"].shape == (2, 7)
+    assert observation in vector.observation_space
+
+
+def test_several_last_observations_are_dicts_where_worlds_ended():
+    vector = GymnasiumVectorEnv(make_world(observation="dict"))
+    listed = DictInfoToList(GymnasiumVectorEnv(make_world(observation="dict")))
+    assert data_equivalence(vector.reset(seed=2), listed.env.reset(seed=2))
+    ends = 0
+    for _ in range(200):
+        actions = np.zeros(8, dtype=np.int64)
+        _, _, terminated, truncated, infos = vector.step(actions)
+        rows = listed.step(actions)[-1]
+        for index in np.flatnonzero(terminated | truncated):
+            assert infos["final_obs"][index] in vector.single_observation_space
+            assert data_equivalence(infos["final_obs"][index], rows[index]["final_obs"], exact=True)
+            ends += 1
+        if infos:
+            assert [row is not None for row in infos["final_obs"]] == list(infos["_final_obs"])
+    assert ends
 
 
 def test_pictures_of_all_worlds(vector):
@@ -87,25 +215,67 @@ def test_pictures_of_all_worlds(vector):
     frames = vector.render()
     assert len(frames) == 8
     assert frames[0].dtype == np.uint8
+    assert frames[0].ndim == 3
+
+
+def test_closing_closes_the_world_and_may_be_repeated(vector):
+    vector.reset()
+    vector.close()
+    vector.close()
+    assert vector.closed
+    assert vector.world.is_closed
 
 
 @pytest.mark.parametrize(
     ("actions", "named"),
     [
         (np.zeros(3, dtype=int), "shape"),
+        (np.zeros((8, 1), dtype=int), "shape"),
+        (0, "shape"),
         (np.zeros(8), "type"),
+        (np.zeros(8, dtype=bool), "type"),
+        (None, "type"),
         (np.full(8, 5), "within"),
         (np.full(8, -1), "within"),
     ],
 )
 def test_bad_actions_are_refused(vector, actions, named):
     vector.reset()
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=named) as caught:
         vector.step(actions)
+    assert "\n" not in str(caught.value)
 
 
-def test_stepping_needs_a_reset_and_seeds_are_single_numbers(vector):
+@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int64, list])
+def test_whole_numbers_of_any_type_are_actions(vector, kind):
+    vector.reset()
+    actions = [0, 1, 2, 3, 4, 0, 1, 2]
+    vector.step(actions if kind is list else np.array(actions, dtype=kind))
+
+
+def test_stepping_needs_a_reset(vector):
     with pytest.raises(ValueError, match="reset"):
         vector.step(np.zeros(8, dtype=int))
+
+
+@pytest.mark.parametrize("seed", [[1, 2], True, 1.5, -1])
+def test_seeds_are_single_whole_numbers(vector, seed):
     with pytest.raises(ValueError, match="seed"):
-        vector.reset(seed=[1, 2])
+        vector.reset(seed=seed)
+
+
+def test_options_that_would_be_ignored_are_refused(vector):
+    vector.reset(options={})
+    with pytest.raises(ValueError, match="reset_mask"):
+        vector.reset(options={"reset_mask": np.ones(8, dtype=bool)})
+
+
+class ContinuousWorld(ArenaEnv):
+    def _build(self, *arguments, **kwargs):
+        super()._build(*arguments, **kwargs)
+        self.action_spec = Bounded(-1.0, 1.0, (self.num_envs, 2))
+
+
+def test_worlds_it_cannot_show_are_refused_with_one_sentence():
+    with pytest.raises(ValueError, match="discrete action"):
+        GymnasiumVectorEnv(ContinuousWorld(2))

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 
 import pytest
 
-from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.cli import main
-
-TINY = [
-    "world.num_envs=16",
-    "ppo.rollout_steps=32",
-    "ppo.minibatch_size=128",
-    "model.hidden_sizes=[16]",
-    "acceleration.step=false",
-    "acceleration.advantages=false",
-    "acceleration.update=false",
-]
 
 
 def test_a_row_has_every_promised_column(capsys):
@@ -39,26 +27,3 @@ def test_a_row_has_every_promised_column(capsys):
 def test_impossible_measurements_are_refused(bad, capsys):
     assert main(["bench", *bad]) == 2
     assert len(capsys.readouterr().err.strip().split("\n")) == 1
-
-
-def test_without_the_baseline_installed_the_mend_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *arguments, **kwargs):
-        if name.startswith("stable_baselines3"):
-            raise ImportError(name)
-        return real(name, *arguments, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ValueError, match="bench"):
-        learn_against_baseline(TINY, 1)
-
-
-@pytest.mark.slow
-def test_both_learn_and_are_judged_alike():
-    pytest.importorskip("stable_baselines3")
-    result = learn_against_baseline(TINY, 3, 12)
-    for side in ("ours", "stable_baselines3"):
-        assert result[side]["evaluation"]["episodes"] == 64
-        assert result[side]["frames"] > 0
-        assert result[side]["curve"]

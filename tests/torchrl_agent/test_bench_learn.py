@@ -1,0 +1,125 @@
+"""The comparison with Stable-Baselines3: honest curves, the same judge, one sentence where it is not installed."""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+import pytest
+import torch
+
+from envs.gym import GymnasiumVectorEnv
+from torchrl_agent import bench_learn
+from torchrl_agent.bench_learn import SKILLS, baseline_policy, compare_curves, learn_against_baseline, make_baseline
+from torchrl_agent.experiment import Experiment
+
+TINY = [
+    "world.num_envs=16",
+    "ppo.rollout_steps=32",
+    "ppo.minibatch_size=128",
+    "model.hidden_sizes=[16]",
+    "acceleration.step=false",
+    "acceleration.advantages=false",
+    "acceleration.update=false",
+    "device=cpu",
+    "threads=1",
+]
+
+
+@pytest.fixture
+def tiny():
+    return Experiment.load("arena", *TINY)
+
+
+@pytest.fixture
+def stable_baselines3():
+    return pytest.importorskip("stable_baselines3")
+
+
+def point(seconds, skill):
+    return {"seconds": seconds, "frames": int(100 * seconds), "return": None, "spawners_destroyed": skill}
+
+
+def test_without_the_baseline_installed_the_mend_is_named(monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *arguments, **kwargs):
+        if name.startswith("stable_baselines3"):
+            raise ImportError(name)
+        return real(name, *arguments, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ValueError, match=r'pip install "torchrl_agent\[bench\]"') as caught:
+        learn_against_baseline(TINY, 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_impossible_arguments_are_refused_before_any_training(stable_baselines3):
+    with pytest.raises(ValueError, match="above 0"):
+        learn_against_baseline(TINY, 0)
+    with pytest.raises(ValueError, match="above 0"):
+        learn_against_baseline(TINY, 1, -1)
+    with pytest.raises(ValueError, match="one vector"):
+        learn_against_baseline([*TINY, "world.observation=dict"], 1)
+
+
+def test_time_to_skill_is_the_first_time_and_null_if_never():
+    ours = [point(1, None), point(2, 0.7), point(3, 0.4), point(4, 2.5)]
+    baseline = [point(5, 0.6), point(10, 0.9), point(20, 1.0)]
+    reached = compare_curves(ours, baseline)
+    assert list(reached) == [str(skill) for skill in SKILLS]
+    assert reached["0.5"] == {"ours": 2, "stable_baselines3": 5, "ratio": 2.5}
+    assert reached["1.0"] == {"ours": 4, "stable_baselines3": 20, "ratio": 5.0}
+    assert reached["2.0"] == {"ours": 4, "stable_baselines3": None, "ratio": None}
+    assert reached["3.0"] == {"ours": None, "stable_baselines3": None, "ratio": None}
+
+
+def test_the_baseline_sees_true_last_observations_statistics_and_its_seed(stable_baselines3, tiny):
+    world = tiny.make_world(evaluation=True, num_envs=4, seed=5)
+    worlds = bench_learn._vec_env(stable_baselines3, GymnasiumVectorEnv(world))
+    worlds.seed(9)
+    observation = worlds.reset()
+    again = tiny.make_world(num_envs=4, evaluation=True, seed=9)
+    torch.testing.assert_close(torch.as_tensor(observation), again.reset()["observation"])
+    ended = 0
+    for _ in range(3000):
+        observation, reward, done, rows = worlds.step([0] * 4)
+        assert reward.dtype == "float32"
+        assert [bool(row) for row in rows] == done.tolist()
+        for index in done.nonzero()[0]:
+            assert rows[index]["episode"]["l"] > 0
+            assert rows[index]["episode"]["r"] == rows[index]["episode"]["return"]
+            assert (rows[index]["terminal_observation"] != observation[index]).any()
+            ended += 1
+        if ended >= 4:
+            break
+    assert ended >= 4
+
+
+def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3, tiny):
+    model = make_baseline(stable_baselines3, tiny)
+    worlds = model.get_env()
+    worlds.reset()
+    for _ in range(20):
+        worlds.step([1] * worlds.num_envs)
+    root = tiny.make_world(evaluation=True, num_envs=64).rollout(20)[:, -1]
+    predicted, _ = model.predict(worlds.normalize_obs(root["observation"].numpy()), deterministic=True)
+    assert baseline_policy(model)(root)["action"].tolist() == predicted.tolist()
+
+
+@pytest.mark.slow
+def test_both_learn_for_their_time_and_are_judged_alike(stable_baselines3):
+    result = learn_against_baseline(TINY, 3)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result["ratio_frames_per_second"] > 0
+    assert set(result["time_to_skill"]) == {str(skill) for skill in SKILLS}
+    assert {"torch", "torchrl", "stable_baselines3"} <= result["versions"].keys()
+    assert result["device"] == "cpu"
+    for side in ("ours", "stable_baselines3"):
+        trained = result[side]
+        assert trained["evaluation"]["episodes"] == 64
+        assert 3 <= trained["seconds"] < 30
+        assert trained["frames"] == trained["curve"][-1]["frames"] > 0
+        assert {"seconds", "frames", "return", "spawners_destroyed"} == trained["curve"][-1].keys()
+        times = [entry["seconds"] for entry in trained["curve"]]
+        assert times == sorted(times)

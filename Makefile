@@ -43,7 +43,7 @@ test-gpu: install ## Run the tests that need a CUDA device
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)
-	$(BIN)/ruff check
+	$(BIN)/ruff check --no-cache
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 

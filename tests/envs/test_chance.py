@@ -66,3 +66,33 @@ def test_compiled_numbers_are_the_same_bit_by_bit():
 def test_neighbouring_seeds_share_no_world():
     keys = torch.cat([seed_chance(seed, 2048).key for seed in range(20)])
     assert keys.unique().numel() == keys.numel()
+
+
+def test_the_same_place_gives_the_same_number_and_more_numbers_only_add():
+    chance = seed_chance(8, 16).tick()
+    assert torch.equal(chance.uniform(1, 3), chance.uniform(1, 3))
+    assert torch.equal(chance.uniform(1, 3), chance.uniform(1, 9)[:3])
+
+
+def test_streams_do_not_overlap():
+    chance = seed_chance(9, 64)
+    assert not (chance.uniform(0, 256)[-1] == chance.uniform(1, 1)[0]).any()
+    assert not (chance.uniform(0, 256) == chance.uniform(1, 256)).all(0).any()
+
+
+def test_one_world_over_time_is_uniform_and_uncorrelated():
+    chance, series = seed_chance(10, 2), []
+    for _ in range(4000):
+        chance = chance.tick()
+        series.append(chance.uniform(0, 1)[0])
+    series = torch.stack(series)
+    assert (series.mean(0) - 0.5).abs().max() < 0.02
+    lagged = torch.corrcoef(torch.stack([series[:-1, 0], series[1:, 0], series[1:, 1]])).fill_diagonal_(0)
+    assert lagged.abs().max() < 0.06
+
+
+def test_a_tick_leaves_the_older_luck_as_it_was():
+    chance = seed_chance(11, 4)
+    before = chance.uniform(0, 2)
+    chance.tick()
+    assert torch.equal(chance.uniform(0, 2), before)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
+from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
 
 from envs import WORLDS, TransformedWorld
+from envs.arena import Rules
 from envs.records import named_tensors
 
 VARIANTS = {
@@ -26,6 +30,15 @@ CASES = [
 ]
 every_world = pytest.mark.parametrize(("make", "options"), CASES)
 SYNCS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small batches gain nothing from threads, and on a busy machine threads that wait for each other cost minutes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def actions(env, steps, seed=0):
@@ -141,6 +154,26 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
 
 
 @every_world
+def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_nothing(make, options):
+    env = make(num_envs=256, seed=3, **{**options, "desynchronise": True})
+    env.reset()
+    ended = 0
+    for action in actions(env, 40):
+        done = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next", "done"]
+        if not done.any():
+            continue
+        ended += int(done.sum())
+        before = env.state_dict()
+        seen = env.reset(TensorDict({"_reset": done}, batch_size=env.batch_size))
+        assert all(torch.equal(value, before[name]) for name, value in named_tensors(env._snapshot))
+        assert not seen["done"].any()
+        rows = done.squeeze(-1)  # the others' observations TorchRL takes from the request
+        for key, value in env.observe(env.state).items():
+            assert torch.equal(seen[key][rows], value[rows])
+    assert ended > 0
+
+
+@every_world
 def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_wrapper(make, options):
     options = {**options, "desynchronise": True}
 
@@ -176,11 +209,11 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=64, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=256, seed=3, **{**options, "desynchronise": True})
     if wrapped:
         env = TransformedWorld(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
-    plan = torch.zeros(120, 64, dtype=torch.int64)
+    plan = torch.zeros(40, 256, dtype=torch.int64)
     ended = 0
     for action in plan:
         with Watch() as watch:
@@ -212,6 +245,37 @@ def test_saved_worlds_continue_as_if_never_stopped(make, options):
         ]
         assert (steps[0][0]["next"] == steps[1][0]["next"]).all()
         roots = [step[1] for step in steps]
+
+
+@every_world
+def test_saved_worlds_survive_a_file_that_may_hold_only_plain_data(make, options):
+    env, other = make(num_envs=4, seed=6, **options), make(num_envs=4, seed=1, **options)
+    play(env, actions(env, 10))
+    file = io.BytesIO()
+    torch.save(env.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for (name, value), (_, copied) in zip(named_tensors(env._snapshot), named_tensors(other._snapshot), strict=True):
+        assert torch.equal(value, copied), name
+
+
+@every_world
+def test_saved_worlds_do_not_change_with_the_worlds_they_were_taken_from(make, options):
+    env = make(num_envs=4, seed=6, **options)
+    play(env, actions(env, 5))
+    saved = env.state_dict()
+    copies = {name: value.clone() for name, value in saved.items() if isinstance(value, torch.Tensor)}
+    play(env, actions(env, 5))
+    assert all(torch.equal(saved[name], value) for name, value in copies.items())
+
+
+@every_world
+def test_saved_worlds_of_another_game_are_refused_by_name(make, options):
+    env = make(num_envs=2, **options)
+    saved = env.state_dict()
+    saved["state.wings"] = torch.zeros(2)
+    with pytest.raises(ValueError, match=r"state\.wings"):
+        env.load_state_dict(saved)
 
 
 @every_world
@@ -268,3 +332,27 @@ def test_desynchronised_worlds_do_not_end_at_once():
     assert steps.min() < 300
     assert steps.max() > 2700
     assert steps.unique().numel() > 200
+
+
+def test_the_ends_of_desynchronised_worlds_are_spread_and_their_first_episodes_called_incomplete():
+    worlds, length = 400, 50
+    rules = Rules(max_steps=length)
+    env = WORLDS["arena"](num_envs=worlds, seed=0, desynchronise=True, rules=rules)
+    history = play(env, torch.zeros(2 * length, worlds, dtype=torch.int64))
+    ends = torch.stack([played["next", "done"].squeeze(-1) for played, _ in history])
+    assert (ends[:length].sum(0) == 1).all()
+    assert (ends[length:].sum(0) == 1).all()
+    assert ends.sum(1).max() < 0.06 * worlds
+    complete = torch.stack([played["next", "episode", "complete"].squeeze(-1) for played, _ in history])
+    lengths = torch.stack([played["next", "episode", "length"].squeeze(-1) for played, _ in history])
+    late = torch.arange(2 * length).unsqueeze(1) >= length
+    assert (complete[ends & late] == 1).all()
+    assert (lengths[ends & late] == length).all()
+    assert complete[ends & ~late].mean() < 0.05
+
+
+def test_worlds_in_step_end_at_once():
+    env = WORLDS["arena"](num_envs=8, seed=0, rules=Rules(max_steps=5))
+    history = play(env, torch.zeros(10, 8, dtype=torch.int64))
+    ends = [played["next", "done"].sum().item() for played, _ in history]
+    assert ends == [0, 0, 0, 0, 8] * 2

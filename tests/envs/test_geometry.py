@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from envs.geometry import clamp_disc, look_up, nearest, relative_angle, squared_distance
+from envs.geometry import clamp_disc, look_up, nearest, relative_angle, squared_distance, wrapped
 
 
 def test_distances_and_clamping():
@@ -47,3 +47,35 @@ def test_nearest_gives_rows_in_order_with_their_values_and_marks_missing_ones():
 
 def test_of_equally_near_rows_the_first_comes_first():
     assert nearest(torch.tensor([[4.0], [4.0]]), 1, torch.tensor([[7.0], [8.0]]))[0][1].item() == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(-3.0, 7.0), (0.0, 0.0), (4.0, 4.0), (9.5, 9.5), (10.0, 0.0), (19.0, 9.0)]
+)
+def test_wrapping_brings_a_value_into_the_range(value, expected):
+    assert wrapped(torch.tensor(value), 10.0).item() == expected
+
+
+def test_wrapping_never_reaches_the_upper_end():
+    tiny = torch.tensor([-1e-9, -1e-7, -1e-12])
+    assert (wrapped(tiny, 2 * math.pi) < 2 * math.pi).all()
+
+
+def test_relative_angles_are_those_of_python_for_all_rotations():
+    generator = torch.Generator().manual_seed(0)
+    dx, dy = torch.randn(2, 500, generator=generator) * 300
+    rotation = (torch.rand(500, generator=generator) * 1.5 - 0.5) * 2 * math.pi
+    for x, y, turn, mine in zip(
+        dx.tolist(), dy.tolist(), rotation.tolist(), relative_angle(dx, dy, rotation).tolist(), strict=True
+    ):
+        theirs = math.remainder(math.atan2(y, x) - turn, 2 * math.pi)
+        assert abs(mine - (theirs + math.pi) / (2 * math.pi)) < 1e-5
+
+
+def test_a_thing_at_no_distance_lies_at_bearing_zero():
+    assert relative_angle(torch.zeros(1), torch.zeros(1), torch.zeros(1)).item() == 0.5
+
+
+def test_look_up_works_for_actions_and_for_counts():
+    assert look_up(torch.tensor([2.0, 0.0]), (1.0, 2.0, 3.0)).tolist() == [3, 1]
+    assert look_up(torch.tensor([5]), (4.0,)).dtype == torch.float32

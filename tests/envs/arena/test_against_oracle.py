@@ -18,14 +18,6 @@ CIRCULAR = {"classic": (4, 11, 14, 17, 21, 25), "extended": (4, 11, 14, 17, 21, 
 """Indices of angles scaled to a turn, where 0 and 1 are the same."""
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Match:
     """A batch of worlds, and what is needed to play oracles next to it."""
 

@@ -91,17 +91,50 @@ def test_speed_is_limited_to_six(env):
     close(env.state.ship.vy, 4.8)
 
 
+def test_an_idle_ship_glides_and_slows_down(env):
+    put(env.state.ship.vx, 4)
+    put(env.state.ship.vy, -2)
+    play(env)
+    close(env.state.ship.vx, 3.88)
+    close(env.state.ship.x, 800 + 3.88)
+    close(env.state.ship.y, 640 - 1.94)
+
+
+@pytest.mark.parametrize("action", [IDLE, LEFT, RIGHT, SHOOT])
+def test_only_thrust_adds_speed(env, action):
+    play(env, action)
+    assert (float(env.state.ship.vx), float(env.state.ship.vy)) == (0, 0)
+
+
 @pytest.mark.parametrize(("action", "expected"), [(LEFT, 2 * math.pi - math.radians(5)), (RIGHT, math.radians(5))])
 def test_turning_is_five_degrees_and_wraps(env, action, expected):
     play(env, action)
     close(env.state.ship.rotation, expected)
 
 
-def test_the_ship_stays_inside_the_field(env):
-    put(env.state.ship.x, 16)
-    put(env.state.ship.vx, -6)
+@pytest.mark.parametrize(("degrees", "action", "expected"), [(357, RIGHT, 2), (3, LEFT, 358), (180, IDLE, 180)])
+def test_rotation_stays_within_a_turn(env, degrees, action, expected):
+    put(env.state.ship.rotation, math.radians(degrees))
+    play(env, action)
+    close(env.state.ship.rotation, math.radians(expected))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "vx", "vy", "expected"),
+    [
+        (16, 640, -6, 0, (15, 640)),
+        (1584, 640, 6, 0, (1585, 640)),
+        (800, 16, 0, -6, (800, 15)),
+        (800, 1264, 0, 6, (800, 1265)),
+    ],
+)
+def test_the_ship_stays_inside_the_field(env, x, y, vx, vy, expected):
+    ship = env.state.ship
+    for tensor, value in zip(ship, (x, y, vx, vy), strict=False):
+        put(tensor, value)
     play(env)
-    close(env.state.ship.x, 15)
+    close(ship.x, expected[0])
+    close(ship.y, expected[1])
 
 
 @pytest.mark.parametrize(
@@ -116,6 +149,16 @@ def test_walking_moves_five_and_faces_that_way(walker, action, dx, dy, rotation)
     play(walker, WAIT)
     assert (float(ship.vx), float(ship.vy)) == (0, 0)
     close(ship.rotation, rotation)
+
+
+@pytest.mark.parametrize("action", [WAIT, FIRE])
+def test_a_walker_that_does_not_walk_stands_still_and_keeps_its_rotation(walker, action):
+    put(walker.state.ship.vx, 5)
+    put(walker.state.ship.rotation, -math.pi / 2)
+    play(walker, action)
+    ship = walker.state.ship
+    assert [float(value) for value in (ship.x, ship.y, ship.vx, ship.vy)] == [800, 640, 0, 0]
+    close(ship.rotation, -math.pi / 2)
 
 
 # --- shots ------------------------------------------------------------------------------------------------------------
@@ -138,6 +181,26 @@ def test_shots_are_ten_steps_apart(env):
     assert [step for step, value in enumerate(fired) if value] == [0, 10, 20]
 
 
+@pytest.mark.parametrize(("cooldown", "fires"), [(0, 1), (1, 1), (2, 0)])
+def test_the_cooldown_ticks_before_the_shot(env, cooldown, fires):
+    put(env.state.ship.cooldown, cooldown)
+    play(env, SHOOT)
+    assert float(env.state.events.shots) == fires
+
+
+def test_a_shot_leaves_from_where_the_ship_has_moved_to_and_does_not_inherit_its_speed(env):
+    put(env.state.ship.rotation, math.pi / 2)
+    put(env.state.ship.vx, 2)
+    play(env, SHOOT)
+    x, y, vx, vy, _ = (float(value[-1]) for value in env.state.shots)
+    for value, expected in ((x, 800 + 1.94), (y, 648), (vx, 0), (vy, 8)):
+        close(value, expected)
+
+
+def test_a_shot_costs_nothing(env):
+    close(play(env, SHOOT)["reward"], 0.01)
+
+
 def test_a_projectile_lives_120_steps(env):
     put(env.state.ship.x, 100)
     play(env, SHOOT)
@@ -155,6 +218,25 @@ def test_a_projectile_dies_when_its_centre_leaves_the_field(env):
     assert env.state.shots.life[:, 0].tolist()[-2:] == [99, 0]
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "vx", "vy"), [(0, 600, -1, 0), (1600, 600, 1, 0), (300, 0, 0, -1), (300, 1280, 0, 1)]
+)
+def test_the_border_itself_belongs_to_the_field(env, x, y, vx, vy):
+    shot(env, x - vx, y - vy, vx, vy)
+    play(env)
+    assert float(env.state.shots.life[-1]) == 99
+    play(env)
+    assert float(env.state.shots.life[-1]) == 0
+
+
+def test_a_projectile_at_the_end_of_its_life_hits_nothing(env):
+    shot(env, 800, 210, life=1)
+    enemy_shot(env, 810, 640, life=1)
+    close(play(env)["reward"], 0.01)
+    assert float(env.state.spawners.health[0]) == 100
+    assert float(env.state.ship.health) == 150
+
+
 # --- enemies ----------------------------------------------------------------------------------------------------------
 
 
@@ -163,6 +245,22 @@ def test_an_enemy_moves_straight_towards_the_ship(env):
     play(env)
     close(env.state.enemies.x[0], 400 + 2 * 0.8)
     close(env.state.enemies.y[0], 340 + 2 * 0.6)
+
+
+def test_an_enemy_chases_where_the_ship_is_now(walker):
+    enemy(walker, 0, 805, 340, speed=2.0)
+    play(walker, EAST)  # the ship comes to stand right below it
+    assert walker.state.enemies.x[0] == 805
+    close(walker.state.enemies.y[0], 342)
+
+
+def test_enemies_stay_inside_the_field(env):
+    put(env.state.ship.x, 15)
+    enemy(env, 0, 12, 500, speed=2.0)
+    enemy(env, 1, 5, 300)
+    play(env)
+    assert float(env.state.enemies.x.min(0).values) >= 0
+    close(env.state.enemies.x[1], 12)
 
 
 def test_an_enemy_shoots_at_the_ship_about_three_times_in_ten():
@@ -184,6 +282,15 @@ def test_an_enemy_that_is_not_cooled_down_holds_its_fire():
     enemy(env, 0, 400, 640, cooldown=2.0)
     play(env)
     assert env.state.enemy_shots.life.max() == 0
+
+
+def test_an_enemy_exactly_on_the_ship_shoots_to_the_right():
+    rules = Rules(enemy_shoot_probability=1.0, ship_radius=1.0)  # so small that the shot gets away
+    env = quiet(ArenaEnv(num_envs=1, rules=rules))
+    enemy(env, 0, 800, 640, cooldown=0.0)
+    play(env)
+    flying = env.state.enemy_shots.life > 0
+    assert [float(value[flying]) for value in env.state.enemy_shots] == [808, 640, 8, 0, 119]
 
 
 def test_a_spawner_spawns_at_once_and_then_every_120_steps():
@@ -208,6 +315,92 @@ def test_a_new_enemy_keeps_its_distance_from_its_spawner_and_the_living(env):
     distance = torch.hypot(env.state.enemies.x[0] - x, env.state.enemies.y[0] - y)
     assert distance.min() >= 25 + 12 + 5 - 1e-2
     assert distance.max() <= 25 + 12 + 50 + 1e-2
+
+
+def test_a_new_enemy_neither_moves_nor_shoots_before_its_second_step():
+    env = ArenaEnv(num_envs=200, seed=3, rules=Rules(enemy_shoot_probability=1.0))
+    env.reset()
+    play(env)
+    assert env.state.enemy_shots.life.max() == 0
+    assert (env.state.enemies.cooldown[0] == 0).all()
+    x, y = env.state.enemies.x[0].clone(), env.state.enemies.y[0].clone()
+    play(env)
+    moved = torch.hypot(env.state.enemies.x[0] - x, env.state.enemies.y[0] - y)
+    torch.testing.assert_close(moved, torch.full_like(moved, 2.0), atol=1e-2, rtol=0)
+    assert (env.state.enemy_shots.life.sum(0) == 119).all()
+
+
+def test_new_enemies_appear_all_around_their_spawner():
+    env = ArenaEnv(num_envs=4000, seed=4)
+    env.reset()
+    x, y = env.state.spawners.x[0].clone(), env.state.spawners.y[0].clone()
+    play(env)
+    dx, dy = env.state.enemies.x[0] - x, env.state.enemies.y[0] - y
+    gap = torch.hypot(dx, dy) - 37
+    assert abs(float(gap.mean()) - 27.5) < 1
+    assert abs(float(gap.std()) - 45 / math.sqrt(12)) < 0.5
+    quarters = torch.histc(torch.atan2(dy, dx), 4, -math.pi, math.pi) / 4000
+    assert (quarters - 0.25).abs().max() < 0.03
+
+
+def test_a_new_enemy_keeps_150_from_a_living_one_if_a_try_allows():
+    env = ArenaEnv(num_envs=500, seed=5)
+    env.reset()
+    x, y = env.state.spawners.x[0].clone(), env.state.spawners.y[0].clone()
+    enemy(env, 0, 0, 0)
+    env.state.enemies.x[0], env.state.enemies.y[0] = x + 120, y
+    play(env)
+    new_x, new_y = env.state.enemies.x[1], env.state.enemies.y[1]
+    clear = torch.hypot(new_x - x - 120, new_y - y) >= 150 - 1e-2
+    fallback = (torch.hypot(new_x - x, new_y - y) - 42).abs() < 1e-2
+    assert (clear | fallback).all()
+    assert clear.float().mean() > 0.8
+
+
+def test_an_enemy_of_the_same_step_counts_for_the_next_spawner():
+    env = ArenaEnv(num_envs=500, seed=6)
+    env.reset()
+    put(env.state.spawners.health, 100, 100)
+    put(env.state.spawners.x, 800, 830)
+    put(env.state.spawners.y, 300, 300)
+    put(env.state.spawners.cooldown, 0, 0)
+    play(env)
+    x, y = env.state.enemies.x, env.state.enemies.y
+    apart = torch.hypot(x[0] - x[1], y[0] - y[1]) >= 150 - 1e-2
+    fallback = (torch.hypot(x[1] - 830, y[1] - 300) - 42).abs() < 1e-2
+    assert (apart | fallback).all()
+
+
+def test_new_enemies_stay_inside_the_field():
+    env = ArenaEnv(num_envs=300, seed=7)
+    env.reset()
+    put(env.state.spawners.x, 25)
+    put(env.state.spawners.y, 1255)
+    play(env)
+    assert env.state.enemies.x[0].min() == 12
+    assert env.state.enemies.y[0].max() == 1268
+
+
+def test_a_spawner_without_room_waits_at_zero_and_spawns_when_there_is_room(env):
+    for row in range(8):
+        enemy(env, row, 100 + 190 * row, 1200)
+    put(env.state.spawners.cooldown, 1)
+    play(env)
+    assert int((env.state.enemies.health > 0).sum()) == 8
+    assert float(env.state.spawners.cooldown[0]) == 0
+    shot(env, 100, 1205)
+    play(env)  # spawning comes before the hit
+    assert int((env.state.enemies.health > 0).sum()) == 7
+    play(env)
+    assert int((env.state.enemies.health > 0).sum()) == 8
+    assert float(env.state.spawners.cooldown[0]) == 120
+
+
+def test_destroyed_spawners_do_not_spawn(env):
+    put(env.state.spawners.health, 0, 100)
+    put(env.state.spawners.cooldown, 0, 1000)
+    play(env)
+    assert float(env.state.enemies.health.max()) == 0
 
 
 def test_crowded_spawners_use_the_way_out():
@@ -254,6 +447,38 @@ def test_discs_that_only_meet_do_not_touch(env):
     assert float(env.state.enemies.health[0]) == 10
 
 
+@pytest.mark.parametrize(("distance", "hits"), [(27.9, 1), (28.1, 0)])
+def test_a_projectile_reaches_a_spawner_at_28(env, distance, hits):
+    shot(env, 800 + distance, 200)
+    play(env)
+    assert float(env.state.events.spawner_hits) == hits
+
+
+@pytest.mark.parametrize(("distance", "hits"), [(17.9, 1), (18.1, 0)])
+def test_an_enemy_projectile_reaches_the_ship_at_18(env, distance, hits):
+    enemy_shot(env, 800, 640 - distance)
+    play(env)
+    assert float(env.state.events.hits_taken) == hits
+
+
+@pytest.mark.parametrize(("distance", "hits"), [(26.9, 1), (27.1, 0)])
+def test_an_enemy_reaches_the_ship_at_27(env, distance, hits):
+    enemy(env, 0, 800 - distance, 640)
+    play(env)
+    assert float(env.state.events.enemies_rammed) == hits
+
+
+def test_nobody_is_hit_by_projectiles_of_their_own_side(env):
+    enemy(env, 0, 100, 100)
+    shot(env, 800, 640)
+    enemy_shot(env, 100, 100)
+    enemy_shot(env, 800, 200, slot=1)
+    close(play(env)["reward"], 0.01)
+    assert float(env.state.ship.health) == 150
+    assert float(env.state.enemies.health[0]) == 10
+    assert float(env.state.spawners.health[0]) == 100
+
+
 def test_of_two_projectiles_on_one_enemy_the_older_hits_and_the_younger_flies_on(env):
     enemy(env, 0, 100, 100)
     shot(env, 105, 100, slot=-2)
@@ -295,7 +520,18 @@ def test_a_hit_on_a_spawner_pays_ten_and_takes_ten(env):
     assert float(env.state.spawners.health[0]) == 90
 
 
-@pytest.mark.parametrize(("begun", "extra"), [(0, 50), (-499, 0)])
+def test_a_destroyed_spawner_stops_no_second_projectile(env):
+    put(env.state.spawners.health, 10, 100)
+    put(env.state.spawners.x, 800, 1300)
+    put(env.state.spawners.y, 200, 1000)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    shot(env, 800, 210, slot=-2)
+    shot(env, 800, 190, slot=-1)
+    close(play(env)["reward"], 10 + 75 + 50 + 0.01)
+    assert env.state.shots.life[-2:, 0].tolist() == [0, 99]
+
+
+@pytest.mark.parametrize(("begun", "extra"), [(0, 50), (-498, 50), (-499, 0)])
 def test_a_destroyed_spawner_heals_half_and_pays_more_when_quick(env, begun, extra):
     put(env.state.spawners.health, 10, 100)
     put(env.state.spawners.x, 800, 1300)
@@ -315,6 +551,16 @@ def test_healing_stops_at_full_health(env):
     shot(env, 800, 210)
     play(env)
     assert float(env.state.ship.health) == 150
+
+
+def test_healing_comes_before_the_hits_of_the_same_step(env):
+    put(env.state.spawners.health, 10, 100)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    put(env.state.ship.health, 10)
+    shot(env, 800, 210)
+    enemy_shot(env, 810, 640)
+    assert not bool(play(env)["terminated"])
+    assert float(env.state.ship.health) == 75
 
 
 def test_an_enemy_projectile_takes_ten_and_costs_two(env):
@@ -343,6 +589,8 @@ def test_a_dead_ship_ends_the_episode_and_takes_no_further_hits(env):
     assert not bool(played["truncated"])
     close(played["reward"], -2 - 100 + 0.01)
     assert float(played["episode", "damage_taken"]) == 10
+    assert float(played["episode", "enemies_destroyed"]) == 0  # projectiles come first
+    assert float(played["observation"][0, 31]) == 1 / 8
 
 
 def test_enemies_close_ranks_in_the_order_of_appearance(env):
@@ -383,6 +631,46 @@ def test_with_the_last_spawner_gone_the_next_phase_begins(env):
         assert abs(float(state.spawners.y[row]) - y) <= 30
 
 
+@pytest.mark.parametrize(
+    ("phase", "sites"),
+    [
+        (1, [(200, 640), (1400, 640)]),
+        (2, [(800, 200), (200, 1080), (1400, 1080)]),
+        (3, [(200, 200), (1400, 200), (200, 1080), (1400, 1080)]),
+        (4, [(200, 200), (1400, 200), (200, 1080), (1400, 1080), (800, 640)]),
+    ],
+)
+def test_each_phase_has_its_sites_jittered_by_up_to_thirty(phase, sites):
+    env = quiet(ArenaEnv(num_envs=300, seed=phase))
+    put(env.state.ship.x, 500)  # away from the spawner in the middle
+    put(env.state.progress.phase, phase - 1)
+    put(env.state.progress.step, 700)
+    put(env.state.spawners.health, 10)
+    shot(env, 800, 210)
+    play(env)
+    spawners = env.state.spawners
+    assert (env.state.progress.phase == phase).all()
+    assert (env.state.progress.phase_step == 701).all()
+    assert ((spawners.health == 100).sum(0) == len(sites)).all()
+    assert (spawners.cooldown[: len(sites)] == 0).all()
+    for row, (x, y) in enumerate(sites):
+        for offset in (spawners.x[row] - x, spawners.y[row] - y):
+            assert offset.abs().max() <= 30
+            assert abs(float(offset.mean())) < 4
+            assert abs(float(offset.std()) - 60 / math.sqrt(12)) < 3
+
+
+def test_both_sides_projectiles_survive_a_change_of_phase(env):
+    put(env.state.spawners.health, 10)
+    shot(env, 300, 300, slot=-2)
+    shot(env, 800, 210)
+    enemy_shot(env, 300, 300)
+    play(env)
+    assert float(env.state.progress.phase) == 1
+    assert env.state.shots.life[-2:, 0].tolist() == [99, 0]
+    assert float(env.state.enemy_shots.life[0]) == 99
+
+
 def test_clearing_the_fifth_phase_wins(env):
     put(env.state.progress.phase, 4)
     put(env.state.progress.step, 1999)
@@ -396,12 +684,30 @@ def test_clearing_the_fifth_phase_wins(env):
     close(played["observation"][0, 8], 0.0)
 
 
+def test_a_victory_pays_for_the_spawner_and_the_phase(env):
+    put(env.state.progress.phase, 4)
+    put(env.state.progress.step, 1999)
+    put(env.state.spawners.health, 10)
+    shot(env, 800, 210)
+    close(play(env)["reward"], 10 + 75 + 100 + 0.01)
+
+
 def test_time_runs_out_at_3000_steps(env):
     put(env.state.progress.step, 2998)
     assert not bool(play(env)["done"])
     played = play(env)
     assert bool(played["truncated"])
     assert not bool(played["terminated"])
+
+
+def test_who_dies_in_the_last_step_is_terminated_not_truncated(env):
+    put(env.state.progress.step, 2999)
+    put(env.state.ship.health, 10)
+    enemy_shot(env, 810, 640)
+    played = play(env)
+    assert bool(played["terminated"])
+    assert not bool(played["truncated"])
+    close(played["observation"][0, 9], 0.0)
 
 
 @pytest.mark.parametrize(
@@ -449,6 +755,32 @@ def test_shaping_is_clipped(env):
     play(env)
     put(env.state.ship.health, 100)
     close(play(env)["reward"], 0.01 - 0.2)
+
+
+def test_shaping_is_clipped_from_above_too(env):
+    play(env)
+    put(env.state.progress.tracked_spawners, 150)
+    close(play(env)["reward"], 0.01 + 0.2)
+
+
+def test_shaping_counts_rammed_enemies_as_destroyed(env):
+    play(env)
+    enemy(env, 0, 820, 640)
+    # efficiency: 5 * (0.5 + 0.5 * 140 / 150) - 0.8 * 10
+    close(play(env)["reward"], -2 + 0.01 + 0.01 * (5 * (0.5 + 0.5 * 140 / 150) - 8))
+
+
+def test_in_shaping_healing_offsets_health_lost_but_is_no_gain(env):
+    put(env.state.ship.health, 100)
+    put(env.state.spawners.health, 10, 100)
+    put(env.state.spawners.x, 800, 1300)
+    put(env.state.spawners.y, 200, 1000)
+    put(env.state.spawners.cooldown, 1000, 1000)
+    play(env)  # the trackers start
+    shot(env, 800, 210)
+    enemy_shot(env, 810, 640)
+    # healed to 150, then hit to 140: more than the 100 of the step before, so nothing was lost
+    close(play(env)["reward"], 10 + 75 + 50 - 2 + 0.01 + 0.01 * 10 * (0.5 + 0.5 * 140 / 150))
 
 
 def test_shaping_starts_anew_with_a_phase(env):
@@ -505,6 +837,23 @@ def test_what_is_missing_is_far_straight_ahead_and_absent(env):
     assert values[10:16] == [1, 0.5, 0] * 2
     assert values[16:24] == [1, 0.5, 0, 0] * 2
     assert values[24:27] == [1, 0.5, 0]
+
+
+def test_nearby_projectiles_are_counted_up_to_five_within_150(env):
+    for slot in range(7):
+        enemy_shot(env, 900, 640, slot=slot)
+    assert look(env)["observation"][0, 26] == 1
+    for slot in range(7):
+        enemy_shot(env, 800, 640 + 149 + 0.5 * slot, slot=slot)
+    close(look(env)["observation"][0, 26], 2 / 5)
+    enemy_shot(env, 800, 640, slot=0, life=0)
+    close(look(env)["observation"][0, 26], 1 / 5)
+
+
+def test_a_walker_facing_up_is_observed_with_a_negative_rotation(walker):
+    seen = play(walker, UP)["observation"][0]
+    close(seen[4], -0.25)
+    close(seen[3], -5 / 6)
 
 
 def test_the_extended_observation_shows_five_projectiles(env):

@@ -15,7 +15,7 @@ import torch
 import torch._inductor.config
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
@@ -31,6 +31,10 @@ def inductor_options() -> dict[str, int]:
     """
     name = "realize_opcount_threshold"
     return {name: 20} if hasattr(torch._inductor.config, name) else {}
+
+
+GROUP = "agents"
+"""Where the tensors of a world with several agents are found."""
 
 
 class Snapshot(NamedTuple):
@@ -49,7 +53,8 @@ class World(EnvBase):
     """A game as a batch-locked TorchRL environment.
 
     A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
-    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``.
+    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of several agents
+    sets :attr:`num_agents` before; what each of them sees, does and gets is then found under ``"agents"``, [N, A, ...].
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
     other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
@@ -61,6 +66,8 @@ class World(EnvBase):
     """The step, resets included, can be traced as one graph without asking the device anything."""
     compile_options = inductor_options()
     """Options for ``torch.compile`` of a function that holds the step."""
+    num_agents: int | None = None
+    """Agents per world; None for a world of one agent with flat keys."""
 
     def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
@@ -86,11 +93,11 @@ class World(EnvBase):
         raise NotImplementedError
 
     def observe(self, state: Any) -> dict[str, Tensor]:
-        """Observations by key, [N, ...]."""
+        """Observations by key, [N, ...]; those of several agents in a dict under ``"agents"``, [N, A, ...]."""
         raise NotImplementedError
 
     def outcome(self, state: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward, terminated, truncated of the last step, [N] each."""
+        """Reward ([N], or [A, N] with several agents), terminated, truncated (both [N]) of the last step."""
         raise NotImplementedError
 
     def statistics(self, state: Any) -> dict[str, Tensor]:
@@ -99,8 +106,15 @@ class World(EnvBase):
 
     # --- TorchRL ---------------------------------------------------------------------------------------------------
 
-    def _build(self, observations: dict[str, tuple[int, float, float]], num_actions: int, midway: bool) -> None:
-        """Make the specs (``observations``: key -> (size, low, high)) and the first worlds."""
+    def _build(self, observations: Composite, actions: TensorSpec, midway: bool) -> None:
+        """Make the specs and the first worlds.
+
+        Args:
+            observations: specs of :meth:`observe`, [N, ...] each; with a nested ``"agents"`` for a world of several.
+            actions: spec of the action, [N, ...], or [N, A, ...] with several agents, who then have an action and a
+                reward each.
+            midway: begin at random moments of the episode.
+        """
         n, device = self.num_envs, self.device
         self.midway = midway
         settings = self.settings()
@@ -111,14 +125,15 @@ class World(EnvBase):
             torch.clone, Snapshot(state, settings, chance, torch.zeros(n, dtype=torch.bool, device=device))
         )
         episode = {name: Unbounded((n, 1), device=device) for name in self.statistics(state)}
-        self.observation_spec = Composite(
-            **{key: Bounded(low, high, (n, size), device=device) for key, (size, low, high) in observations.items()},
-            episode=Composite(**episode, shape=(n,), device=device),
-            shape=(n,),
-            device=device,
-        )
-        self.action_spec = Categorical(num_actions, shape=(n,), dtype=torch.int64, device=device)
-        self.reward_spec = Unbounded((n, 1), device=device)
+        observations["episode"] = Composite(**episode, shape=(n,), device=device)
+        self.observation_spec = observations
+        shape = (n,) if self.num_agents is None else (n, self.num_agents)
+        reward = Unbounded((*shape, 1), device=device)
+        if self.num_agents is None:
+            self.action_spec, self.reward_spec = actions, reward
+        else:
+            self.full_action_spec = _grouped({"action": actions}, shape, device)
+            self.full_reward_spec = _grouped({"reward": reward}, shape, device)
         flag = Categorical(2, shape=(n, 1), dtype=torch.bool, device=device)
         self.full_done_spec = Composite(
             done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
@@ -153,11 +168,13 @@ class World(EnvBase):
         write(self._snapshot.chance, seed_chance(0 if seed is None else seed, self.num_envs, self.device))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        action = tensordict.get("action")
-        if action.shape != self.batch_size:
+        action = tensordict.get(self.action_key)
+        shape = self.full_action_spec[self.action_key].shape
+        if action.shape != shape or action.is_floating_point():
             raise ValueError(
-                f"the action has shape {tuple(action.shape)}: {type(self).__name__} takes one action index per world, "
-                f"shape {tuple(self.batch_size)}."
+                f"the action has shape {tuple(action.shape)} and type {action.dtype}: {type(self).__name__} takes whole "
+                f"numbers of shape {tuple(shape)}, one action per "
+                f"{'world' if self.num_agents is None else 'world and agent'}."
             )
         ended, fresh = self._transition(action, self._snapshot)
         self._fresh = self._tensordict(fresh)
@@ -173,8 +190,10 @@ class World(EnvBase):
         return tensordict.update(self._fresh)
 
     def _tensordict(self, values: dict[str, Any]) -> TensorDict:
-        episode = TensorDict(values.pop("episode"), batch_size=self.batch_size, device=self.device)
-        return TensorDict({**values, "episode": episode}, batch_size=self.batch_size, device=self.device)
+        result = TensorDict(values, batch_size=self.batch_size, device=self.device)
+        if self.num_agents is not None:
+            result.get(GROUP).batch_size = (self.num_envs, self.num_agents)
+        return result
 
     # --- pure tensor functions, compiled as one ----------------------------------------------------------------------
 
@@ -188,11 +207,12 @@ class World(EnvBase):
         done = terminated | truncated
         ended = {
             **self._report(state),
-            "reward": reward.unsqueeze(-1),
             "done": done.unsqueeze(-1),
             "terminated": terminated.unsqueeze(-1),
             "truncated": truncated.unsqueeze(-1),
         }
+        owner = ended if self.num_agents is None else ended[GROUP]
+        owner["reward"] = reward.T.unsqueeze(-1).clone()
         state = choose(done, self.spawn(snapshot.settings, chance, midway=False), state)
         fresh = self._report(state) | _not_done(done)
         write(snapshot, Snapshot(state, snapshot.settings, chance, done))
@@ -282,6 +302,12 @@ def checked_device(device: torch.device | str | None) -> torch.device:
             f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto."
         )
     return found
+
+
+def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch.device) -> Composite:
+    """Specs [N, A, ...] as those of the agents."""
+    agents = Composite(**specs, shape=shape, device=device)
+    return Composite({GROUP: agents}, shape=shape[:1], device=device)
 
 
 def _not_done(like: Tensor) -> dict[str, Tensor]:

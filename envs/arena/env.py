@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite
 
 from envs.arena.dynamics import NUM_ACTIONS, advance
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, observe
@@ -73,7 +74,9 @@ class ArenaEnv(World):
         sizes = {"classic": {"observation": CLASSIC_SIZE}, "extended": {"observation": EXTENDED_SIZE}}.get(
             observation, {name: indices.stop - indices.start for name, indices in GROUPS.items()}
         )
-        self._build({key: (size, -1.0, 1.0) for key, size in sizes.items()}, NUM_ACTIONS[style], midway=desynchronise)
+        seen = {key: Bounded(-1.0, 1.0, (num_envs, size), device=self.device) for key, size in sizes.items()}
+        actions = Categorical(NUM_ACTIONS[style], shape=(num_envs,), dtype=torch.int64, device=self.device)
+        self._build(Composite(**seen, shape=(num_envs,), device=self.device), actions, midway=desynchronise)
 
     def settings(self) -> Difficulty:
         """The full game everywhere, or the curriculum's stage."""

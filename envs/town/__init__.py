@@ -1,0 +1,7 @@
+"""The Town: agents keep eight meters alive by visiting places, alone or in each other's way."""
+
+from envs.town.env import TownEnv
+from envs.town.levels import LEVELS, load_level
+from envs.town.rules import Rules
+
+__all__ = ["LEVELS", "Rules", "TownEnv", "load_level"]

@@ -1,0 +1,126 @@
+"""What makes rules impossible, each as one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from envs.town.rules import Affordance, Cue, Rules
+
+CONDITION = re.compile(r"(\w+) (<|>) (\d*\.?\d+)")
+LARGEST_SIDE = 256
+"""Streams of chance hand out so many numbers."""
+
+
+def check_rules(rules: Rules) -> None:
+    """Raise ValueError naming the first thing that cannot be."""
+    where = f"town {rules.name}"
+    sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size")
+    for name in sizes:
+        if getattr(rules, name) < 1:
+            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must be at least 1.")
+    if max(rules.width, rules.height) > LARGEST_SIDE:
+        raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
+    if rules.view is not None and rules.view < 1:
+        raise ValueError(f"{where}: view is {rules.view}: give at least 1 cell, or null for the whole map.")
+    for name in ("depletion", "symbols", "visible_agents", "sight"):
+        if getattr(rules, name) < 0:
+            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
+    if rules.num_agents % rules.family_size:
+        raise ValueError(
+            f"{where}: {rules.num_agents} agents do not make families of {rules.family_size}: use a multiple."
+        )
+    if rules.symbols and rules.family_size < 2:
+        raise ValueError(f"{where}: a family channel needs family_size of at least 2.")
+    _check_meters(rules, where)
+    _known("affordance", rules.deployed, rules.affordances, where)
+    _known("action", rules.enabled, rules.actions, where)
+    for kind, affordance in rules.affordances.items():
+        _check_affordance(affordance, rules, f"{where}, {kind}")
+    _check_layout(rules, where)
+    for name, cue in rules.cues.items():
+        _check_cue(cue, rules, f"{where}, cue {name}")
+
+
+def _check_meters(rules: Rules, where: str) -> None:
+    for name, meter in rules.meters.items():
+        if not 0 <= meter.initial <= 1:
+            raise ValueError(f"{where}: meter {name} begins at {meter.initial}: give a number between 0 and 1.")
+    if not any(meter.fatal for meter in rules.meters.values()):
+        raise ValueError(f"{where}: no meter is fatal: mark at least one.")
+    for law in (*rules.modulations, *rules.cascades):
+        _known("meter", (law.source, law.target), rules.meters, where)
+    for cascade in rules.cascades:
+        if cascade.threshold <= 0:
+            raise ValueError(f"{where}: the cascade {cascade.source} -> {cascade.target} needs a positive threshold.")
+    for name, effects in rules.actions.items():
+        _known("meter", effects, rules.meters, f"{where}, action {name}")
+    reward = rules.reward
+    named = [] if reward.meters == "needs" else reward.meters
+    _known("meter", (*named, *reward.weights), rules.meters, f"{where}, reward")
+    if reward.combine not in ("product", "geometric_mean", "minimum", "none"):
+        raise ValueError(
+            f"{where}: the reward combines by {reward.combine!r}: use product, geometric_mean, minimum or none."
+        )
+    _known("key", reward.low, ("threshold", "penalty"), f"{where}, reward.low")
+    _known("key", reward.terminal, ("lifespan", "meters", "money", "early_death"), f"{where}, reward.terminal")
+
+
+def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
+    _known("meter", (*affordance.tick, *affordance.completion), rules.meters, where)
+    hours = affordance.hours
+    if len(hours) != 2 or not 0 <= hours[0] < hours[1] <= 28:
+        raise ValueError(f"{where}: open from and to {hours}: give two hours between 0 and 28, the first one earlier.")
+    if affordance.capacity is not None and affordance.capacity < 0:
+        raise ValueError(f"{where}: capacity is {affordance.capacity}: give 0 or more, or null for any number.")
+    for name in ("duration", "count"):
+        if getattr(affordance, name) < 1:
+            raise ValueError(f"{where}: {name} is {getattr(affordance, name)}: it must be at least 1.")
+    if min(affordance.price, affordance.tick_price) < 0:
+        raise ValueError(f"{where}: a price is negative: give 0 or more.")
+    if affordance.positions is not None and len(affordance.positions) != affordance.count:
+        raise ValueError(
+            f"{where}: {len(affordance.positions)} positions for {affordance.count} places: give one each."
+        )
+
+
+def _check_layout(rules: Rules, where: str) -> None:
+    cells = rules.width * rules.height
+    places = sum(rules.affordances[kind].count for kind in rules.deployed)
+    if rules.num_agents > cells:
+        raise ValueError(f"{where}: {rules.num_agents} agents on {cells} cells: use a larger map or fewer agents.")
+    fixed = [tuple(cell) for kind in rules.deployed for cell in rules.affordances[kind].positions or []]
+    if not fixed:
+        if places + rules.num_agents > cells:
+            raise ValueError(
+                f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger map, "
+                "fewer affordances or fewer agents."
+            )
+        return
+    if len(fixed) < places:
+        raise ValueError(f"{where}: some affordances have positions and some have none: give all or none.")
+    for cell in fixed:
+        if fixed.count(cell) > 1:
+            raise ValueError(f"{where}: two places overlap at {list(cell)}: give each its own cell.")
+        if not (0 <= cell[0] < rules.width and 0 <= cell[1] < rules.height):
+            raise ValueError(f"{where}: a place at {list(cell)} is off the {rules.width} x {rules.height} map.")
+
+
+def _check_cue(cue: Cue, rules: Rules, where: str) -> None:
+    for text in (*cue.any, *cue.all):
+        if not CONDITION.fullmatch(str(text)):
+            raise ValueError(f"{where}: {text!r} is no condition: write it like 'energy < 0.3'.")
+    _known("meter", [meter for meter, _, _ in cue.conditions()], rules.meters, where)
+    if (cue.at is not None) + bool(cue.any) + bool(cue.all) != 1:
+        raise ValueError(f"{where}: give exactly one of any, all and at.")
+    if cue.at is not None:
+        _known("affordance", (cue.at,), rules.affordances, where)
+    for name in ("reliability", "false_positive"):
+        if not 0 <= getattr(cue, name) <= 1:
+            raise ValueError(f"{where}: {name} is {getattr(cue, name)}: give a chance between 0 and 1.")
+
+
+def _known(what: str, names: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{where}: {what} {name!r} is unknown: use {', '.join(known) or 'none here'}.")

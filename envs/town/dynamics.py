@@ -1,0 +1,201 @@
+"""One step of a town. ``advance`` is the table of contents; each mechanic takes a state and returns the next.
+
+The order is the reference's: own actions, moves, effort, visits, depletion, modulation, cascades, death, retirement.
+Where several agents ask for the last seat of a place, chance decides, not the agent's number.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.chance import Chance
+from envs.town.rules import INTERACT, WAIT, Rules
+from envs.town.state import STREAM_CONTEST, STREAM_CUES, Events, State, is_open, standing_on
+from envs.town.tables import Tables
+
+
+def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance, rules: Rules, tables: Tables) -> State:
+    """All rules of one step; ``action`` and ``symbol`` [A, N]."""
+    before = state
+    state = begin_step(state)
+    state = choose_actions(state, action, symbol, rules, tables)
+    state = move(state)
+    state = make_effort(state, tables)
+    state = visit(state, chance, rules, tables)
+    state = deplete(state, tables)
+    state = modulate_and_cascade(state, rules)
+    state = end_lives(state, before, rules)
+    return show_cues(state, chance, rules)
+
+
+def begin_step(state: State) -> State:
+    """Forget the events of the last step."""
+    nothing = torch.zeros_like(state.agents.alive)
+    return state._replace(events=Events(acted=state.agents.alive, died=nothing, retired=nothing))
+
+
+def legal_actions(state: State, rules: Rules, tables: Tables) -> list[Tensor]:
+    """For each action, whether agents [A, N] may take it now. The dead may wait; what can't be paid may be tried."""
+    agents, settings = state.agents, state.settings
+    kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
+    usable = kind < len(rules.kinds)
+    if rules.clock:
+        usable = usable & is_open(kind, state, tables)
+    alive = agents.alive
+    moves = [agents.y > 0, agents.y < settings.height - 1, agents.x > 0, agents.x < settings.width - 1]
+    own = [alive if name in rules.enabled else torch.zeros_like(alive) for name in rules.actions]
+    return [*(alive & legal for legal in (*moves, usable)), torch.ones_like(alive), *own]
+
+
+def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: Rules, tables: Tables) -> State:
+    """Take the agents' choices; an illegal one becomes waiting and is counted. Only the living post symbols."""
+    action = action.to(torch.int32)
+    legal = torch.zeros_like(state.agents.alive)
+    for number, allowed in enumerate(legal_actions(state, rules, tables)):
+        legal = torch.where(action == number, allowed, legal)
+    alive = state.agents.alive
+    agents = state.agents._replace(action=torch.where(legal, action, WAIT))
+    if symbol is not None:
+        valid = alive & (symbol >= 0) & (symbol < rules.symbols)
+        agents = agents._replace(symbol=torch.where(valid, symbol.to(torch.int32), agents.symbol))
+    illegal = state.tally.illegal + (alive & ~legal)
+    return state._replace(agents=agents, tally=state.tally._replace(illegal=illegal))
+
+
+def move(state: State) -> State:
+    """Go one cell; who leaves a cell leaves the visit that was under way."""
+    agents = state.agents
+    action = agents.action
+    dx = (action == 3).int() - (action == 2).int()
+    dy = (action == 1).int() - (action == 0).int()
+    progress = torch.where(action < INTERACT, 0, agents.progress)
+    return state._replace(agents=agents._replace(x=agents.x + dx, y=agents.y + dy, progress=progress))
+
+
+def make_effort(state: State, tables: Tables) -> State:
+    """What the actions themselves cost and give, wherever they are taken."""
+    return state._replace(meters=(state.meters + tables.actions[:, state.agents.action]).clamp(0.0, 1.0))
+
+
+def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
+    """Use the place one stands on, if it can be paid and has a seat left."""
+    agents, none = state.agents, len(rules.kinds)
+    slot = standing_on(state, rules)
+    kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+    asks = agents.action == INTERACT
+    kind = torch.where(asks, kind, none)
+    pays = asks
+    if "money" in rules.meters:
+        pays = asks & (state.meters[rules.meter_names.index("money")] >= tables.price[kind])
+    seated = pays
+    if rules.contested:
+        keys = chance.uniform(STREAM_CONTEST, rules.num_agents)
+        seated = win_seats(pays, slot, keys, tables.capacity[kind])
+    kind = torch.where(seated, kind, none)
+    progress = torch.where(slot == agents.slot, agents.progress, 0) + 1
+    completes = seated & (progress >= tables.duration[kind])
+    change = tables.tick[:, kind]
+    if rules.multi_tick:
+        change = change + tables.completion[:, torch.where(completes, kind, none)]
+    progress = torch.where(completes, 0, progress)
+    tally = state.tally
+    return state._replace(
+        meters=(state.meters + change).clamp(0.0, 1.0),
+        agents=agents._replace(
+            slot=torch.where(seated, slot, agents.slot),
+            progress=torch.where(seated, progress, agents.progress),
+            refused=asks & ~seated,
+        ),
+        tally=tally._replace(
+            visits=tally.visits + completes,
+            contested=tally.contested + (pays & ~seated),
+            unpaid=tally.unpaid + (asks & ~pays),
+        ),
+    )
+
+
+def win_seats(asks: Tensor, slot: Tensor, keys: Tensor, seats: Tensor) -> Tensor:
+    """Who of those that ask for the same place gets one of its seats: the lowest keys; all [A, N].
+
+    One comparison of all pairs of agents, so it is fair if the keys are and needs neither sorting nor a loop.
+    """
+    number = torch.arange(slot.shape[0], device=slot.device).reshape(-1, 1, 1)
+    other_first = (keys.unsqueeze(1) < keys) | ((keys.unsqueeze(1) == keys) & (number < number.squeeze(-1)))
+    ahead = other_first & asks.unsqueeze(1) & (slot.unsqueeze(1) == slot)
+    return asks & (ahead.sum(0) < seats)
+
+
+def deplete(state: State, tables: Tables) -> State:
+    """Meters run down; the only law that the level's difficulty scales."""
+    return state._replace(meters=(state.meters - tables.depletion * state.settings.depletion).clamp(0.0, 1.0))
+
+
+def modulate_and_cascade(state: State, rules: Rules) -> State:
+    """Unfitness wears health out; low meters pull others down, each law reading what the ones before it left."""
+    meters = dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
+    for law in rules.modulations:
+        drain = law.rate * (law.least + law.range * (1.0 - meters[law.source]))
+        meters[law.target] = (meters[law.target] - drain).clamp(0.0, 1.0)
+    for law in rules.cascades:
+        drain = (law.threshold - meters[law.source]).clamp_min(0.0) * (law.strength / law.threshold)
+        meters[law.target] = (meters[law.target] - drain).clamp(0.0, 1.0)
+    return state._replace(meters=torch.stack(list(meters.values())))
+
+
+def end_lives(state: State, before: State, rules: Rules) -> State:
+    """Time goes on. Who runs out of a fatal meter dies, who is alive when time is up retires, the dead stay as they fell."""
+    step = state.step + 1
+    acted = state.events.acted
+    lethal = torch.zeros_like(acted)
+    for name, meter in rules.meters.items():
+        if meter.fatal:
+            lethal = lethal | (state.meters[rules.meter_names.index(name)] <= 0.0)
+    alive = acted & ~lethal
+    agents = state.agents._replace(
+        alive=alive,
+        action=torch.where(acted, state.agents.action, WAIT),
+        progress=torch.where(acted, state.agents.progress, 0),
+    )
+    return state._replace(
+        meters=torch.where(acted, state.meters, before.meters),
+        agents=agents,
+        step=step,
+        events=Events(acted=acted, died=acted & lethal, retired=alive & (step >= rules.max_steps)),
+        tally=state.tally._replace(lifetime=state.tally.lifetime + acted),
+    )
+
+
+def show_cues(state: State, chance: Chance, rules: Rules) -> State:
+    """What agents give away: the ``max_cues`` of highest priority (then the alphabet) that hold, with their noise."""
+    if not rules.cues:
+        return state
+    noise = chance.uniform(STREAM_CUES, len(rules.cues) * rules.num_agents)
+    noise = noise.reshape(len(rules.cues), *state.agents.x.shape)
+    kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
+    names = list(rules.cues)
+    bits = torch.zeros_like(state.agents.cues)
+    room = torch.full_like(bits, rules.max_cues)
+    for name in sorted(names, key=lambda name: (-rules.cues[name].priority, name)):
+        cue, number = rules.cues[name], names.index(name)
+        holds = _holds(state, name, kind, rules)
+        if cue.reliability < 1 or cue.false_positive > 0:
+            holds = noise[number] < torch.where(holds, cue.reliability, cue.false_positive)
+        shown = holds & (room > 0) & state.agents.alive
+        bits = bits + shown.int() * (1 << number)
+        room = room - shown.int()
+    return state._replace(agents=state.agents._replace(cues=bits))
+
+
+def _holds(state: State, name: str, kind: Tensor, rules: Rules) -> Tensor:
+    cue = rules.cues[name]
+    if cue.at is not None:
+        return kind == rules.kinds.index(cue.at)
+    results = []
+    for meter, comparison, value in cue.conditions():
+        level = state.meters[rules.meter_names.index(meter)]
+        results.append(level < value if comparison == "<" else level > value)
+    result = results[0]
+    for other in results[1:]:
+        result = result | other if cue.any else result & other
+    return result

@@ -1,0 +1,196 @@
+"""The Town as a TorchRL environment: wiring, no game logic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
+
+from envs.chance import Chance
+from envs.records import map_record
+from envs.town.checks import check_rules
+from envs.town.dynamics import advance, legal_actions
+from envs.town.levels import load_level
+from envs.town.observation import (
+    MODES,
+    action_mask,
+    global_size,
+    global_state,
+    group_sizes,
+    num_visible,
+    observe,
+    privileged,
+)
+from envs.town.rules import Rules, Settings
+from envs.town.scoring import count, ends, reward, statistics, wellbeing
+from envs.town.state import STREAM_START, State, spawn
+from envs.town.tables import Tables, make_tables
+from envs.world import GROUP, World
+
+
+class TownEnv(World):
+    """A life simulation: agents keep their meters alive by visiting places; ``num_envs`` towns at once on one device.
+
+    Keys, with A agents: ``("agents", "observation")`` float32 [N, A, F] (or one key per group, see
+    envs/town/observation.py), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
+    ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
+    [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are dead),
+    ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the running
+    episode, means over the agents, final where ``("next", "done")``.
+
+    Dead agents may only wait, get no reward and change nothing. Illegal actions become waiting and are counted.
+
+    Args:
+        num_envs: number of worlds.
+        num_agents: agents in each; by default the level's.
+        level: L0 to L8, or the path of a YAML file (envs/town/levels.py).
+        rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
+        observation: ``flat`` or ``groups``.
+        privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training labels
+            only.
+        potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing, for potential-based shaping.
+        desynchronise: start worlds at random hours of their lives, so that they do not all end at once.
+        device: where they live; the CPU by default.
+        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
+        compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
+
+    Raises:
+        ValueError: an argument or the level cannot work; the sentence says which and what to give.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        num_agents: int | None = None,
+        level: str | Path = "L3",
+        rules: Rules | dict[str, Any] | None = None,
+        observation: str = "flat",
+        privileged: bool = False,
+        potential: bool = False,
+        desynchronise: bool = False,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+    ) -> None:
+        if observation not in MODES:
+            raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
+        super().__init__(num_envs, device, seed)
+        self.rules = _rules(level, rules, num_agents)
+        if privileged and self.rules.num_agents == 1:
+            raise ValueError("privileged labels are about other agents: use at least 2 agents.")
+        self.num_agents = self.rules.num_agents
+        self.mode, self.privileged, self.potential = observation, privileged, potential
+        self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
+        self.tables: Tables = make_tables(self.rules, self.device)
+        self._build(self._observation_spec(), self._action_spec(), midway=desynchronise)
+
+    def _observation_spec(self) -> Composite:
+        n, agents, rules = self.num_envs, self.rules.num_agents, self.rules
+        sizes = group_sizes(rules)
+        sizes = sizes if self.mode == "groups" else {"observation": sum(sizes.values())}
+
+        def box(*shape: int) -> Bounded:
+            return Bounded(-1.0, 1.0, (n, *shape), device=self.device)
+
+        def whole(number: int, *shape: int, dtype: torch.dtype = torch.int64) -> Categorical:
+            return Categorical(number, shape=(n, *shape), dtype=dtype, device=self.device)
+
+        specs: dict[str, TensorSpec] = {name: box(agents, size) for name, size in sizes.items()}
+        actions = len(rules.action_names) + rules.symbols
+        specs["action_mask"] = Binary(actions, (n, agents, actions), dtype=torch.bool, device=self.device)
+        specs["alive"] = whole(2, agents, dtype=torch.bool)
+        if self.potential:
+            specs["potential"] = box(agents, 1)
+        if self.privileged:
+            seen, meters = num_visible(rules), len(rules.meters)
+            specs["privileged"] = Composite(
+                others_meters=box(agents, seen, meters),
+                others_need=whole(meters, agents, seen),
+                others_index=whole(agents, agents, seen),
+                others_seen=whole(2, agents, seen, dtype=torch.bool),
+                shape=(n, agents),
+                device=self.device,
+            )
+        group = Composite(**specs, shape=(n, agents), device=self.device)
+        return Composite({GROUP: group, "state": box(global_size(rules))}, shape=(n,), device=self.device)
+
+    def _action_spec(self) -> TensorSpec:
+        shape, number = (self.num_envs, self.rules.num_agents), len(self.rules.action_names)
+        if not self.rules.symbols:
+            return Categorical(number, shape=shape, dtype=torch.int64, device=self.device)
+        heads = [number, self.rules.symbols]
+        return MultiCategorical(heads, shape=(*shape, 2), dtype=torch.int64, device=self.device)
+
+    def settings(self) -> Settings:
+        """The level, everywhere."""
+        return level_settings(self.rules, self.num_envs, self.device)
+
+    def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
+        """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
+        state = spawn(self.rules, self.tables, settings, chance)
+        if not midway:
+            return state
+        step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
+        return state._replace(step=step, first_step=step)
+
+    def advance(self, state: State, action: Tensor, chance: Chance) -> State:
+        """One step, counted in the episode's statistics."""
+        heads = action.permute(*reversed(range(action.ndim)))  # [A, N], or [2, A, N] with a symbol
+        chosen, symbol = (heads[0], heads[1]) if self.rules.symbols else (heads, None)
+        state = advance(state, chosen, symbol, chance, self.rules, self.tables)
+        return count(state, reward(state, self.rules))
+
+    def observe(self, state: State) -> dict[str, Any]:
+        """Observations by key."""
+        groups: dict[str, Any] = observe(state, self.rules)
+        if self.mode == "flat":
+            groups = {"observation": torch.cat(list(groups.values()), -1)}
+        groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
+        groups["alive"] = state.agents.alive.T.clone()
+        if self.potential:
+            groups["potential"] = wellbeing(state, self.rules).T.unsqueeze(-1).clone()
+        if self.privileged:
+            groups["privileged"] = privileged(state, self.rules)
+        return {GROUP: groups, "state": global_state(state, self.rules)}
+
+    def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward [A, N], terminated, truncated."""
+        return reward(state, self.rules), *ends(state, self.rules)
+
+    def statistics(self, state: State) -> dict[str, Tensor]:
+        """Episode statistics by name (scoring.STATISTICS)."""
+        return statistics(state, self.rules)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
+        super()._apply(fn, recurse)
+        self.tables = map_record(fn, self.tables)
+        return self
+
+
+def level_settings(rules: Rules, num_envs: int, device: torch.device) -> Settings:
+    """What the level says, for every world."""
+
+    def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device).unsqueeze(-1).repeat(1, num_envs)
+
+    return Settings(
+        depletion=column([rules.depletion])[0],
+        width=column([rules.width], torch.int32)[0],
+        height=column([rules.height], torch.int32)[0],
+        initial=column([meter.initial for meter in rules.meters.values()]),
+        deployed=column([float(kind in rules.deployed) for kind in rules.kinds]),
+        stage=column([0.0])[0],
+    )
+
+
+def _rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agents: int | None) -> Rules:
+    changes = {} if num_agents is None else {"num_agents": num_agents}
+    if not isinstance(rules, Rules):
+        return load_level(level, **{**(rules or {}), **changes})
+    rules = dataclasses.replace(rules, **changes)  # type: ignore[arg-type]
+    check_rules(rules)
+    return rules

@@ -1,0 +1,241 @@
+"""What the agents of a town see: named groups of numbers between -1 and 1, the same sizes on every map.
+
+Nothing here looks at what an agent could not see; :func:`privileged` is for training labels only.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from envs.geometry import nearest
+from envs.town.rules import HOURS, Rules
+from envs.town.state import ABSENT, NUM_TRAITS, State, hour, standing_on
+
+MODES = ("flat", "groups")
+"""One vector ``observation``, or one key per group."""
+
+
+def group_sizes(rules: Rules) -> dict[str, int]:
+    """Numbers per group, in the order of the flat observation; a group that means nothing in this town is left out."""
+    kinds, others, members = len(rules.kinds), num_visible(rules), rules.family_size - 1
+    sizes = {
+        "meters": len(rules.meters),
+        "position": 2,
+        "standing_on": kinds + 1,
+        "progress": 1,
+        "time": 3,
+        "previous_action": len(rules.action_names) + 1,
+        "map": 0 if rules.view is not None else 3 * kinds,
+        "window": 0 if rules.view is None else (2 * rules.view + 1) ** 2 * (kinds + 2),
+        "others": others * (3 + (members > 0) + len(rules.cues)),
+        "traits": NUM_TRAITS if rules.traits else 0,
+        "messages": members * rules.symbols,
+    }
+    return {name: size for name, size in sizes.items() if size}
+
+
+def num_visible(rules: Rules) -> int:
+    """Slots for other agents."""
+    return min(rules.visible_agents, rules.num_agents - 1)
+
+
+def observe(state: State, rules: Rules) -> dict[str, Tensor]:
+    """Every group, [N, A, size]:
+
+    - ``meters``: own meters. ``position``: x and y as shares of the map. ``standing_on``: kind of the place underfoot,
+      one-hot, "none" last. ``progress``: share of the visit under way. ``time``: sine and cosine of the hour, share of
+      the longest life. ``previous_action``: one-hot, and whether the last request was refused.
+    - ``map`` (without fog): for every kind, the way (x, y) to the nearest place as shares of the map, and 1 if there is
+      one. ``window`` (with fog): for every cell around the agent, row by row, one-hot kind of place, other agent, wall.
+    - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if it
+      is family, and its cues. ``traits``: own character. ``messages``: one-hot symbols of the family's other members.
+    """
+    agents, settings, lived = state.agents, state.settings, state.step.float() / rules.max_steps
+    slot = standing_on(state, rules)
+    kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+    across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
+    angle = hour(state) * (2 * math.pi / HOURS)
+    durations = [float(rules.affordances[name].duration if rules.multi_tick else 1) for name in rules.kinds]
+    everyone = torch.zeros_like(state.tally.lifetime)
+    rows: dict[str, list[Tensor]] = {
+        "meters": list(state.meters.unbind(0)),
+        "position": [agents.x / across, agents.y / down],
+        "standing_on": _one_hot(kind, len(rules.kinds) + 1),
+        "progress": [agents.progress / max(durations)],
+        "time": [everyone + value for value in (torch.sin(angle), torch.cos(angle), lived)],
+        "previous_action": [*_one_hot(agents.action, len(rules.action_names)), agents.refused.float()],
+    }
+    if rules.view is None:
+        rows["map"] = _map(state, rules)
+    if num_visible(rules):
+        rows["others"] = _others(state, rules)
+    if rules.traits:
+        rows["traits"] = list(state.traits.unbind(0))
+    if rules.symbols:
+        rows["messages"] = _messages(state, rules)
+    groups = {name: torch.stack(values).permute(2, 1, 0).contiguous() for name, values in rows.items()}
+    if rules.view is not None:
+        groups["window"] = _window(state, rules)
+    return {name: groups[name] for name in group_sizes(rules)}
+
+
+def _one_hot(index: Tensor, size: int) -> list[Tensor]:
+    return [(index == number).float() for number in range(size)]
+
+
+def _map(state: State, rules: Rules) -> list[Tensor]:
+    """Way to the nearest place of every kind."""
+    agents, layout, settings, values = state.agents, state.layout, state.settings, []
+    for kind in range(len(rules.kinds)):
+        first = kind * rules.places_per_kind
+        dx, dy = layout.x[first] - agents.x, layout.y[first] - agents.y
+        for slot in range(first + 1, first + rules.places_per_kind):
+            other_x, other_y = layout.x[slot] - agents.x, layout.y[slot] - agents.y
+            nearer = other_x.abs() + other_y.abs() < dx.abs() + dy.abs()
+            dx, dy = torch.where(nearer, other_x, dx), torch.where(nearer, other_y, dy)
+        there = dx > ABSENT // 2
+        values += [
+            torch.where(there, dx / settings.width, 0.0),
+            torch.where(there, dy / settings.height, 0.0),
+            there.float(),
+        ]
+    return values
+
+
+def _window(state: State, rules: Rules) -> Tensor:
+    """[N, A, cells * (K + 2)], written worlds first: its numbers are many and nearly all 0."""
+    agents, layout, view = state.agents, state.layout, rules.view or 0
+    side, kinds = 2 * view + 1, len(rules.kinds)
+    cells = torch.arange(side * side, dtype=torch.int32, device=agents.x.device)
+    places = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
+    places = places.permute(2, 1, 0).unflatten(-1, (kinds, rules.places_per_kind)).unsqueeze(2)  # [N, A, 1, K, c]
+    kind = (places == cells.reshape(-1, 1, 1)).any(-1)
+    channels = [kind.float()]
+    if rules.num_agents > 1:
+        seen = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
+        myself = torch.eye(rules.num_agents, dtype=torch.bool, device=agents.x.device).unsqueeze(-1)
+        seen = torch.where(agents.alive.unsqueeze(1) & ~myself, seen, -1)
+        channels.append((seen.permute(2, 1, 0).unsqueeze(2) == cells.reshape(-1, 1)).any(-1, keepdim=True).float())
+    else:
+        channels.append(torch.zeros_like(channels[0][..., :1]))
+    x = agents.x.T.unsqueeze(-1) + cells % side - view
+    y = agents.y.T.unsqueeze(-1) + torch.div(cells, side, rounding_mode="floor") - view
+    width, height = state.settings.width.reshape(-1, 1, 1), state.settings.height.reshape(-1, 1, 1)
+    channels.append(((x < 0) | (y < 0) | (x >= width) | (y >= height)).unsqueeze(-1).float())
+    return torch.cat(channels, -1).flatten(2)
+
+
+def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:
+    """Number of the window's cell at (dx, dy), -1 outside."""
+    inside = (dx.abs() <= view) & (dy.abs() <= view)
+    return torch.where(inside, (dy + view) * (2 * view + 1) + dx + view, -1)
+
+
+def _others(state: State, rules: Rules) -> list[Tensor]:
+    values = []
+    for distance, dx, dy, cues, family, _ in _sightings(state, rules):
+        there = distance < torch.inf
+        values += [
+            torch.where(there, dx / rules.sight, 0.0),
+            torch.where(there, dy / rules.sight, 0.0),
+            there.float(),
+        ]
+        if rules.family_size > 1:
+            values.append(torch.where(there, family, 0.0))
+        bits = cues.to(torch.int32)
+        for number, cue in enumerate(rules.cues.values()):
+            shown = there & ((bits >> number) & 1 > 0) & (distance <= cue.radius)
+            values.append((shown & (family > 0) if cue.family_only else shown).float())
+    return values
+
+
+def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
+    """For each slot of the visible others: (distance, dx, dy, cues, family, number), [A, N]; distance is infinite in an
+    empty one.
+    """
+    agents, number = state.agents, rules.num_agents
+    dx = (agents.x.unsqueeze(1) - agents.x).float()  # [other, A, N]
+    dy = (agents.y.unsqueeze(1) - agents.y).float()
+    index = torch.arange(number, device=dx.device)
+    other = (index.unsqueeze(1) != index).unsqueeze(-1)
+    distance = dx.abs() + dy.abs()
+    seen = other & agents.alive.unsqueeze(1) & (distance <= rules.sight)
+    families = torch.div(index, rules.family_size, rounding_mode="floor")
+    family = (families.unsqueeze(1) == families).float().unsqueeze(-1).expand_as(dx)
+    cues = agents.cues.float().unsqueeze(1).expand_as(dx)
+    who = index.float().reshape(-1, 1, 1).expand_as(dx)
+    columns = [value.flatten(1) for value in (dx, dy, cues, family, who)]
+    found = nearest(torch.where(seen, distance, torch.inf).flatten(1), num_visible(rules), *columns)
+    return [tuple(value.reshape(number, -1) for value in row) for row in found]
+
+
+def _messages(state: State, rules: Rules) -> list[Tensor]:
+    """One-hot symbols of the other members of each agent's family; the dead are silent."""
+    posted = torch.where(state.agents.alive, state.agents.symbol, 0)
+    families = posted.unflatten(0, (-1, rules.family_size))
+    values = []
+    for place in range(1, rules.family_size):
+        values += _one_hot(families.roll(-place, 1).flatten(0, 1), rules.symbols)
+    return values
+
+
+def privileged(state: State, rules: Rules) -> dict[str, Tensor]:
+    """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need [N,
+    A, V] (number of the meter), its number among the agents [N, A, V], and whether the slot is filled [N, A, V].
+    """
+    slots = _sightings(state, rules)
+    index = torch.stack([row[-1] for row in slots]).long()  # [V, A, N]
+    seen = torch.stack([row[0] < torch.inf for row in slots])
+    meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
+    theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
+    need = pressing_need(state.meters, rules)
+    needs = need.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index)
+    return {
+        "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
+        "others_need": torch.where(seen, needs, 0).permute(2, 1, 0).contiguous(),
+        "others_index": torch.where(seen, index, 0).permute(2, 1, 0).contiguous(),
+        "others_seen": seen.permute(2, 1, 0).contiguous(),
+    }
+
+
+def pressing_need(meters: Tensor, rules: Rules) -> Tensor:
+    """Number of the lowest need that the town can serve, int64 [A, N] of meters [M, A, N]."""
+    served = torch.tensor([name in rules.needs for name in rules.meter_names], device=meters.device)
+    return torch.where(served.reshape(-1, 1, 1), meters, torch.inf).argmin(0)
+
+
+def global_state(state: State, rules: Rules) -> Tensor:
+    """Everything about a world at a glance for centralised critics, [N, F]: meters, places and life of all agents, all
+    places, the hour, the share of time gone.
+    """
+    agents, layout, settings = state.agents, state.layout, state.settings
+    across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
+    present = layout.x > ABSENT // 2
+    angle = hour(state) * (2 * math.pi / HOURS)
+    parts = [
+        state.meters.flatten(0, 1),
+        agents.x / across,
+        agents.y / down,
+        agents.alive.float(),
+        torch.where(present, layout.x / across, -1.0),
+        torch.where(present, layout.y / down, -1.0),
+        torch.stack([torch.sin(angle), torch.cos(angle), state.step.float() / rules.max_steps]),
+    ]
+    return torch.cat(parts).T.contiguous()
+
+
+def global_size(rules: Rules) -> int:
+    """Numbers in :func:`global_state`."""
+    return rules.num_agents * (len(rules.meters) + 3) + 2 * rules.num_slots + 3
+
+
+def action_mask(legal: list[Tensor], state: State, rules: Rules) -> Tensor:
+    """Legal actions, bool [N, A, actions], with those of the message head behind them."""
+    rows = list(legal)
+    if rules.symbols:
+        number = torch.ones_like(state.agents.alive)
+        rows += [number if symbol == 0 else state.agents.alive for symbol in range(rules.symbols)]
+    return torch.stack(rows).permute(2, 1, 0).contiguous()

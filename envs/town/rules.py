@@ -1,0 +1,255 @@
+"""Every kind of number in a town, with its unit, as frozen dataclasses; the values are YAML (levels.py reads them).
+
+Meters and money lie in [0, 1] (money 1.0 is $100), lengths are cells, times are steps; one step is one hour of 24.
+
+The rules follow the public project Townlet (tachyon-beep/hamlet), with its defects mended: every world has its own
+layout and clock, dead agents neither act nor age, places are contested by chance and not by agent number, the fog window
+shows the types of what it contains, other agents and walls, and curricula look at completed lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+MOVES = ("up", "down", "left", "right")
+"""Actions 0 to 3; up is y - 1. Then come ``interact``, ``wait`` and the content's own actions."""
+INTERACT, WAIT = 4, 5
+HOURS = 24
+SERVED = 0.1
+"""A meter that an affordance raises by at least this much per visit can be lived on."""
+
+
+@dataclass(frozen=True)
+class Meter:
+    """One of the quantities an agent lives by."""
+
+    initial: float
+    depletion: float
+    """Loss per step, times the level's ``depletion``."""
+    move: float = 0.0
+    """Loss per move, on top."""
+    interact: float = 0.0
+    """Loss per interaction, successful or not, on top."""
+    fatal: bool = False
+    """At 0 the agent dies."""
+    need: bool = True
+    """Counts as a need of the agent (money does not)."""
+
+
+@dataclass(frozen=True)
+class Modulation:
+    """Each step ``target -= rate * (least + range * (1 - source))``."""
+
+    source: str
+    target: str
+    rate: float
+    least: float
+    range: float
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Each step, below the threshold, ``target -= strength * (threshold - source) / threshold``."""
+
+    source: str
+    target: str
+    strength: float
+    threshold: float = 0.3
+
+
+@dataclass(frozen=True)
+class Affordance:
+    """A kind of place that can be used by an agent standing on it."""
+
+    duration: int
+    """Steps of a whole visit."""
+    hours: list[int] = field(default_factory=lambda: [0, 24])
+    """Opens and closes at; up to 28, which is 4 in the morning."""
+    price: float = 0.0
+    """Of a whole visit in one step (levels without ``multi_tick``)."""
+    tick_price: float = 0.0
+    """Of each step of a visit (levels with ``multi_tick``)."""
+    tick: dict[str, float] = field(default_factory=dict)
+    """Change of meters by each step of a visit."""
+    completion: dict[str, float] = field(default_factory=dict)
+    """Change of meters by the last step, on top."""
+    capacity: int | None = None
+    """Visitors per step and place; None for any number."""
+    count: int = 1
+    """Places of this kind."""
+    positions: list[list[int]] | None = None
+    """Their cells (x, y); None places them at random in every episode."""
+
+
+@dataclass(frozen=True)
+class Cue:
+    """Something about an agent that others can see."""
+
+    any: list[str] = field(default_factory=list)
+    """Shown if one of these holds, such as ``energy < 0.3``."""
+    all: list[str] = field(default_factory=list)
+    """Shown if all of these hold."""
+    at: str | None = None
+    """Shown while the agent stands at a place of this kind."""
+    priority: int = 1
+    radius: int = 5
+    """Seen from up to this many cells away (Manhattan)."""
+    family_only: bool = False
+    reliability: float = 1.0
+    """Chance that it shows when it holds."""
+    false_positive: float = 0.0
+    """Chance that it shows when it does not hold."""
+
+    def conditions(self) -> list[tuple[str, str, float]]:
+        """(meter, comparison, value) of each condition."""
+        parts = [text.split() for text in (*self.any, *self.all)]
+        return [(meter, comparison, float(value)) for meter, comparison, value in parts]
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What a step is worth to an agent; the sum of the parts that are set.
+
+    With ``wellbeing``, the default, one neglected need spoils the whole (a geometric mean), so that neither resting nor
+    waiting nor dying early pays.
+    """
+
+    base: float = 0.0
+    """For every step alive."""
+    combine: Literal["product", "geometric_mean", "minimum", "none"] = "none"
+    meters: list[str] | Literal["needs"] = field(default_factory=list)
+    """Meters that are combined; ``needs`` are those that the town can serve."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """weight * (meter - center), summed."""
+    center: float = 0.0
+    low: dict[str, float] = field(default_factory=dict)
+    """``penalty`` for each need below ``threshold``."""
+    milestones: dict[int, float] = field(default_factory=dict)
+    """Extra reward each so many steps of life."""
+    proximity: float = 0.0
+    """1 on a place, falling to 0 at the far corner. Invites to park and never live: a teaching example."""
+    death: float = 0.0
+    retirement: float = 1.0
+    """For being alive when time is up."""
+    terminal: dict[str, float] = field(default_factory=dict)
+    """At the end of life: ``lifespan`` * share of the longest life + ``meters`` * mean of all needs + ``money`` *
+    sqrt(money); times ``early_death`` if it ended by death.
+    """
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One town: what it holds and what its agents can do and see."""
+
+    name: str
+    lesson: str
+    width: int
+    height: int
+    max_steps: int
+    """Steps after which the survivors retire."""
+    meters: dict[str, Meter]
+    modulations: list[Modulation]
+    cascades: list[Cascade]
+    affordances: dict[str, Affordance]
+    """All kinds; those that are not among ``deployed`` keep their place in the observation."""
+    deployed: list[str]
+    actions: dict[str, dict[str, float]]
+    """The content's own actions, by name: change of meters."""
+    enabled: list[str]
+    """Those that agents may take; the others are masked."""
+    cues: dict[str, Cue]
+    reward: Reward
+    depletion: float = 1.0
+    """Multiplier of the meters' depletion, and of nothing else."""
+    view: int | None = None
+    """Fog of war: how many cells an agent sees in each direction; None for the whole map."""
+    clock: bool = False
+    """Places keep their hours."""
+    multi_tick: bool = False
+    """Visits take their duration, step by step."""
+    num_agents: int = 1
+    visible_agents: int = 5
+    """The nearest others that an agent sees."""
+    sight: int = 5
+    """How far away others are seen (Manhattan)."""
+    max_cues: int = 3
+    traits: bool = False
+    """Agents have a character (four numbers drawn at birth) and see it."""
+    family_size: int = 1
+    symbols: int = 0
+    """Size of the family channel's alphabet; 0 for no channel."""
+
+    # --- names as numbers ---------------------------------------------------------------------------------------
+
+    @property
+    def meter_names(self) -> tuple[str, ...]:
+        """In the order of the state's rows."""
+        return tuple(self.meters)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of affordance in the order of the observation."""
+        return tuple(self.affordances)
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """In the order of their numbers."""
+        return (*MOVES, "interact", "wait", *self.actions)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Meters that count as needs and that a deployed affordance can raise."""
+        raised = {
+            meter
+            for kind in self.deployed
+            for meter in self.meters
+            if visit(self.affordances[kind], meter) >= SERVED and self.meters[meter].need
+        }
+        return tuple(name for name in self.meters if name in raised)
+
+    @property
+    def places_per_kind(self) -> int:
+        """Slots that each kind has in the layout."""
+        return max((self.affordances[kind].count for kind in self.deployed), default=1)
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the layout; slot // places_per_kind is the kind."""
+        return len(self.affordances) * self.places_per_kind
+
+    @property
+    def num_places(self) -> int:
+        """Places in the whole town."""
+        return sum(self.affordances[kind].count for kind in self.deployed)
+
+    @property
+    def contested(self) -> bool:
+        """Some place has fewer seats than there are agents."""
+        seats = [self.affordances[kind].capacity for kind in self.deployed]
+        return any(seat is not None and seat < self.num_agents for seat in seats)
+
+    @property
+    def random_layout(self) -> bool:
+        """Places move with every episode."""
+        return all(self.affordances[kind].positions is None for kind in self.deployed)
+
+
+class Settings(NamedTuple):
+    """What a curriculum may change per world, from the next episode on, [N] or as said."""
+
+    depletion: Tensor
+    width: Tensor
+    height: Tensor
+    initial: Tensor
+    """Initial meters, [M, N]."""
+    deployed: Tensor
+    """1 for kinds that are there, float [K, N]."""
+    stage: Tensor
+
+
+def visit(affordance: Affordance, meter: str) -> float:
+    """Change of a meter by a whole visit."""
+    return affordance.duration * affordance.tick.get(meter, 0.0) + affordance.completion.get(meter, 0.0)

@@ -1,0 +1,116 @@
+"""What a step was worth to each agent, when a world ends, and the statistics of its episode."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.town.rules import Rules
+from envs.town.state import State, Tally
+
+STATISTICS = (
+    "return",
+    "length",
+    "win",
+    "lifetime",
+    "survival",
+    "visits",
+    "illegal_actions",
+    "contested",
+    "unpaid",
+    "complete",
+    "stage",
+)
+"""Names of the episode statistics, means over a world's agents: ``win`` is the share that retired, ``lifetime`` steps
+lived, ``survival`` the same as a share of the longest life, ``visits`` completed, ``contested`` and ``unpaid`` requests
+that failed, ``complete`` 0 for an episode that began midway.
+"""
+
+
+def reward(state: State, rules: Rules) -> Tensor:
+    """Reward of the last step, [A, N]; 0 for agents that were dead before it (see rules.Reward)."""
+    kind, meters = rules.reward, dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
+    events = state.events
+    total = torch.full_like(state.tally.lifetime, kind.base)
+    if kind.combine != "none":
+        names = rules.needs if kind.meters == "needs" else kind.meters
+        total = total + _combine([meters[name] for name in names], kind.combine)
+    for name, weight in kind.weights.items():
+        total = total + weight * (meters[name] - kind.center)
+    if kind.low:
+        low = sum((meters[name] < kind.low["threshold"]).float() for name in _needs(rules))
+        total = total + kind.low["penalty"] * low
+    for period, bonus in kind.milestones.items():
+        lived = state.tally.lifetime
+        total = total + bonus * (lived - period * torch.floor(lived / period) == 0).float()
+    if kind.proximity:
+        total = total + kind.proximity * _nearness(state)
+    total = total + kind.death * events.died + kind.retirement * events.retired
+    if kind.terminal:
+        total = total + _lifetime_reward(state, meters, rules)
+    return torch.where(events.acted, total, 0.0)
+
+
+def wellbeing(state: State, rules: Rules) -> Tensor:
+    """Geometric mean of the needs that the town can serve, [A, N]: a potential for shaping."""
+    rows = dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
+    return _combine([rows[name] for name in rules.needs], "geometric_mean")
+
+
+def _combine(meters: list[Tensor], how: str) -> Tensor:
+    result = meters[0]
+    for meter in meters[1:]:
+        result = torch.minimum(result, meter) if how == "minimum" else result * meter
+    return result if how != "geometric_mean" else result ** (1.0 / len(meters))
+
+
+def _needs(rules: Rules) -> list[str]:
+    return [name for name, meter in rules.meters.items() if meter.need]
+
+
+def _nearness(state: State) -> Tensor:
+    agents, layout = state.agents, state.layout
+    distance = (layout.x.unsqueeze(1) - agents.x).abs() + (layout.y.unsqueeze(1) - agents.y).abs()
+    farthest = (state.settings.width + state.settings.height - 2).clamp_min(1)
+    return (1.0 - distance.amin(0) / farthest).clamp(0.0, 1.0)
+
+
+def _lifetime_reward(state: State, meters: dict[str, Tensor], rules: Rules) -> Tensor:
+    weight = rules.reward.terminal
+    needs = _needs(rules)
+    value = weight.get("lifespan", 0.0) * state.tally.lifetime / rules.max_steps
+    value = value + weight.get("meters", 0.0) * sum(meters[name] for name in needs) / len(needs)
+    if "money" in meters:
+        value = value + weight.get("money", 0.0) * meters["money"].sqrt()
+    share = state.events.retired + weight.get("early_death", 0.0) * state.events.died
+    return value * share
+
+
+def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
+    """(terminated, truncated), bool [N]: all dead; time is up."""
+    terminated = (~state.agents.alive).to(torch.int32).amin(0) > 0
+    return terminated, (state.step >= rules.max_steps) & ~terminated
+
+
+def count(state: State, reward: Tensor) -> State:
+    """Add the last step's reward to the statistics."""
+    return state._replace(tally=state.tally._replace(total_reward=state.tally.total_reward + reward))
+
+
+def statistics(state: State, rules: Rules) -> dict[str, Tensor]:
+    """Statistics of the running episode by name, float32 [N]."""
+    mean = Tally(*(value.mean(0) for value in state.tally))
+    values = (
+        mean.total_reward,
+        (state.step - state.first_step).float(),
+        state.events.retired.float().mean(0),
+        mean.lifetime,
+        mean.lifetime / rules.max_steps,
+        mean.visits,
+        mean.illegal,
+        mean.contested,
+        mean.unpaid,
+        (state.first_step == 0).float(),
+        state.settings.stage,
+    )
+    return dict(zip(STATISTICS, values, strict=True))

@@ -1,0 +1,161 @@
+"""What a batch of towns is at one moment: tensors with the world axis last.
+
+A is the number of agents, M of meters, K of kinds of affordance, S of slots in the layout (several per kind if a kind
+has several places), N of worlds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.chance import SHUFFLE_STREAMS, Chance, shuffled_cells
+from envs.records import map_record
+from envs.town.rules import WAIT, Rules, Settings
+from envs.town.tables import Tables
+
+STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT = range(6)
+"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts; and, from
+STREAM_LAYOUT on, the shuffling of cells.
+"""
+assert STREAM_LAYOUT + SHUFFLE_STREAMS < 1 << 16
+ABSENT = -1000
+"""Coordinate of a slot that holds no place."""
+NUM_TRAITS = 4
+"""Neuroticism, greed, agreeableness, curiosity, each in [0, 1]."""
+
+
+class Agents(NamedTuple):
+    """The agents, [A, N]."""
+
+    x: Tensor
+    y: Tensor
+    alive: Tensor
+    slot: Tensor
+    """Slot of the visit under way, S without one."""
+    progress: Tensor
+    """Steps of that visit."""
+    action: Tensor
+    """The action last taken (after illegal ones became waiting)."""
+    refused: Tensor
+    """The last request lost a contest or could not be paid."""
+    symbol: Tensor
+    """What the agent has on the family's board, 0 for nothing."""
+    cues: Tensor
+    """Bit set of the cues that hold, noise included, int32."""
+
+
+class Layout(NamedTuple):
+    """Cells of the places, int32 [S, N]; ``ABSENT`` where a slot is empty."""
+
+    x: Tensor
+    y: Tensor
+
+
+class Events(NamedTuple):
+    """What the last step brought, [A, N]."""
+
+    acted: Tensor
+    """Was alive when the step began."""
+    died: Tensor
+    retired: Tensor
+
+
+class Tally(NamedTuple):
+    """Statistics of the running episode, float32 [A, N]."""
+
+    total_reward: Tensor
+    lifetime: Tensor
+    visits: Tensor
+    """Completed visits."""
+    illegal: Tensor
+    contested: Tensor
+    """Requests that lost a contest."""
+    unpaid: Tensor
+    """Requests that could not be paid."""
+
+
+class State(NamedTuple):
+    """A batch of towns."""
+
+    meters: Tensor
+    """[M, A, N]."""
+    agents: Agents
+    traits: Tensor
+    """[4, A, N]."""
+    layout: Layout
+    step: Tensor
+    """[N]; step % 24 is the hour."""
+    first_step: Tensor
+    """[N]; 0, or random in worlds that were desynchronised."""
+    events: Events
+    tally: Tally
+    settings: Settings
+    """As they were when the episode began."""
+
+
+def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
+    """Fresh towns: places and agents on cells of their own, at hour 0."""
+    agents, worlds = rules.num_agents, settings.stage.shape[0]
+    layout, x, y = _place(rules, tables, settings, chance)
+    nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
+    no = torch.zeros_like(nothing, dtype=torch.bool)
+    zero = torch.zeros_like(nothing, dtype=torch.float32)
+    return State(
+        meters=settings.initial.unsqueeze(1).expand(-1, agents, -1).contiguous(),
+        agents=Agents(
+            x=x,
+            y=y,
+            alive=~no,
+            slot=nothing + rules.num_slots,
+            progress=nothing,
+            action=nothing + WAIT,
+            refused=no,
+            symbol=nothing,
+            cues=nothing,
+        ),
+        traits=chance.uniform(STREAM_TRAITS, NUM_TRAITS * agents).reshape(NUM_TRAITS, agents, worlds),
+        layout=layout,
+        step=nothing[0],
+        first_step=nothing[0],
+        events=Events(acted=no, died=no, retired=no),
+        tally=Tally(*[zero] * len(Tally._fields)),
+        settings=settings,
+    )
+
+
+def _place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
+    """The layout, and the agents' cells [A, N]."""
+    agents = rules.num_agents
+    present = (settings.deployed.repeat_interleave(rules.places_per_kind, 0) > 0) & tables.exists
+    if rules.random_layout:
+        x, y = shuffled_cells(chance, STREAM_LAYOUT, agents + rules.num_places, settings.width, settings.height)
+        places = Layout(x[agents:][tables.cell_index], y[agents:][tables.cell_index])
+        x, y = x[:agents], y[:agents]
+    else:
+        places = Layout(tables.cell_x, tables.cell_y)
+        luck = chance.uniform(STREAM_PLACES, 2 * agents)
+        x, y = (luck[:agents] * settings.width).int(), (luck[agents:] * settings.height).int()
+    return map_record(lambda cell: torch.where(present, cell, ABSENT), places), x, y
+
+
+def standing_on(state: State, rules: Rules) -> Tensor:
+    """Slot of the place under each agent, int32 [A, N]; S where there is none."""
+    here = (state.layout.x.unsqueeze(1) == state.agents.x) & (state.layout.y.unsqueeze(1) == state.agents.y)
+    slots = torch.arange(rules.num_slots, dtype=torch.int32, device=state.step.device).reshape(-1, 1, 1)
+    return torch.where(here, slots, rules.num_slots).amin(0)
+
+
+def hour(state: State) -> Tensor:
+    """Hour of the day, float32 [N], 0 to 23."""
+    step = state.step.float()
+    return step - 24.0 * torch.floor(step / 24.0)
+
+
+def is_open(kind: Tensor, state: State, tables: Tables) -> Tensor:
+    """Whether places of ``kind`` [A, N] are open now; there is always an answer for "none"."""
+    since = hour(state) - tables.opens[kind]
+    since = torch.where(since < 0, since + 24.0, since)
+    return since < tables.span[kind]

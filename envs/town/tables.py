@@ -1,0 +1,97 @@
+"""The rules' content as small tensors, to be looked up by number on the device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.town.rules import HOURS, Rules
+
+
+class Tables(NamedTuple):
+    """The rules' content by number, so that it can be looked up on the device; kind K is "none"."""
+
+    tick: Tensor
+    """[M, K + 1] change of meters by each step of a visit, its price included (the whole visit without multi_tick)."""
+    completion: Tensor
+    """[M, K + 1] change of meters by the last step, on top (0 without multi_tick)."""
+    price: Tensor
+    """[K + 1] per step (per visit without multi_tick)."""
+    duration: Tensor
+    """[K + 1] steps of a visit, int32 (1 without multi_tick)."""
+    opens: Tensor
+    span: Tensor
+    """Hour of opening and hours open, [K + 1]."""
+    capacity: Tensor
+    """[K + 1] seats per place, int32."""
+    actions: Tensor
+    """[M, number of actions] change of meters by the actions themselves: effort and the content's own actions."""
+    depletion: Tensor
+    """[M, 1, 1]."""
+    exists: Tensor
+    """[S, 1] whether a slot can hold a place."""
+    cell_index: Tensor
+    """[S] number of a slot among the places, for random layouts."""
+    cell_x: Tensor
+    cell_y: Tensor
+    """[S, 1] cells of fixed layouts, int32."""
+
+
+def make_tables(rules: Rules, device: torch.device) -> Tables:
+    """The content of ``rules`` on a device."""
+    places = [rules.affordances[kind] for kind in rules.kinds]
+    multi = rules.multi_tick
+    money = rules.meter_names.index("money") if "money" in rules.meters else None
+    price = [place.tick_price if multi else place.price for place in places] + [0.0]
+    tick, completion = [], []
+    for name in rules.meter_names:
+        steps = [place.tick.get(name, 0.0) for place in places]
+        last = [place.completion.get(name, 0.0) for place in places]
+        if not multi:
+            steps = [place.duration * value + end for place, value, end in zip(places, steps, last, strict=True)]
+            last = [0.0] * len(places)
+        tick.append([*steps, 0.0])
+        completion.append([*last, 0.0])
+    if money is not None:
+        tick[money] = [value - cost for value, cost in zip(tick[money], price, strict=True)]
+    effort = [
+        [*[-meter.move] * 4, -meter.interact, 0.0, *(effects.get(name, 0.0) for effects in rules.actions.values())]
+        for name, meter in rules.meters.items()
+    ]
+    seats = [rules.num_agents if place.capacity is None else place.capacity for place in places]
+    exists, cells = _slots(rules)
+
+    def floats(values: list) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+    def whole(values: list) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=device)
+
+    return Tables(
+        tick=floats(tick),
+        completion=floats(completion),
+        price=floats(price),
+        duration=whole([place.duration if multi else 1 for place in places] + [1]),
+        opens=floats([place.hours[0] % HOURS for place in places] + [0]),
+        span=floats([place.hours[1] - place.hours[0] if rules.clock else HOURS for place in places] + [0]),
+        capacity=whole([*seats, 0]),
+        actions=floats(effort),
+        depletion=floats([meter.depletion for meter in rules.meters.values()]).reshape(-1, 1, 1),
+        exists=torch.tensor(exists, device=device).unsqueeze(1),
+        cell_index=(torch.tensor(exists, device=device).long().cumsum(0) - 1).clamp_min(0),
+        cell_x=whole([x for x, _ in cells]).unsqueeze(1),
+        cell_y=whole([y for _, y in cells]).unsqueeze(1),
+    )
+
+
+def _slots(rules: Rules) -> tuple[list[bool], list[list[int]]]:
+    """For each slot of the layout, whether a place can be there, and its cell in a fixed layout."""
+    exists, cells = [], []
+    for kind in rules.kinds:
+        number = rules.affordances[kind].count if kind in rules.deployed else 0
+        given = rules.affordances[kind].positions if number else None
+        exists += [slot < number for slot in range(rules.places_per_kind)]
+        cells += [*(given or [[0, 0]] * number), *[[0, 0]] * (rules.places_per_kind - number)]
+    return exists, cells

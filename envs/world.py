@@ -53,7 +53,8 @@ class World(EnvBase):
     """A game as a batch-locked TorchRL environment.
 
     A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
-    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of several agents
+    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of several
+    agents
     sets :attr:`num_agents` before; what each of them sees, does and gets is then found under ``"agents"``, [N, A, ...].
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
@@ -172,7 +173,8 @@ class World(EnvBase):
         shape = self.full_action_spec[self.action_key].shape
         if action.shape != shape or action.is_floating_point():
             raise ValueError(
-                f"the action has shape {tuple(action.shape)} and type {action.dtype}: {type(self).__name__} takes whole "
+                f"the action has shape {tuple(action.shape)} and type {action.dtype}: {type(self).__name__} takes "
+                "whole "
                 f"numbers of shape {tuple(shape)}, one action per "
                 f"{'world' if self.num_agents is None else 'world and agent'}."
             )
@@ -211,8 +213,10 @@ class World(EnvBase):
             "terminated": terminated.unsqueeze(-1),
             "truncated": truncated.unsqueeze(-1),
         }
-        owner = ended if self.num_agents is None else ended[GROUP]
-        owner["reward"] = reward.T.unsqueeze(-1).clone()
+        if self.num_agents is None:
+            ended["reward"] = reward.unsqueeze(-1)
+        else:
+            ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
         state = choose(done, self.spawn(snapshot.settings, chance, midway=False), state)
         fresh = self._report(state) | _not_done(done)
         write(snapshot, Snapshot(state, snapshot.settings, chance, done))

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
+from torchrl_agent.models.actor_critic import group_spec
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.checkpoint import versions
 
@@ -68,7 +69,9 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) -> dict[str, Any]:
-    """One row: steps per second of the world alone, of world and policy, and of training, with ``num_envs`` worlds."""
+    """One row: steps per second (summed over the agents of a world) of the world alone, of world and policy, and of
+    training, with ``num_envs`` worlds.
+    """
     acceleration = experiment.acceleration
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
     acceleration.cudagraphs = mode == "cudagraphs"
@@ -80,16 +83,19 @@ def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) ->
     rollouts = _rate(learner.collector.collect, frames, seconds, learner.device)
 
     def iteration() -> None:
-        learner.ppo.learn(learner.collector.collect(), experiment.ppo.learning_rate.initial)
+        learner.improve(learner.collector.collect(), experiment.ppo.learning_rate.initial)
 
     training = _rate(iteration, frames, seconds, learner.device)
+    agents = math.prod(group_spec(learner.env).shape) // num_envs
+    level = {"level": experiment.world["level"]} if "level" in experiment.world else {}
     return {
+        **level,
         "num_envs": num_envs,
-        "num_agents": 1,
+        "num_agents": agents,
         "mode": mode,
-        "world": round(world),
-        "world_policy": round(rollouts),
-        "training": round(training),
+        "world": round(world * agents),
+        "world_policy": round(rollouts * agents),
+        "training": round(training * agents),
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
         "peak_memory_mb": round(_peak_memory_mb(learner.device)),
         "policy_and_training_compiled": all(
@@ -102,17 +108,17 @@ def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: fl
     """Steps per second with random actions, resets included; and the time of the first step."""
     env = experiment.make_world()
     root = env.reset()
-    pool = [env.action_spec.rand() for _ in range(64)]
+    pool = [env.full_action_spec[env.action_key].rand() for _ in range(64)]
     steps = 16
 
     def play(number: int = steps) -> None:
         nonlocal root
         for index in range(number):
-            _, root = step(root.set("action", pool[index % len(pool)]))
+            _, root = step(root.set(env.action_key, pool[index % len(pool)]))
 
     start = time.perf_counter()
     if mode == "cudagraphs":
-        root.set("action", pool[0])
+        root.set(env.action_key, pool[0])
         step: Callable = Accelerated(
             "the world", env.step_and_maybe_reset, True, True, getattr(env, "compile_options", None)
         )

@@ -146,7 +146,7 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
         "frames_per_second_with_compiling": learner.frames / elapsed,
         "compile_seconds": learner.compile_seconds,
         "device": str(learner.device),
-        "evaluation": _judge(learner.agent.actor, experiment),
+        "evaluation": _judge(learner.agent.policy, experiment),
         "curve": curve,
     }
 

@@ -106,7 +106,7 @@ def _film(parsed: argparse.Namespace) -> None:
     env = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
     folder = run if run.is_dir() else run.parent.parent
     path = film_policy(
-        env, agent.actor, Path(parsed.output or folder / "film.gif"), parsed.steps, parsed.every, not parsed.stochastic
+        env, agent.policy, Path(parsed.output or folder / "film.gif"), parsed.steps, parsed.every, not parsed.stochastic
     )
     if path is None:
         raise ValueError(f"the world of {run} cannot be drawn: only worlds with a draw method can be filmed.")

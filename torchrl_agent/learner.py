@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,10 +10,11 @@ from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
 from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.models.actor_critic import group_spec
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.ppo import PPO
-from torchrl_agent.training.rollout import RolloutCollector
+from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 from torchrl_agent.transforms import get_statistics
 
 
@@ -29,11 +31,16 @@ class Learner:
         self.env: EnvBase = experiment.make_world()
         self.num_envs = self.env.batch_size[0]
         self.agent = experiment.make_agent(self.env)
-        self.ppo = PPO(self.agent, experiment.ppo, self.num_envs, experiment.acceleration)
+        rows = math.prod(group_spec(self.env).shape)
+        self.ppo = PPO(self.agent, experiment.ppo, rows, experiment.acceleration)
         self.collector = RolloutCollector(self.env, self.agent, experiment.ppo.rollout_steps, experiment.acceleration)
         self.episodes = EpisodeWindow(max(100, self.num_envs))
         self.frames = 0
         self.number = 0
+
+    def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
+        """Learn from a rollout; diagnostics as device scalars."""
+        return self.ppo.learn(agent_rows(rollout, self.agent.group), learning_rate)
 
     @property
     def compile_seconds(self) -> float:

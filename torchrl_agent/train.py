@@ -84,7 +84,7 @@ def _iterate(learner: Learner) -> Iterator[Iteration]:
         collected = time.perf_counter()
 
         rate = learning_rate(experiment.ppo.learning_rate, learner.frames / experiment.total_frames)
-        diagnostics = to_host(learner.ppo.learn(rollout, rate))
+        diagnostics = to_host(learner.improve(rollout, rate))
         learner.ppo.check(diagnostics)
 
         finished = finished_episodes(rollout, learner.collector.statistics)
@@ -191,7 +191,7 @@ def evaluate(
         raise ValueError(f"episodes is {number}: evaluate at least 1.")
     env = experiment.make_world(evaluation=True, num_envs=number, seed=config.seed)
     greedy = config.deterministic if deterministic is None else deterministic
-    return summarise(evaluate_policy(agent.actor, env, greedy))
+    return summarise(evaluate_policy(agent.policy, env, greedy))
 
 
 def check_finite(rollout: TensorDict) -> None:
@@ -281,7 +281,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
     if experiment.run.film:
         film = film_policy(
             experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed),
-            learner.agent.actor,
+            learner.agent.policy,
             folder / "film.gif",
         )
         summary["film"] = None if film is None else film.name

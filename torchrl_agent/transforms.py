@@ -126,8 +126,10 @@ class RewardScaler(Transform):
             return reward
         return (reward * torch.rsqrt(self.running.var + self.epsilon)).clamp(-self.clip, self.clip)
 
-    def update(self, reward: Tensor, done: Tensor) -> None:
-        """Merge the running returns of a rollout [T, N, 1] into the statistics, unless frozen."""
+    def update(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> None:
+        """Merge the running returns of a rollout [T, N, 1] into the statistics, those of ``alive`` rows only (bool [T,
+        N]) if given; unless frozen.
+        """
         if not self.enabled or self.frozen:
             return
         running, history = self.returns, []
@@ -135,13 +137,29 @@ class RewardScaler(Transform):
             running = running * self.gamma + step_reward
             history.append(running)
             running = torch.where(step_done, 0.0, running)
-        self.running.update(torch.stack(history))
+        returns = torch.stack(history)
+        if alive is None:
+            self.running.update(returns)
+        else:
+            _merge(self.running, returns, alive.unsqueeze(-1))
         self.returns.copy_(running)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         reward = next_tensordict.get("reward")
         self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
         return next_tensordict.set("reward", self.scale(reward))
+
+
+def _merge(running: RunningMeanStd, values: Tensor, counted: Tensor) -> None:
+    """``running.update`` with the ``counted`` values only (at least one), without asking the device which they are."""
+    number = counted.sum()
+    mean = torch.where(counted, values, 0.0).sum() / number
+    squares = torch.where(counted, (values - mean) ** 2, 0.0).sum()
+    total, delta = running.count + number, mean - running.mean
+    spread = running.var * running.count + squares + delta**2 * running.count * number / total
+    running.mean.copy_(running.mean + delta * number / total)
+    running.var.copy_(spread / total)
+    running.count.copy_(total)
 
 
 def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:

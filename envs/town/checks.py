@@ -48,8 +48,10 @@ def _check_meters(rules: Rules, where: str) -> None:
             raise ValueError(f"{where}: meter {name} begins at {meter.initial}: give a number between 0 and 1.")
     if not any(meter.fatal for meter in rules.meters.values()):
         raise ValueError(f"{where}: no meter is fatal: mark at least one.")
-    for law in (*rules.modulations, *rules.cascades):
-        _known("meter", (law.source, law.target), rules.meters, where)
+    laws = [(law.source, law.target) for law in rules.modulations]
+    laws += [(cascade.source, cascade.target) for cascade in rules.cascades]
+    for pair in laws:
+        _known("meter", pair, rules.meters, where)
     for cascade in rules.cascades:
         if cascade.threshold <= 0:
             raise ValueError(f"{where}: the cascade {cascade.source} -> {cascade.target} needs a positive threshold.")
@@ -93,7 +95,8 @@ def _check_layout(rules: Rules, where: str) -> None:
     if not fixed:
         if places + rules.num_agents > cells:
             raise ValueError(
-                f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger map, "
+                f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger "
+                "map, "
                 "fewer affordances or fewer agents."
             )
         return

@@ -137,14 +137,16 @@ def modulate_and_cascade(state: State, rules: Rules) -> State:
     for law in rules.modulations:
         drain = law.rate * (law.least + law.range * (1.0 - meters[law.source]))
         meters[law.target] = (meters[law.target] - drain).clamp(0.0, 1.0)
-    for law in rules.cascades:
-        drain = (law.threshold - meters[law.source]).clamp_min(0.0) * (law.strength / law.threshold)
-        meters[law.target] = (meters[law.target] - drain).clamp(0.0, 1.0)
+    for cascade in rules.cascades:
+        drain = (cascade.threshold - meters[cascade.source]).clamp_min(0.0) * (cascade.strength / cascade.threshold)
+        meters[cascade.target] = (meters[cascade.target] - drain).clamp(0.0, 1.0)
     return state._replace(meters=torch.stack(list(meters.values())))
 
 
 def end_lives(state: State, before: State, rules: Rules) -> State:
-    """Time goes on. Who runs out of a fatal meter dies, who is alive when time is up retires, the dead stay as they fell."""
+    """Time goes on. Who runs out of a fatal meter dies, who is alive when time is up retires, the dead stay as they
+    fell.
+    """
     step = state.step + 1
     acted = state.events.acted
     lethal = torch.zeros_like(acted)

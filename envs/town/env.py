@@ -39,7 +39,8 @@ class TownEnv(World):
     Keys, with A agents: ``("agents", "observation")`` float32 [N, A, F] (or one key per group, see
     envs/town/observation.py), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
     ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
-    [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are dead),
+    [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are
+    dead),
     ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the running
     episode, means over the agents, final where ``("next", "done")``.
 
@@ -51,7 +52,8 @@ class TownEnv(World):
         level: L0 to L8, or the path of a YAML file (envs/town/levels.py).
         rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
         observation: ``flat`` or ``groups``.
-        privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training labels
+        privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training
+            labels
             only.
         potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing, for potential-based shaping.
         desynchronise: start worlds at random hours of their lives, so that they do not all end at once.

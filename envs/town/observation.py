@@ -50,7 +50,8 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
       the longest life. ``previous_action``: one-hot, and whether the last request was refused.
     - ``map`` (without fog): for every kind, the way (x, y) to the nearest place as shares of the map, and 1 if there is
       one. ``window`` (with fog): for every cell around the agent, row by row, one-hot kind of place, other agent, wall.
-    - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if it
+    - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if
+    it
       is family, and its cues. ``traits``: own character. ``messages``: one-hot symbols of the family's other members.
     """
     agents, settings, lived = state.agents, state.settings, state.step.float() / rules.max_steps

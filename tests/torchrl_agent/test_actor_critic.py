@@ -11,7 +11,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, number_of_actions, observation_sizes
+from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, action_heads, observation_sizes
 
 
 class Cabinet(EnvBase):
@@ -196,6 +196,6 @@ def test_worlds_that_do_not_fit_are_refused_with_a_hint():
     with pytest.raises(ValueError, match="no vector observation"):
         observation_sizes(Cabinet({"tile": Categorical(9, shape=(3,))}))
     with pytest.raises(ValueError, match="categorical_action_encoding"):
-        number_of_actions(Cabinet({"observation": vector(2)}, OneHot(4, shape=(3, 4))))
+        action_heads(Cabinet({"observation": vector(2)}, OneHot(4, shape=(3, 4))))
     with pytest.raises(ValueError, match="not supported"):
-        number_of_actions(Cabinet({"observation": vector(2)}, vector(2)))
+        action_heads(Cabinet({"observation": vector(2)}, vector(2)))

@@ -441,9 +441,9 @@ def test_a_saved_learner_goes_on_as_if_never_stopped(adam):
 )
 def test_impossible_hyper_parameters_are_refused_by_name(changes, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        check_ppo(PPOConfig(**{"rollout_steps": 64, "minibatch_size": 64, **changes}), num_envs=8)
+        check_ppo(PPOConfig(**{"rollout_steps": 64, "minibatch_size": 64, **changes}), rows=8)
     assert "\n" not in str(caught.value)
 
 
 def test_a_divisor_of_the_rollout_is_accepted():
-    check_ppo(PPOConfig(rollout_steps=64, minibatch_size=512), num_envs=8)
+    check_ppo(PPOConfig(rollout_steps=64, minibatch_size=512), rows=8)

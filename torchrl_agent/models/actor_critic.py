@@ -1,24 +1,30 @@
-"""Actor and critic as TensorDictModules: observations, normaliser, networks, action distribution and state value."""
+"""Actor and critic as TensorDictModules: observations, normaliser, networks, action distribution and state value.
+
+In a world of several agents all of them share the networks, which read and write the tensordict of the group
+(``tensordict["agents"]``, [N, A]) as if each agent were a world; :attr:`ActorCritic.policy` does so for a whole world.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
+from tensordict import TensorDictBase
 from tensordict.nn import (
     InteractionType,
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
+    TensorDictModuleBase,
     TensorDictSequential,
 )
 from torch import nn
-from torchrl.data import Categorical, Composite
+from torchrl.data import Categorical, Composite, MultiCategorical
 from torchrl.envs import EnvBase
 from torchrl.modules import MLP
 
 from torchrl_agent import keys
-from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.transforms import ObservationNormalizer
 
 ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "gelu": nn.GELU}
@@ -47,6 +53,8 @@ class ActorCritic(nn.Module):
         normalizer: joins and normalises the observations; both networks start with it.
         actor: reads the observations (and ``action_mask`` if the world has one), writes ``logits``, ``action``,
             ``action_log_prob``.
+        policy: the actor for the world's own tensordict; another module only in a world of several agents.
+        group: key of the agents' tensordict in a world of several, else None.
         critic: reads the observations, writes ``state_value`` [..., 1].
 
     Raises:
@@ -57,8 +65,9 @@ class ActorCritic(nn.Module):
         super().__init__()
         check_model(config)
         sizes = observation_sizes(env)
-        num_actions = number_of_actions(env)
-        masked = keys.ACTION_MASK in env.observation_spec.keys()
+        heads = action_heads(env)
+        self.group = agent_group(env)
+        masked = keys.ACTION_MASK in group_spec(env).keys()
         self.normalizer = ObservationNormalizer(
             list(sizes),
             list(sizes.values()),
@@ -74,7 +83,7 @@ class ActorCritic(nn.Module):
             entry, hidden, width = keys.FEATURES, [], config.hidden_sizes[-1]
         else:
             body, entry, hidden = [self.normalizer], keys.NORMALIZED, config.hidden_sizes
-        policy = _network(width, num_actions, hidden, config, gain=0.01)
+        policy = _network(width, sum(heads), hidden, config, gain=0.01)
         value = _network(width, 1, hidden, config, gain=1.0)
         inputs = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if masked else [keys.LOGITS]
         self.actor = ProbabilisticTensorDictSequential(
@@ -83,13 +92,15 @@ class ActorCritic(nn.Module):
             ProbabilisticTensorDictModule(
                 in_keys=inputs,
                 out_keys=[keys.ACTION],
-                distribution_class=MaskedCategorical,
+                distribution_class=MaskedCategorical if len(heads) == 1 else MaskedMultiCategorical,
+                distribution_kwargs={} if len(heads) == 1 else {"sizes": heads},
                 default_interaction_type=InteractionType.RANDOM,
                 return_log_prob=True,
                 log_prob_key=keys.LOG_PROB,
             ),
         )
         self.critic = TensorDictSequential(*body, TensorDictModule(value, [entry], [keys.VALUE]))
+        self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
         self.to(env.device)
 
     @property
@@ -98,14 +109,43 @@ class ActorCritic(nn.Module):
         return [key for key in self.actor.in_keys if key != keys.LOGITS]
 
 
+class GroupPolicy(TensorDictModuleBase):
+    """A policy of one agent as the policy of a group of them: it acts on the group's tensordict."""
+
+    def __init__(self, policy: TensorDictModuleBase, group: str) -> None:
+        super().__init__()
+        self.policy, self.group = policy, group
+        self.in_keys = [(group, key) for key in policy.in_keys if key not in policy.out_keys]
+        self.out_keys = [(group, key) for key in policy.out_keys]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the group's actions."""
+        self.policy(tensordict.get(self.group))
+        return tensordict
+
+
+def agent_group(env: EnvBase) -> str | None:
+    """Key under which the tensors of a world's agents are found; None in a world of one agent with flat keys."""
+    return env.action_key[0] if isinstance(env.action_key, tuple) else None
+
+
+def group_spec(env: EnvBase) -> Composite:
+    """What agents see: the whole observation, or that of their group, [N, A]."""
+    group = agent_group(env)
+    return env.observation_spec if group is None else env.observation_spec[group]
+
+
 def observation_sizes(env: EnvBase) -> dict[str, int]:
-    """The world's vector observations by key, in the order of its spec; episode statistics and masks are none."""
+    """The world's vector observations by key, in the order of its spec; episode statistics, masks and potentials are
+    none.
+    """
     sizes = {}
-    for key, spec in env.observation_spec.items():
-        counted = key == keys.ACTION_MASK or key in keys.TORCHRL_STATISTICS.values()
-        if counted or isinstance(spec, Composite) or not spec.dtype.is_floating_point:
+    group = group_spec(env)
+    other = (keys.ACTION_MASK, keys.ALIVE, keys.POTENTIAL, *keys.TORCHRL_STATISTICS.values())
+    for key, spec in group.items():
+        if key in other or isinstance(spec, Composite) or not spec.dtype.is_floating_point:
             continue
-        if spec.ndim != len(env.batch_size) + 1:
+        if spec.ndim != len(group.shape) + 1:
             raise ValueError(
                 f"observation {key!r} has shape {tuple(spec.shape)}: these networks read vectors, [worlds, size]."
             )
@@ -117,15 +157,17 @@ def observation_sizes(env: EnvBase) -> dict[str, int]:
     return sizes
 
 
-def number_of_actions(env: EnvBase) -> int:
-    """Number of discrete actions."""
-    spec = env.action_spec
+def action_heads(env: EnvBase) -> list[int]:
+    """Number of choices of each discrete action that an agent takes at once."""
+    spec = env.full_action_spec[env.action_key]
+    if isinstance(spec, MultiCategorical):
+        return [int(size) for size in spec.nvec.reshape(-1, spec.shape[-1])[0]]
     if not isinstance(spec, Categorical):
         raise ValueError(
             f"actions of kind {type(spec).__name__} are not supported: the policy is categorical "
             "(a Gymnasium world with discrete actions needs categorical_action_encoding: true)."
         )
-    return int(spec.space.n)
+    return [int(spec.space.n)]
 
 
 def check_model(config: ModelConfig) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Distribution
 
 
 class MaskedCategorical(Categorical):
@@ -38,3 +40,39 @@ class MaskedCategorical(Categorical):
     def deterministic_sample(self) -> Tensor:
         """The most likely action."""
         return self.logits.argmax(-1)
+
+
+class MaskedMultiCategorical(Distribution):
+    """Several independent choices at once, each a :class:`MaskedCategorical`; an action is the vector of them.
+
+    Args:
+        logits: [..., sum of sizes], head behind head.
+        mask: likewise.
+        sizes: choices of each head.
+    """
+
+    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, sizes: Sequence[int]) -> None:
+        masks = [None] * len(sizes) if mask is None else mask.split(list(sizes), -1)
+        self.heads = [
+            MaskedCategorical(part, legal) for part, legal in zip(logits.split(list(sizes), -1), masks, strict=True)
+        ]
+        shape = logits.shape[:-1]
+        super().__init__(shape, torch.Size([len(sizes)]), validate_args=False)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, int64 [*sample_shape, ..., heads]."""
+        return torch.stack([head.sample(sample_shape) for head in self.heads], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., heads]."""
+        parts = [head.log_prob(choice) for head, choice in zip(self.heads, value.unbind(-1), strict=True)]
+        return torch.stack(parts).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Sum of the heads' entropies [...]."""
+        return torch.stack([head.entropy() for head in self.heads]).sum(0)
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely choice of each head."""
+        return torch.stack([head.deterministic_sample for head in self.heads], -1)

@@ -121,20 +121,20 @@ class PPO:
     Args:
         agent: actor and critic.
         config: hyper-parameters.
-        num_envs: worlds per rollout.
+        rows: worlds per rollout, times their agents.
         acceleration: what to compile.
 
     Raises:
         ValueError: hyper-parameters that cannot work.
     """
 
-    def __init__(self, agent: ActorCritic, config: PPOConfig, num_envs: int, acceleration: AccelerationConfig) -> None:
-        check_ppo(config, num_envs)
+    def __init__(self, agent: ActorCritic, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
+        check_ppo(config, rows)
         self.agent, self.config = agent, config
         self.parameters = list(agent.parameters())
         self.device = device = self.parameters[0].device
         self.cudagraphs = acceleration.cudagraphs and device.type == "cuda" and config.precision != "float16"
-        self.scaler = RewardScaler(num_envs, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
+        self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = PPOLoss(agent, config).to(device)
         self.learning_rate = torch.tensor(config.learning_rate.initial, device=device)
         self.optimizer, self.fused = make_adam(
@@ -154,7 +154,9 @@ class PPO:
     # --- one iteration ------------------------------------------------------------------------------------------------
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Improve the agent on a rollout [T, N]; returns diagnostics as device scalars, means over the updates made."""
+        """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
+        over the updates made.
+        """
         self.learning_rate.fill_(learning_rate)
         if not self.fused:
             for group in self.optimizer.param_groups:
@@ -167,7 +169,7 @@ class PPO:
             history += [self._update_minibatch(minibatch) for minibatch in self._minibatches(data)]
             if self.config.target_kl is not None and not bool(self.running):
                 break
-        self.agent.normalizer.update(self.agent.normalizer.join(rollout))
+        self.agent.normalizer.update(self.agent.normalizer.join(data))
         return {**_summarise(history), "explained_variance": explained, "learning_rate": self.learning_rate.clone()}
 
     def check(self, metrics: dict[str, float]) -> None:
@@ -187,21 +189,28 @@ class PPO:
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, Tensor]:
-        """The rollout's frames in one row [T * N] with ``advantage`` and ``value_target``, and the critic's explained
-        variance.
+        """The rollout's frames in one row [T * rows] with ``advantage`` and ``value_target``, and the critic's
+        explained
+        variance. Frames of the dead are replaced by frames of the living.
 
         Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
         the critic looks at the true terminal or last observation.
         """
         values = self._values(rollout)
         next_values = self._values(rollout.get(keys.NEXT))
-        following = rollout.get(keys.NEXT)
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         advantage, target, explained = self._advantages(
-            values, next_values, *(following.get(key) for key in (keys.REWARD, keys.DONE, keys.TERMINATED))
+            values,
+            next_values,
+            *(following.get(key) for key in (keys.REWARD, keys.DONE, keys.TERMINATED)),
+            alive,
         )
         data = rollout.select(*self.agent.input_keys, keys.ACTION, keys.LOG_PROB)
         data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
-        return data.reshape(-1), explained
+        data = data.reshape(-1)
+        if alive is not None:
+            data = data[living_first(alive.reshape(-1))]
+        return data, explained
 
     def _values(self, frames: TensorDictBase) -> Tensor:
         """State values [T, N, 1] in float32."""
@@ -210,8 +219,16 @@ class PPO:
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 
-    def _estimate(self, values: Tensor, next_values: Tensor, reward: Tensor, done: Tensor, terminated: Tensor) -> tuple:
-        self.scaler.update(reward, done)
+    def _estimate(
+        self,
+        values: Tensor,
+        next_values: Tensor,
+        reward: Tensor,
+        done: Tensor,
+        terminated: Tensor,
+        alive: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        self.scaler.update(reward, done, alive)
         advantage, target = generalized_advantage_estimate(
             self.config.gamma,
             self.config.lmbda,
@@ -222,8 +239,8 @@ class PPO:
             terminated,
             time_dim=0,
         )
-        variance = target.var(correction=0).clamp_min(1e-8)
-        return advantage, target, 1 - (target - values).var(correction=0) / variance
+        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        return advantage, target, 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
 
     # --- updates
     # --------------------------------------------------------------------------------------------------------
@@ -307,10 +324,29 @@ def make_adam(
         return torch.optim.Adam(parameters, lr=float(learning_rate), eps=epsilon, foreach=True), False
 
 
-def check_ppo(config: PPOConfig, num_envs: int) -> None:
+def living_first(alive: Tensor) -> Tensor:
+    """Indices that put living rows in the place of dead ones, int64 [rows] of bool [rows]: each living row once, then
+    from the first one again. So minibatches keep their size, hold nobody dead, and nothing waits for the device.
+    """
+    count = alive.cumsum(0)
+    # row number of the k-th living one; the dead all write behind the end
+    slot = torch.where(alive, count - 1, alive.shape[0])
+    rows = torch.arange(alive.shape[0], device=alive.device)
+    living = torch.zeros(alive.shape[0] + 1, dtype=torch.int64, device=alive.device).scatter(0, slot, rows)
+    return living[rows % count[-1].clamp_min(1)]
+
+
+def _variance(values: Tensor, counted: Tensor) -> Tensor:
+    """Variance of the ``counted`` values."""
+    number = counted.sum()
+    mean = torch.where(counted, values, 0.0).sum() / number
+    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number
+
+
+def check_ppo(config: PPOConfig, rows: int) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_schedule(config.learning_rate)
-    frames = config.rollout_steps * num_envs
+    frames = config.rollout_steps * rows
     positive = ("rollout_steps", "minibatch_size", "num_epochs", "max_grad_norm", "clip_epsilon")
     for name in positive:
         if getattr(config, name) <= 0:
@@ -321,7 +357,7 @@ def check_ppo(config: PPOConfig, num_envs: int) -> None:
     if frames % config.minibatch_size:
         raise ValueError(
             f"ppo.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
-            f"({config.rollout_steps} steps x {num_envs} worlds): choose a divisor of {frames}."
+            f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
         )
     if config.precision not in PRECISIONS:
         raise ValueError(f"ppo.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")

@@ -48,7 +48,9 @@ class RolloutCollector:
         """The next rollout [T, N]; the buffers are used again by the next call.
 
         Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
-        (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics.
+        (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
+        what
+        is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
         """
         for step in range(self.steps):
             frame, self.root = self._step(self.root)
@@ -63,28 +65,54 @@ class RolloutCollector:
         return self._split(*self.env.step_and_maybe_reset(self._play(root)))
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
-        return self.agent.actor(root)
+        return self.agent.policy(root)
 
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        return self._split(*self.env.step_and_maybe_reset(self.agent.actor(root)))
+        return self._split(*self.env.step_and_maybe_reset(self.agent.policy(root)))
 
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The frame to keep, and the next root with nothing but what the world gave."""
-        entries = [
-            (keys.NEXT, entry) if isinstance(entry, str) else (keys.NEXT, *entry) for entry in self.statistics.values()
-        ]
+        group = self.agent.group
+        alive = [] if group is None else [keys.ALIVE]
+        mine = [*self.agent.input_keys, keys.ACTION, keys.LOG_PROB, *alive]
+        later = [*self.agent.critic.in_keys, keys.REWARD, *alive]
+        world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
         frame = played.select(
-            *self.agent.input_keys,
-            keys.ACTION,
-            keys.LOG_PROB,
-            *((keys.NEXT, key) for key in (*self.agent.critic.in_keys, keys.REWARD, keys.DONE, keys.TERMINATED)),
-            *entries,
+            *(_under(group, key) for key in mine),
+            *(_under(keys.NEXT, _under(group, key)) for key in later),
+            *(_under(keys.NEXT, key) for key in world),
+            strict=group is None,
         )
         return frame, self._tidy(following)
 
     def _tidy(self, root: TensorDictBase) -> TensorDictBase:
         """The root with the same keys in the same order every time, so that nothing recompiles."""
         return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+
+
+def _under(outer: str | None, key: NestedKey) -> NestedKey:
+    inner = (key,) if isinstance(key, str) else key
+    return key if outer is None else (outer, *inner)
+
+
+def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
+    """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
+
+    An agent is ``done`` when its world is, and ``terminated`` when it dies, whatever goes on without it; frames in
+    which
+    it was dead already are marked by ``alive`` (left out if the world has no such key). The rollout of a world without
+    a
+    group is returned as it is.
+    """
+    if group is None:
+        return rollout
+    mine, later = rollout.get(group).copy(), rollout.get((keys.NEXT, group)).copy()
+    died = ~later.pop(keys.ALIVE).unsqueeze(-1) if keys.ALIVE in later.keys() else None
+    for key in (keys.DONE, keys.TERMINATED):
+        of_world = rollout.get((keys.NEXT, key)).unsqueeze(-2).expand(*mine.shape, 1)
+        later.set(key, of_world if died is None else of_world | died)
+    mine.set(keys.NEXT, later)
+    return mine.flatten(1, 2)
 
 
 def root_keys(env: EnvBase) -> list[NestedKey]:

@@ -27,8 +27,15 @@ class Stage:
     """Multipliers by name; what is not named is 1."""
     criteria: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """Statistic -> (least, most) of its mean; None leaves a side open."""
+    retreat: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    """If all of these hold, the stage was too hard: back to the one before. Between the two sets nothing happens, so
+    that
+    a curriculum does not swing.
+    """
     min_episodes: int = 0
     """Episodes that must have ended in this stage before the criteria are looked at."""
+    level: str | None = None
+    """Level whose map fresh worlds get, for worlds that have levels."""
 
 
 class Curriculum:
@@ -56,16 +63,19 @@ class Curriculum:
         return self.stages[self.stage]
 
     def record(self, finished: dict[str, Tensor]) -> bool:
-        """Take in finished episodes (statistics by name, [episodes] on the CPU); True if a new stage begins."""
+        """Take in finished episodes (statistics by name, [episodes] on the CPU); True if another stage begins."""
         rows = zip(*(value.tolist() for value in finished.values()), strict=True)
         for row in rows:
             episode = dict(zip(finished, row, strict=True))
             if episode["stage"] == self.stage and episode["complete"]:
                 self.episodes += 1
                 self._window.append(episode)
-        if not (self.automatic and self.stage + 1 < len(self.stages) and self._passed()):
+        if not self.automatic or self.episodes < max(self.current.min_episodes, self.num_envs):
             return False
-        self.stage += 1
+        step = self._direction()
+        if not 0 <= self.stage + step < len(self.stages) or step == 0:
+            return False
+        self.stage += step
         self.episodes = 0
         self._window.clear()
         return True
@@ -89,9 +99,12 @@ class Curriculum:
         self.stage, self.episodes = state["stage"], state["episodes"]
         self._window = deque(state["window"], maxlen=WINDOW)
 
-    def _passed(self) -> bool:
-        enough = self.episodes >= max(self.current.min_episodes, self.num_envs)
-        return enough and all(self._holds(name, bounds) for name, bounds in self.current.criteria.items())
+    def _direction(self) -> int:
+        """1 to move on, -1 to go back, 0 to stay."""
+        retreat = self.current.retreat
+        if retreat and all(self._holds(name, bounds) for name, bounds in retreat.items()):
+            return -1
+        return int(all(self._holds(name, bounds) for name, bounds in self.current.criteria.items()))
 
     def _holds(self, name: str, bounds: tuple[float | None, float | None]) -> bool:
         episodes = [e for e in self._window if e["win"]] if name == _AMONG_WINS else list(self._window)
@@ -102,8 +115,46 @@ class Curriculum:
         return (least is None or mean >= least) and (most is None or mean <= most)
 
 
+STAGE_KEYS = ("name", "difficulty", "criteria", "retreat", "min_episodes", "level")
+
+
+def load_curriculum(
+    source: str | Path,
+    folder: Path,
+    num_envs: int,
+    stage: int | str,
+    multipliers: tuple[str, ...],
+    statistics: tuple[str, ...],
+) -> Curriculum:
+    """The curriculum of a YAML file.
+
+    Args:
+        source: name of a file in ``folder``, or a path.
+        folder: where the world's own curricula are.
+        num_envs: worlds that play.
+        stage: ``auto`` to move by the criteria, or the number of the stage to stay in.
+        multipliers: names that ``difficulty`` may use.
+        statistics: names that ``criteria`` and ``retreat`` may use.
+
+    Raises:
+        ValueError: there is no such file or stage, or the file is damaged; the sentence names it.
+    """
+    path = folder / f"{source}.yaml"
+    if not path.is_file():
+        path = Path(source)
+    if not path.is_file():
+        names = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+        raise ValueError(f"curriculum {str(source)!r} is unknown: use {names}, or the path of a YAML list of stages.")
+    stages = load_stages(path, multipliers, statistics)
+    if stage == "auto":
+        return Curriculum(stages, num_envs)
+    if isinstance(stage, bool) or not isinstance(stage, int):
+        raise ValueError(f"stage is {stage!r}: use auto, or the number of a stage.")
+    return Curriculum(stages, num_envs, stage, automatic=False)
+
+
 def load_stages(path: Path, multipliers: tuple[str, ...], statistics: tuple[str, ...]) -> list[Stage]:
-    """The stages of a YAML file: a list of ``{name, difficulty, criteria, min_episodes}``.
+    """The stages of a YAML file: a list of mappings of :class:`Stage`'s fields.
 
     Args:
         path: the file.
@@ -126,14 +177,10 @@ def load_stages(path: Path, multipliers: tuple[str, ...], statistics: tuple[str,
 
 def _stage(path: Path, entry: Any, multipliers: tuple[str, ...], statistics: tuple[str, ...]) -> Stage:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ValueError(
-            f"a stage of {path} has no name: each stage is a mapping with name, difficulty, criteria, min_episodes."
-        )
-    difficulty, criteria = entry.get("difficulty") or {}, entry.get("criteria") or {}
-    known: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-        "stage key": (entry, ("name", "difficulty", "criteria", "min_episodes"))
-    }
-    known |= {"multiplier": (difficulty, multipliers), "statistic": (criteria, statistics)}
+        raise ValueError(f"a stage of {path} has no name: each stage is a mapping with {', '.join(STAGE_KEYS)}.")
+    difficulty, criteria, retreat = (entry.get(key) or {} for key in ("difficulty", "criteria", "retreat"))
+    known: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {"stage key": (entry, STAGE_KEYS)}
+    known |= {"multiplier": (difficulty, multipliers), "statistic": ({**criteria, **retreat}, statistics)}
     for kind, (used, allowed) in known.items():
         for name in used:
             if name not in allowed:
@@ -143,11 +190,17 @@ def _stage(path: Path, entry: Any, multipliers: tuple[str, ...], statistics: tup
     for name, value in difficulty.items():
         if not isinstance(value, int | float) or value < 0:
             raise ValueError(f"{name} in stage {entry['name']!r} of {path} is {value!r}: give a number, 0 or above.")
-    for name, bounds in criteria.items():
+    for name, bounds in (*criteria.items(), *retreat.items()):
         if not isinstance(bounds, list) or len(bounds) != 2:
             raise ValueError(
                 f"criterion {name} in stage {entry['name']!r} of {path} is {bounds!r}: give [least, most], null for "
                 "open."
             )
-    bounds_by_name = {name: (bounds[0], bounds[1]) for name, bounds in criteria.items()}
-    return Stage(entry["name"], dict(difficulty), bounds_by_name, int(entry.get("min_episodes", 0)))
+    return Stage(
+        entry["name"],
+        dict(difficulty),
+        {name: (bounds[0], bounds[1]) for name, bounds in criteria.items()},
+        {name: (bounds[0], bounds[1]) for name, bounds in retreat.items()},
+        int(entry.get("min_episodes", 0)),
+        entry.get("level"),
+    )

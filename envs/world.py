@@ -20,6 +20,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
 from envs.chance import Chance, seed_chance
+from envs.curriculum import Curriculum
 from envs.records import choose, map_record, named_tensors, write
 
 
@@ -35,6 +36,10 @@ def inductor_options() -> dict[str, int]:
 
 GROUP = "agents"
 """Where the tensors of a world with several agents are found."""
+
+
+CURRICULUM = "curriculum"
+"""Where the curriculum is found among saved worlds."""
 
 
 class Snapshot(NamedTuple):
@@ -67,6 +72,8 @@ class World(EnvBase):
     """The step, resets included, can be traced as one graph without asking the device anything."""
     compile_options = inductor_options()
     """Options for ``torch.compile`` of a function that holds the step."""
+    curriculum: Curriculum | None = None
+    """Set by a subclass that has stages of difficulty."""
     num_agents: int | None = None
     """Agents per world; None for a world of one agent with flat keys."""
 
@@ -241,14 +248,35 @@ class World(EnvBase):
         observed["episode"] = {name: value.unsqueeze(-1).clone() for name, value in self.statistics(state).items()}
         return observed
 
+    # --- curriculum --------------------------------------------------------------------------------------------------
+
+    def begin_stage(self) -> None:
+        """Give the curriculum's current stage to worlds from their next reset on."""
+        raise NotImplementedError
+
+    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
+        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
+        if self.curriculum is None:
+            return {}
+        if self.curriculum.record(finished):
+            self.begin_stage()
+        return self.curriculum.metrics()
+
     # --- saving and moving -------------------------------------------------------------------------------------------
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Every tensor of every world by dotted name (copies)."""
-        return {name: value.detach().clone() for name, value in named_tensors(self._snapshot)}
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
+        state: dict[str, Any] = {name: value.detach().clone() for name, value in named_tensors(self._snapshot)}
+        return state if self.curriculum is None else {**state, CURRICULUM: self.curriculum.state_dict()}
 
-    def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
         """Continue the games of :meth:`state_dict`; the number of worlds must be the same."""
+        if (self.curriculum is None) != (CURRICULUM not in state_dict):
+            raise ValueError(
+                "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
+            )
+        curriculum = state_dict.get(CURRICULUM, {})
+        state_dict = {name: value for name, value in state_dict.items() if name != CURRICULUM}
         mine = dict(named_tensors(self._snapshot))
         if mine.keys() != state_dict.keys():
             names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
@@ -262,6 +290,8 @@ class World(EnvBase):
                     "use the same num_envs and rules."
                 )
             mine[name].copy_(value)
+        if self.curriculum is not None:
+            self.curriculum.load_state_dict(curriculum)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
@@ -279,6 +309,15 @@ class TransformedWorld(TransformedEnv):
 
     branchless = True
     compile_options = World.compile_options
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The worlds' state and the transforms'."""
+        return {"world": self.base_env.state_dict(), "transform": self.transform.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.base_env.load_state_dict(state_dict["world"], strict)
+        self.transform.load_state_dict(state_dict["transform"], strict)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Reset done rows by a masked select over the transformed observations."""

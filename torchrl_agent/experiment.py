@@ -21,10 +21,13 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from envs import TransformedWorld
+from torchrl_agent import keys
+from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, agent_group
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.rollout import episode_entries
+from torchrl_agent.transforms import PotentialShaping
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SCHEMA = "experiment_schema"
@@ -42,6 +45,16 @@ class EvaluationConfig:
     """Take the most likely action instead of sampling."""
     world: dict[str, Any] = field(default_factory=dict)
     """What differs from the training world, such as no curriculum."""
+
+
+@dataclass
+class ShapingConfig:
+    """Potential-based shaping of training rewards, for worlds that have a potential."""
+
+    scale: float = 0.0
+    """Weight; 0 for none."""
+    gamma: float | None = None
+    """Discount; by default the learner's, and it must be that one."""
 
 
 @dataclass
@@ -81,6 +94,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
+    shaping: ShapingConfig = field(default_factory=ShapingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)
     on_cuda: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +128,17 @@ class Experiment:
         arguments = {**self.world, **(self.evaluation.world if evaluation else {})}
         if num_envs is not None:
             arguments["num_envs"] = num_envs
-        return make_world(arguments, resolve_device(self.device), self.seed if seed is None else seed)
+        env = make_world(arguments, resolve_device(self.device), self.seed if seed is None else seed)
+        return env if evaluation or not self.shaping.scale else self._shaped(env)
+
+    def _shaped(self, env: EnvBase) -> EnvBase:
+        group = agent_group(env)
+        potential = keys.POTENTIAL if group is None else (group, keys.POTENTIAL)
+        if potential not in env.observation_spec.keys(True):
+            raise ValueError("shaping.scale is set but the world shows no potential: use world.potential=true.")
+        gamma = self.ppo.gamma if self.shaping.gamma is None else self.shaping.gamma
+        kind = TransformedWorld if getattr(env, "branchless", False) else TransformedEnv
+        return kind(env, PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
 
     def make_agent(self, env: EnvBase) -> ActorCritic:
         """A freshly initialised agent for a world."""

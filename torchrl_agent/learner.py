@@ -15,7 +15,7 @@ from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
-from torchrl_agent.transforms import get_statistics
+from torchrl_agent.transforms import check_shaping, get_statistics
 
 
 class Learner:
@@ -29,6 +29,7 @@ class Learner:
         self.experiment = experiment
         self.device = resolve_device(experiment.device)
         self.env: EnvBase = experiment.make_world()
+        check_shaping(self.env, experiment.ppo.gamma)
         self.num_envs = self.env.batch_size[0]
         self.agent = experiment.make_agent(self.env)
         rows = math.prod(group_spec(self.env).shape)

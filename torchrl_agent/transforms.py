@@ -17,6 +17,7 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
+from torchrl.envs import Compose, EnvBase, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.envs.transforms.rnd import RunningMeanStd
 
@@ -148,6 +149,46 @@ class RewardScaler(Transform):
         reward = next_tensordict.get("reward")
         self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
         return next_tensordict.set("reward", self.scale(reward))
+
+
+class PotentialShaping(Transform):
+    """Adds ``scale * (gamma * potential' - potential)`` to rewards, which changes no optimal policy (Ng, Harada and
+    Russell
+    1999) as long as ``gamma`` is the learner's discount; :func:`check_shaping` sees to that.
+
+    The potential after a terminal step counts as 0.
+
+    Args:
+        potential: key of the potential, [..., 1].
+        reward: key of the reward, [..., 1].
+        gamma: the learner's discount.
+        scale: weight of the shaping.
+    """
+
+    def __init__(self, potential: NestedKey, reward: NestedKey, gamma: float, scale: float = 1.0) -> None:
+        super().__init__(in_keys=[reward], out_keys=[reward])
+        self.potential, self.gamma, self.scale = potential, gamma, scale
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        before, after = tensordict.get(self.potential), next_tensordict.get(self.potential)
+        over = next_tensordict.get("terminated")
+        over = over.reshape(over.shape[0], *[1] * (after.ndim - 1))
+        reward = next_tensordict.get(self.in_keys[0])
+        shaped = reward + self.scale * (self.gamma * torch.where(over, 0.0, after) - before)
+        return next_tensordict.set(self.out_keys[0], shaped)
+
+
+def check_shaping(env: EnvBase, gamma: float) -> None:
+    """Raise ValueError if a world's potential-based shaping has another discount than the learner."""
+    while isinstance(env, TransformedEnv):
+        parts = env.transform if isinstance(env.transform, Compose) else [env.transform]
+        for part in parts:
+            if isinstance(part, PotentialShaping) and part.gamma != gamma:
+                raise ValueError(
+                    f"potential-based shaping has gamma {part.gamma} but the learner has {gamma}: shaping with another "
+                    "discount changes the task, use the same."
+                )
+        env = env.base_env
 
 
 def _merge(running: RunningMeanStd, values: Tensor, counted: Tensor) -> None:

@@ -17,7 +17,7 @@ from envs.arena.rules import RULES, Difficulty, Rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
 from envs.arena.state import STREAM_START, State, spawn
 from envs.chance import Chance
-from envs.curriculum import Curriculum, load_stages
+from envs.curriculum import load_curriculum
 from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"
@@ -70,7 +70,8 @@ class ArenaEnv(World):
             rules = RULES[rules]
         super().__init__(num_envs, device, seed)
         self.rules, self.style, self.mode = rules, style, observation
-        self.curriculum = None if curriculum is None else _curriculum(curriculum, num_envs, stage)
+        if curriculum is not None:
+            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, MULTIPLIERS, STATISTICS)
         sizes = {"classic": {"observation": CLASSIC_SIZE}, "extended": {"observation": EXTENDED_SIZE}}.get(
             observation, {name: indices.stop - indices.start for name, indices in GROUPS.items()}
         )
@@ -126,45 +127,11 @@ class ArenaEnv(World):
                 raise ValueError(f"difficulty {name!r} is unknown: use one of {', '.join(Difficulty._fields)}.")
         _assign(self._snapshot.settings, multipliers)
 
-    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
-        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
-        if self.curriculum is None:
-            return {}
-        if self.curriculum.record(finished):
+    def begin_stage(self) -> None:
+        """The curriculum's current stage is what fresh worlds get from now on."""
+        if self.curriculum is not None:
             full = dict.fromkeys(MULTIPLIERS, 1.0)
             self.set_difficulty(**{**full, **self.curriculum.current.difficulty, "stage": self.curriculum.stage})
-        return self.curriculum.metrics()
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Every tensor of every world, and the curriculum's state."""
-        state: dict[str, Any] = super().state_dict(*args, **kwargs)
-        return state if self.curriculum is None else {**state, "curriculum": self.curriculum.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Continue from :meth:`state_dict`."""
-        worlds = {name: value for name, value in state_dict.items() if name != "curriculum"}
-        if (self.curriculum is None) != ("curriculum" not in state_dict):
-            raise ValueError(
-                "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
-            )
-        super().load_state_dict(worlds, strict)
-        if self.curriculum is not None:
-            self.curriculum.load_state_dict(state_dict["curriculum"])
-
-
-def _curriculum(source: str | Path, num_envs: int, stage: int | str) -> Curriculum:
-    path = CURRICULA / f"{source}.yaml"
-    if not path.is_file():
-        path = Path(source)
-    if not path.is_file():
-        names = ", ".join(sorted(file.stem for file in CURRICULA.glob("*.yaml")))
-        raise ValueError(f"curriculum {str(source)!r} is unknown: use {names}, or the path of a YAML list of stages.")
-    stages = load_stages(path, MULTIPLIERS, STATISTICS)
-    if stage == "auto":
-        return Curriculum(stages, num_envs)
-    if isinstance(stage, bool) or not isinstance(stage, int):
-        raise ValueError(f"stage is {stage!r}: use auto, or the number of a stage.")
-    return Curriculum(stages, num_envs, stage, automatic=False)
 
 
 def _assign(difficulty: Difficulty, values: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
 from envs.chance import Chance
-from envs.records import map_record
+from envs.curriculum import Stage, load_curriculum
+from envs.records import map_record, write
 from envs.town.checks import check_rules
 from envs.town.dynamics import advance, legal_actions
 from envs.town.levels import load_level
@@ -27,10 +28,12 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.rules import Rules, Settings
-from envs.town.scoring import count, ends, reward, statistics, wellbeing
+from envs.town.scoring import STATISTICS, count, ends, reward, statistics, wellbeing
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
 from envs.world import GROUP, World
+
+CURRICULA = Path(__file__).parent / "curricula"
 
 
 class TownEnv(World):
@@ -55,7 +58,12 @@ class TownEnv(World):
         privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training
             labels
             only.
-        potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing, for potential-based shaping.
+        potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing of the living, for potential-based shaping.
+        curriculum: None for the level itself; ``depletion`` or ``levels``, or the path of a YAML list of stages
+            (envs/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
+            meters
+            and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
+        stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
         desynchronise: start worlds at random hours of their lives, so that they do not all end at once.
         device: where they live; the CPU by default.
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
@@ -74,6 +82,8 @@ class TownEnv(World):
         observation: str = "flat",
         privileged: bool = False,
         potential: bool = False,
+        curriculum: str | Path | None = None,
+        stage: int | str = "auto",
         desynchronise: bool = False,
         device: torch.device | str | None = None,
         seed: int = 0,
@@ -87,6 +97,9 @@ class TownEnv(World):
         self.num_agents = self.rules.num_agents
         self.mode, self.privileged, self.potential = observation, privileged, potential
         self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
+        if curriculum is not None:
+            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",), STATISTICS)
+            self.stages = [_stage_rules(stage, self.rules) for stage in self.curriculum.stages]
         self.tables: Tables = make_tables(self.rules, self.device)
         self._build(self._observation_spec(), self._action_spec(), midway=desynchronise)
 
@@ -128,8 +141,15 @@ class TownEnv(World):
         return MultiCategorical(heads, shape=(*shape, 2), dtype=torch.int64, device=self.device)
 
     def settings(self) -> Settings:
-        """The level, everywhere."""
-        return level_settings(self.rules, self.num_envs, self.device)
+        """The level, or the curriculum's stage, everywhere."""
+        if self.curriculum is None:
+            return level_settings(self.rules, 0, self.num_envs, self.device)
+        number = self.curriculum.stage
+        return level_settings(self.stages[number], number, self.num_envs, self.device)
+
+    def begin_stage(self) -> None:
+        """The curriculum's current stage is what fresh towns get from now on."""
+        write(self._snapshot.settings, self.settings())
 
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
@@ -154,7 +174,8 @@ class TownEnv(World):
         groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
         groups["alive"] = state.agents.alive.T.clone()
         if self.potential:
-            groups["potential"] = wellbeing(state, self.rules).T.unsqueeze(-1).clone()
+            alive = state.agents.alive
+            groups["potential"] = torch.where(alive, wellbeing(state, self.rules), 0.0).T.unsqueeze(-1).clone()
         if self.privileged:
             groups["privileged"] = privileged(state, self.rules)
         return {GROUP: groups, "state": global_state(state, self.rules)}
@@ -173,8 +194,8 @@ class TownEnv(World):
         return self
 
 
-def level_settings(rules: Rules, num_envs: int, device: torch.device) -> Settings:
-    """What the level says, for every world."""
+def level_settings(rules: Rules, stage: int, num_envs: int, device: torch.device) -> Settings:
+    """What the rules of a stage say, for every world."""
 
     def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=device).unsqueeze(-1).repeat(1, num_envs)
@@ -185,7 +206,7 @@ def level_settings(rules: Rules, num_envs: int, device: torch.device) -> Setting
         height=column([rules.height], torch.int32)[0],
         initial=column([meter.initial for meter in rules.meters.values()]),
         deployed=column([float(kind in rules.deployed) for kind in rules.kinds]),
-        stage=column([0.0])[0],
+        stage=column([float(stage)])[0],
     )
 
 
@@ -196,3 +217,33 @@ def _rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agents: 
     rules = dataclasses.replace(rules, **changes)  # type: ignore[arg-type]
     check_rules(rules)
     return rules
+
+
+def _stage_rules(stage: Stage, rules: Rules) -> Rules:
+    """The rules of a stage: what of its level can differ from world to world, the rest from the world's own rules."""
+    level = rules if stage.level is None else load_level(stage.level)
+    if level.kinds != rules.kinds or level.meter_names != rules.meter_names:
+        raise ValueError(
+            f"stage {stage.name!r} has level {level.name} with other affordances or meters than {rules.name}: a "
+            "curriculum "
+            "needs the same content."
+        )
+    missing = set(level.deployed) - set(rules.deployed)
+    if missing:
+        raise ValueError(
+            f"stage {stage.name!r} has level {level.name} with {', '.join(sorted(missing))}, which level {rules.name} "
+            "lacks: begin from the richer level."
+        )
+    meters = {
+        name: dataclasses.replace(rules.meters[name], initial=meter.initial) for name, meter in level.meters.items()
+    }
+    mixed = dataclasses.replace(
+        rules,
+        width=level.width,
+        height=level.height,
+        meters=meters,
+        deployed=level.deployed,
+        depletion=level.depletion * stage.difficulty.get("depletion", 1.0),
+    )
+    check_rules(mixed)
+    return mixed

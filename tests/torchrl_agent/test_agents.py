@@ -24,7 +24,16 @@ def test_a_world_of_one_agent_has_no_group():
 def test_agents_never_see_masks_lives_potentials_labels_or_the_global_state():
     env = TownEnv(2, level="L6", observation="groups", privileged=True, potential=True)
     sizes = observation_sizes(env)
-    assert set(sizes) <= {"meters", "position", "standing_on", "progress", "time", "previous_action", "window", "others"}
+    assert set(sizes) <= {
+        "meters",
+        "position",
+        "standing_on",
+        "progress",
+        "time",
+        "previous_action",
+        "window",
+        "others",
+    }
     agent = ActorCritic(env, ModelConfig([8]))
     seen = {key for key in agent.policy.in_keys if key[-1] != "action_mask"}
     assert seen == {("agents", name) for name in sizes}

@@ -1,0 +1,147 @@
+"""Hand-written players: a greedy one that looks one visit ahead, and the bounds of doing nothing and of pure chance.
+
+They work on the game's record (all places, true meters), not on the observation: baselines, sources of data and tests
+of
+the rules, not fair opponents.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from envs.town.env import TownEnv
+from envs.town.rules import HOURS, INTERACT, WAIT, Rules
+from envs.town.state import ABSENT, State, hour, standing_on
+from envs.town.tables import Tables
+from envs.world import GROUP
+
+FLOOR = 0.05
+"""Added to a meter before its logarithm is taken: what is nearly gone counts most."""
+MONEY = 0.5
+"""Worth of money beside a need."""
+
+
+class GreedyPlayer(TensorDictModuleBase):
+    """Goes for the visit that adds most to the logarithms of its meters per step of going, waiting and staying.
+
+    Args:
+        env: the world whose record it reads; it must be the one that is stepped.
+    """
+
+    def __init__(self, env: TownEnv) -> None:
+        super().__init__()
+        self.env = env
+        self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action of every agent."""
+        state, rules = self.env.state, self.env.rules
+        action = greedy_action(state, rules, self.env.tables).T.contiguous()
+        if rules.symbols:
+            action = torch.stack((action, torch.zeros_like(action)), -1)
+        return tensordict.set((GROUP, "action"), action)
+
+
+class ConstantPlayer(TensorDictModuleBase):
+    """Takes one action for ever, such as ``rest`` or ``wait``; waits where it is not allowed."""
+
+    def __init__(self, env: TownEnv, action: str) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
+        names, heads = env.rules.action_names, 2 if env.rules.symbols else 1
+        choice = names.index(action) if action in env.rules.enabled else WAIT
+        self.choice = torch.tensor([choice, 0][:heads])
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action of every agent."""
+        shape = tensordict.get((GROUP, "alive")).shape
+        choice = self.choice.to(tensordict.device)
+        action = choice.expand(*shape, len(choice)).clone()
+        return tensordict.set((GROUP, "action"), action if len(choice) > 1 else action.squeeze(-1))
+
+
+class RandomPlayer(TensorDictModuleBase):
+    """Takes legal actions at random."""
+
+    def __init__(self, env: TownEnv) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys = [(GROUP, "action_mask")], [(GROUP, "action")]
+        self.heads = [len(env.rules.action_names), *([env.rules.symbols] if env.rules.symbols else [])]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action of every agent."""
+        masks = tensordict.get((GROUP, "action_mask")).split(self.heads, -1)
+        choices = [torch.where(mask, torch.rand(mask.shape, device=mask.device), -1.0).argmax(-1) for mask in masks]
+        return tensordict.set((GROUP, "action"), torch.stack(choices, -1) if len(choices) > 1 else choices[0])
+
+
+def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
+    """What the greedy player does, int64 [A, N]."""
+    agents, layout = state.agents, state.layout
+    dx, dy = layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y  # [S, A, N]
+    distance = (dx.abs() + dy.abs()).float()
+    slots = torch.arange(rules.num_slots, device=dx.device)
+    kinds = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    waiting, ticks = _visit(state, distance, slots, kinds, rules, tables)
+    worth = _worth(state, distance, waiting, ticks, kinds, rules, tables)
+    worth = torch.where(layout.x.unsqueeze(1) > ABSENT // 2, worth, -torch.inf)
+    best = worth.argmax(0, keepdim=True)
+    x, y = dx.gather(0, best)[0], dy.gather(0, best)[0]
+    closed = waiting.gather(0, best)[0] > 0
+    rest = rules.action_names.index("rest") if "rest" in rules.enabled else WAIT
+    there = torch.where(closed, rest, INTERACT)
+    vertical = torch.where(y < 0, 0, torch.where(y > 0, 1, there))
+    action = torch.where(x < 0, 2, torch.where(x > 0, 3, vertical))
+    worthwhile = worth.amax(0) > 0
+    return torch.where(agents.alive, torch.where(worthwhile, action, rest), WAIT)
+
+
+def _visit(
+    state: State, distance: Tensor, slots: Tensor, kinds: Tensor, rules: Rules, tables: Tables
+) -> tuple[Tensor, Tensor]:
+    """For every slot [S, A, N]: steps to wait there until it opens, and steps that a visit then takes."""
+    duration = tables.duration[kinds].float().reshape(-1, 1, 1)
+    under_way = (state.agents.slot == slots.reshape(-1, 1, 1)) & (distance == 0)
+    left = duration - torch.where(under_way, state.agents.progress, 0)
+    if not rules.clock:
+        return torch.zeros_like(distance), left
+    since = torch.remainder(hour(state) + distance - tables.opens[kinds].reshape(-1, 1, 1), HOURS)
+    span = tables.span[kinds].reshape(-1, 1, 1)
+    is_open = since < span
+    return torch.where(is_open, 0.0, HOURS - since), torch.where(is_open, torch.minimum(left, span - since), left)
+
+
+def _worth(
+    state: State, distance: Tensor, waiting: Tensor, ticks: Tensor, kinds: Tensor, rules: Rules, tables: Tables
+) -> Tensor:
+    """Gain of each visit per step, [S, A, N]; minus infinity where it can't be paid."""
+    duration = tables.duration[kinds].float().reshape(-1, 1, 1)
+    time = distance + waiting + ticks
+    if rules.contested:  # whoever stands there already may be first
+        here = standing_on(state, rules)
+        taken = (here.unsqueeze(0) == torch.arange(len(kinds), device=here.device).reshape(-1, 1, 1)).float()
+        time = time + (taken.sum(1, keepdim=True) - taken) * duration
+    meters = state.meters.unsqueeze(1)  # [M, 1, A, N]
+    drain = tables.depletion.unsqueeze(1) * state.settings.depletion * time
+    effort = (
+        -tables.actions[:, 0].reshape(-1, 1, 1, 1) * distance - tables.actions[:, INTERACT].reshape(-1, 1, 1, 1) * ticks
+    )
+    completes = ticks >= duration - torch.where(distance == 0, state.agents.progress, 0)
+    gain = tables.tick[:, kinds].reshape(-1, len(kinds), 1, 1) * ticks
+    gain = gain + tables.completion[:, kinds].reshape(-1, len(kinds), 1, 1) * completes
+    idle = (meters - drain).clamp(0.0, 1.0)
+    visited = (meters - drain - effort + gain).clamp(0.0, 1.0)
+    weights = torch.tensor(
+        [1.0 if meter.need else MONEY for meter in rules.meters.values()], device=meters.device
+    ).reshape(-1, 1, 1, 1)
+    difference = (weights * (torch.log(FLOOR + visited) - torch.log(FLOOR + idle))).sum(0)
+    lethal = torch.tensor([meter.fatal for meter in rules.meters.values()], device=meters.device)
+    dies = ((meters - drain - effort <= 0) & lethal.reshape(-1, 1, 1, 1)).any(0)
+    worth = torch.where(dies, difference - 10.0, difference) / time.clamp_min(1.0)
+    if "money" not in rules.meters:
+        return worth
+    cost = tables.price[kinds].reshape(-1, 1, 1) * ticks
+    return torch.where(state.meters[rules.meter_names.index("money")] >= cost, worth, -torch.inf)

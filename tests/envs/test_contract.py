@@ -21,7 +21,14 @@ VARIANTS = {
         {"style": 1, "observation": "extended"},
         {"style": 2, "observation": "dict"},
         {"style": 1, "curriculum": "ladder", "desynchronise": True},
-    ]
+    ],
+    "town": [
+        {"level": "L3"},
+        {"level": "L5", "num_agents": 3, "privileged": True},
+        {"level": "L6", "observation": "groups", "potential": True},
+        {"level": "L8"},
+        {"level": "L3", "curriculum": "levels", "desynchronise": True},
+    ],
 }
 CASES = [
     pytest.param(WORLDS[name], options, id=f"{name}-{'-'.join(str(v) for v in options.values())}")
@@ -42,15 +49,24 @@ def one_thread():
 
 
 def actions(env, steps, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, int(env.action_spec.space.n), (steps, env.num_envs), generator=generator)
+    """Random actions [steps, *shape of the action]."""
+    generator, spec = torch.Generator().manual_seed(seed), env.full_action_spec[env.action_key]
+    sizes = getattr(spec, "nvec", None)
+    sizes = torch.tensor(spec.space.n) if sizes is None else sizes.reshape(-1, spec.shape[-1])[0]
+    return (torch.rand(steps, *spec.shape, generator=generator) * sizes).long()
+
+
+def leaves(tensordict):
+    """Keys of observations, wherever they are nested; statistics are none."""
+    nested = [key if isinstance(key, tuple) else (key,) for key in tensordict.keys(True, True)]
+    return [key for key in nested if key[0] != "episode"]
 
 
 def play(env, plan):
     """Every (played, root) of a plan of actions [steps, N]."""
     root, history = env.reset(), []
     for action in plan:
-        played, root = env.step_and_maybe_reset(root.set("action", action))
+        played, root = env.step_and_maybe_reset(root.set(env.action_key, action))
         history.append((played.clone(), root.clone()))
     return history
 
@@ -112,11 +128,10 @@ def test_ten_thousand_random_steps_stay_finite_and_inside_the_spec(make, options
     env.reset()
     for played, root in play(env, actions(env, 160)):
         following = played["next"]
-        for key in env.observation_spec.keys():
-            if key != "episode":
-                assert env.observation_spec[key].is_in(following[key]), key
-                assert env.observation_spec[key].is_in(root[key]), key
-        assert following["reward"].isfinite().all()
+        for key in leaves(env.observation_spec):
+            assert env.observation_spec[key].is_in(following[key]), key
+            assert env.observation_spec[key].is_in(root[key]), key
+        assert following[env.reward_key].isfinite().all()
 
 
 @every_world
@@ -127,7 +142,7 @@ def test_what_a_step_returns_is_never_written_to_again(make, options):
     live = {value.untyped_storage().data_ptr() for _, value in named_tensors(env._snapshot)}
     kept = []
     for action in plan:
-        played, root = env.step_and_maybe_reset(root.set("action", action))
+        played, root = env.step_and_maybe_reset(root.set(env.action_key, action))
         for leaf in (*played["next"].values(True, True), *root.values(True, True)):
             assert leaf.untyped_storage().data_ptr() not in live
         kept.append((played["next"], played["next"].clone()))
@@ -147,8 +162,8 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
         ended += int(done.sum())
         assert (root["episode", "length"][done] == 0).all()
         assert (played["next", "episode", "length"][done] > 0).all()
-        for key in env.observation_spec.keys():
-            if key != "episode" and done.any() and root[key].shape[-1] > 10:
+        for key in leaves(env.observation_spec):
+            if key[-1] in ("observation", "meters") and done.any():
                 assert not torch.equal(root[key][done], played["next", key][done])
     assert ended > 0
 
@@ -159,7 +174,7 @@ def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_n
     env.reset()
     ended = 0
     for action in actions(env, 40):
-        done = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next", "done"]
+        done = env.step(TensorDict({env.action_key: action}, batch_size=env.batch_size))["next", "done"]
         if not done.any():
             continue
         ended += int(done.sum())
@@ -168,8 +183,9 @@ def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_n
         assert all(torch.equal(value, before[name]) for name, value in named_tensors(env._snapshot))
         assert not seen["done"].any()
         rows = done.squeeze(-1)  # the others' observations TorchRL takes from the request
-        for key, value in env.observe(env.state).items():
-            assert torch.equal(seen[key][rows], value[rows])
+        observed = TensorDict(env.observe(env.state))
+        for key in leaves(observed):
+            assert torch.equal(seen[key][rows], observed[key][rows])
     assert ended > 0
 
 
@@ -188,9 +204,10 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
     assert any(bool(played["next", "done"].any()) for played, _ in bare)
     for (a, b), (c, d), (e, f) in zip(plain, branchless, bare, strict=True):
         assert (a == c).all()
-        assert (b.exclude("action") == d.exclude("action")).all()  # a reset may clear the last action or keep it
+        last = worlds[0].action_key
+        assert (b.exclude(last) == d.exclude(last)).all()  # a reset may clear the last action or keep it
         assert (c["next"].select(*e["next"].keys(True, True)) == e["next"]).all()
-        assert (d.select(*f.keys(True, True)).exclude("action") == f.exclude("action")).all()
+        assert (d.select(*f.keys(True, True)).exclude(last) == f.exclude(last)).all()
 
 
 class Watch(TorchDispatchMode):
@@ -213,11 +230,11 @@ def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped)
     if wrapped:
         env = TransformedWorld(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
-    plan = torch.zeros(40, 256, dtype=torch.int64)
+    plan = torch.zeros(40, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
     ended = 0
     for action in plan:
         with Watch() as watch:
-            played, root = env.step_and_maybe_reset(root.set("action", action))
+            played, root = env.step_and_maybe_reset(root.set(env.action_key, action))
         assert not watch.syncs
         ended += int(played["next", "done"].sum())
     assert ended > 0
@@ -240,7 +257,7 @@ def test_saved_worlds_continue_as_if_never_stopped(make, options):
     roots = [env.observation_spec.zero(), other.observation_spec.zero()]
     for action in plan:
         steps = [
-            world.step_and_maybe_reset(root.set("action", action))
+            world.step_and_maybe_reset(root.set(env.action_key, action))
             for world, root in zip((env, other), roots, strict=True)
         ]
         assert (steps[0][0]["next"] == steps[1][0]["next"]).all()
@@ -295,10 +312,11 @@ def test_compiled_equals_eager_and_nothing_recompiles(make, options):
     root = compiled.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for action, (played, following) in zip(plan, slow, strict=True):
-            result, root = compiled.step_and_maybe_reset(root.set("action", action))
+            result, root = compiled.step_and_maybe_reset(root.set(env.action_key, action))
             for key in following.keys(True, True):
                 torch.testing.assert_close(root[key], following[key], atol=1e-3, rtol=1e-3)
-            torch.testing.assert_close(result["next", "reward"], played["next", "reward"], atol=1e-3, rtol=1e-3)
+            reward = [step["next"][eager.reward_key] for step in (result, played)]
+            torch.testing.assert_close(*reward, atol=1e-3, rtol=1e-3)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
 
 
@@ -323,7 +341,7 @@ def test_an_action_of_the_wrong_shape_is_refused(make):
     env = make(num_envs=3)
     root = env.reset()
     with pytest.raises(ValueError, match="shape"):
-        env.step(root.set("action", torch.zeros(3, 1, dtype=torch.int64)))
+        env.step(root.set(env.action_key, torch.zeros(3, 1, 1, 1, dtype=torch.int64)))
 
 
 def test_desynchronised_worlds_do_not_end_at_once():

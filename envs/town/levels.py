@@ -39,7 +39,7 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
     path = _find(level)
     raw = {**_read_level(path), **changes}
     where = f"town {path.stem}"
-    fields = {field.name for field in dataclasses.fields(Rules)} - {
+    fields = {field.name for field in dataclasses.fields(Rules) if field.init} - {
         "name",
         "deployed",
         "enabled",

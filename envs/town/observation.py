@@ -107,26 +107,29 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _window(state: State, rules: Rules) -> Tensor:
-    """[N, A, cells * (K + 2)], written worlds first: its numbers are many and nearly all 0."""
+    """[N, A, cells * (K + 2)]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number too
+    many, which is cut off.
+    """
     agents, layout, view = state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
-    cells = torch.arange(side * side, dtype=torch.int32, device=agents.x.device)
-    places = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
-    places = places.permute(2, 1, 0).unflatten(-1, (kinds, rules.places_per_kind)).unsqueeze(2)  # [N, A, 1, K, c]
-    kind = (places == cells.reshape(-1, 1, 1)).any(-1)
-    channels = [kind.float()]
+    channels, size = kinds + 2, side * side * (kinds + 2)
+    slots = torch.arange(rules.num_slots, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
+    kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    cell = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
+    ones = [torch.where(cell >= 0, cell * channels + kind, size)]
     if rules.num_agents > 1:
-        seen = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
-        myself = torch.eye(rules.num_agents, dtype=torch.bool, device=agents.x.device).unsqueeze(-1)
-        seen = torch.where(agents.alive.unsqueeze(1) & ~myself, seen, -1)
-        channels.append((seen.permute(2, 1, 0).unsqueeze(2) == cells.reshape(-1, 1)).any(-1, keepdim=True).float())
-    else:
-        channels.append(torch.zeros_like(channels[0][..., :1]))
-    x = agents.x.T.unsqueeze(-1) + cells % side - view
-    y = agents.y.T.unsqueeze(-1) + torch.div(cells, side, rounding_mode="floor") - view
-    width, height = state.settings.width.reshape(-1, 1, 1), state.settings.height.reshape(-1, 1, 1)
-    channels.append(((x < 0) | (y < 0) | (x >= width) | (y >= height)).unsqueeze(-1).float())
-    return torch.cat(channels, -1).flatten(2)
+        cell = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
+        myself = torch.eye(rules.num_agents, dtype=torch.bool, device=cell.device).unsqueeze(-1)
+        seen = (cell >= 0) & agents.alive.unsqueeze(1) & ~myself
+        ones.append(torch.where(seen, cell * channels + kinds, size))
+    cells = torch.arange(side * side, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
+    row = torch.div(cells, side, rounding_mode="floor")
+    x, y = agents.x + cells - row * side - view, agents.y + row - view
+    wall = (x < 0) | (y < 0) | (x >= state.settings.width) | (y >= state.settings.height)
+    ones.append(torch.where(wall, cells * channels + kinds + 1, size))
+    index = torch.cat(ones).permute(2, 1, 0).long()
+    empty = torch.zeros(*index.shape[:2], size + 1, device=index.device)
+    return empty.scatter(-1, index, 1.0)[..., :size]
 
 
 def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:

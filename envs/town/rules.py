@@ -183,59 +183,44 @@ class Rules:
     symbols: int = 0
     """Size of the family channel's alphabet; 0 for no channel."""
 
-    # --- names as numbers ---------------------------------------------------------------------------------------
+    # --- what follows from the above, worked out once (compiled code must not) ------------------------------------
 
-    @property
-    def meter_names(self) -> tuple[str, ...]:
-        """In the order of the state's rows."""
-        return tuple(self.meters)
+    meter_names: tuple[str, ...] = field(init=False)
+    """In the order of the state's rows."""
+    kinds: tuple[str, ...] = field(init=False)
+    """Kinds of affordance in the order of the observation."""
+    action_names: tuple[str, ...] = field(init=False)
+    """In the order of their numbers."""
+    needs: tuple[str, ...] = field(init=False)
+    """Meters that count as needs and that a deployed affordance can raise."""
+    places_per_kind: int = field(init=False)
+    """Slots that each kind has in the layout."""
+    num_slots: int = field(init=False)
+    """Slots of the layout; slot // places_per_kind is the kind."""
+    num_places: int = field(init=False)
+    """Places in the whole town."""
+    contested: bool = field(init=False)
+    """Some place has fewer seats than there are agents."""
+    random_layout: bool = field(init=False)
+    """Places move with every episode."""
 
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Kinds of affordance in the order of the observation."""
-        return tuple(self.affordances)
-
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """In the order of their numbers."""
-        return (*MOVES, "interact", "wait", *self.actions)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Meters that count as needs and that a deployed affordance can raise."""
-        raised = {
-            meter
-            for kind in self.deployed
-            for meter in self.meters
-            if visit(self.affordances[kind], meter) >= SERVED and self.meters[meter].need
+    def __post_init__(self) -> None:
+        places = [self.affordances[kind] for kind in self.deployed if kind in self.affordances]
+        most = max([place.count for place in places], default=1)
+        raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
+        derived = {
+            "meter_names": tuple(self.meters),
+            "kinds": tuple(self.affordances),
+            "action_names": (*MOVES, "interact", "wait", *self.actions),
+            "needs": tuple(name for name, meter in self.meters.items() if meter.need and name in raised),
+            "places_per_kind": most,
+            "num_slots": len(self.affordances) * most,
+            "num_places": sum(place.count for place in places),
+            "contested": any(place.capacity is not None and place.capacity < self.num_agents for place in places),
+            "random_layout": all(place.positions is None for place in places),
         }
-        return tuple(name for name in self.meters if name in raised)
-
-    @property
-    def places_per_kind(self) -> int:
-        """Slots that each kind has in the layout."""
-        return max((self.affordances[kind].count for kind in self.deployed), default=1)
-
-    @property
-    def num_slots(self) -> int:
-        """Slots of the layout; slot // places_per_kind is the kind."""
-        return len(self.affordances) * self.places_per_kind
-
-    @property
-    def num_places(self) -> int:
-        """Places in the whole town."""
-        return sum(self.affordances[kind].count for kind in self.deployed)
-
-    @property
-    def contested(self) -> bool:
-        """Some place has fewer seats than there are agents."""
-        seats = [self.affordances[kind].capacity for kind in self.deployed]
-        return any(seat is not None and seat < self.num_agents for seat in seats)
-
-    @property
-    def random_layout(self) -> bool:
-        """Places move with every episode."""
-        return all(self.affordances[kind].positions is None for kind in self.deployed)
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
 class Settings(NamedTuple):

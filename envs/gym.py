@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDictBase
 from torchrl.data import Bounded, Categorical, TensorSpec
 
-from envs.world import World
+from envs.world import GROUP, World
 
 
 class GymnasiumVectorEnv(VectorEnv):
@@ -28,6 +28,8 @@ class GymnasiumVectorEnv(VectorEnv):
       ``r`` and length ``l``. It stands here, where Gymnasium puts what a sub-environment's ``RecordEpisodeStatistics``
       says, because the vector wrapper of that name refuses infos that hold an ``episode`` of their own.
 
+    A world that masks actions adds ``action_mask``, bool [num_envs, actions], to every infos.
+
     Args:
         world: the world; its observation becomes a ``Box``, or a ``Dict`` of them if it has several.
 
@@ -40,13 +42,22 @@ class GymnasiumVectorEnv(VectorEnv):
     def __init__(self, world: World) -> None:
         self.world, self.num_envs = world, world.batch_size[0]
         self.render_mode = "rgb_array" if hasattr(world, "draw") else None
-        boxes = {key: _box(key, spec) for key, spec in world.observation_spec.items() if key != "episode"}
-        if not isinstance(world.action_spec, Categorical) or world.action_spec.shape != world.batch_size:
+        if world.num_agents not in (None, 1):
+            raise ValueError(
+                f"{type(world).__name__} has {world.num_agents} agents: use envs.pettingzoo for several, or "
+                "num_agents=1."
+            )
+        self._group = GROUP if world.num_agents else None
+        seen = world.observation_spec if self._group is None else world.observation_spec[GROUP]
+        other = ("episode", "action_mask", "alive", "potential")
+        boxes = {key: _box(key, spec) for key, spec in seen.items() if key not in other}
+        action = world.full_action_spec[world.action_key]
+        if not isinstance(action, Categorical):
             raise ValueError(f"{type(world).__name__} does not take one discrete action per world: use it in TorchRL.")
-        self._keys = list(boxes)
+        self._keys, self._masked = list(boxes), "action_mask" in seen.keys()
         single = len(boxes) == 1
         self.single_observation_space = boxes[self._keys[0]] if single else gymnasium.spaces.Dict(boxes)
-        self.single_action_space = gymnasium.spaces.Discrete(int(world.action_spec.space.n))
+        self.single_action_space = gymnasium.spaces.Discrete(int(action.space.n))
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._root: TensorDictBase | None = None
@@ -61,18 +72,20 @@ class GymnasiumVectorEnv(VectorEnv):
             super().reset(seed=int(seed))
             self.world.set_seed(int(seed))
         self._root = self.world.reset()
-        return self._observation(self._root), {}
+        return self._observation(self._root), self._legal(self._root)
 
     def step(self, actions: NDArray[np.integer]) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
         """One step of every world; where one ended, the observation is the first of its next episode."""
         if self._root is None:
             raise ValueError("step was called before reset: call reset first.")
-        played, self._root = self.world.step_and_maybe_reset(self._root.set("action", self._checked(actions)))
+        action = self._checked(actions)
+        action = action if self._group is None else action.unsqueeze(1)
+        played, self._root = self.world.step_and_maybe_reset(self._root.set(self.world.action_key, action))
         ended = played["next"]
-        reward, terminated, truncated, done = (
-            _array(ended[key]) for key in ("reward", "terminated", "truncated", "done")
-        )
+        reward = _array(self._mine(ended).get("reward"))
+        terminated, truncated, done = (_array(ended[key]) for key in ("terminated", "truncated", "done"))
         infos = self._final(ended, done) if done.any() else {}
+        infos.update(self._legal(self._root))
         return self._observation(self._root), reward.astype(np.float64), terminated, truncated, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
@@ -100,8 +113,16 @@ class GymnasiumVectorEnv(VectorEnv):
             final = rows
         return _masked({"final_obs": final, "final_info": info}, done)
 
+    def _mine(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What belongs to the agent, [N]."""
+        return tensordict if self._group is None else tensordict.get(self._group)[:, 0]
+
+    def _legal(self, tensordict: TensorDictBase) -> dict[str, Any]:
+        return {"action_mask": self._mine(tensordict).get("action_mask").cpu().numpy()} if self._masked else {}
+
     def _observation(self, tensordict: TensorDictBase) -> Any:
-        arrays = {key: tensordict[key].cpu().numpy() for key in self._keys}
+        mine = self._mine(tensordict)
+        arrays = {key: mine.get(key).cpu().numpy() for key in self._keys}
         return arrays if len(arrays) > 1 else arrays[self._keys[0]]
 
     def _checked(self, actions: Any) -> torch.Tensor:
@@ -132,5 +153,5 @@ def _masked(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
 def _box(key: str, spec: TensorSpec) -> gymnasium.spaces.Box:
     if not isinstance(spec, Bounded):
         raise ValueError(f"observation {key} is no bounded vector: only worlds of one agent with vectors to see fit.")
-    low, high = spec.space.low[0].cpu().numpy(), spec.space.high[0].cpu().numpy()
+    low, high = (bound.reshape(-1, bound.shape[-1])[0].cpu().numpy() for bound in (spec.space.low, spec.space.high))
     return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)

@@ -107,7 +107,8 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _window(state: State, rules: Rules) -> Tensor:
-    """[N, A, cells * (K + 2)]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number too
+    """[N, A, cells * (K + 2)]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number
+    too
     many, which is cut off.
     """
     agents, layout, view = state.agents, state.layout, rules.view or 0

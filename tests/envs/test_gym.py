@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import DictInfoToList, NormalizeReward, RecordEpisodeStatistics
 from torchrl.data import Bounded
 
-from envs import ArenaEnv
+from envs import ArenaEnv, TownEnv
 from envs.arena import Rules
 from envs.gym import GymnasiumVectorEnv
 
@@ -279,3 +279,23 @@ class ContinuousWorld(ArenaEnv):
 def test_worlds_it_cannot_show_are_refused_with_one_sentence():
     with pytest.raises(ValueError, match="discrete action"):
         GymnasiumVectorEnv(ContinuousWorld(2))
+
+
+def test_the_town_of_one_agent_is_a_gymnasium_world_with_masks():
+    vector = GymnasiumVectorEnv(TownEnv(3, level="L2", seed=1))
+    observation, infos = vector.reset(seed=1)
+    assert observation in vector.observation_space
+    assert vector.single_action_space.n == infos["action_mask"].shape[1] == 8
+    ended = 0
+    for _ in range(450):
+        action = infos["action_mask"].argmax(1)
+        observation, reward, terminated, truncated, infos = vector.step(action)
+        assert observation in vector.observation_space
+        assert reward.shape == (3,)
+        ended += int((terminated | truncated).sum())
+    assert ended >= 3
+
+
+def test_several_agents_are_no_gymnasium_world():
+    with pytest.raises(ValueError, match="4 agents"):
+        GymnasiumVectorEnv(TownEnv(2, level="L6"))

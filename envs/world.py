@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch._inductor.config
 from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
@@ -111,6 +112,10 @@ class World(EnvBase):
     def statistics(self, state: Any) -> dict[str, Tensor]:
         """Statistics of the running episode by name, float32 [N]."""
         raise NotImplementedError
+
+    def players(self) -> dict[str, TensorDictModuleBase]:
+        """Hand-written players of this very world, by name: policies that may look at its record."""
+        return {}
 
     # --- TorchRL ---------------------------------------------------------------------------------------------------
 

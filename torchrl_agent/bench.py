@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from torchrl_agent.bench_learn import learn_against_baseline
+from torchrl_agent.bench_skill import measure_skill, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.actor_critic import group_spec
@@ -30,8 +31,8 @@ CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``torchrl-agent bench``."""
-    parser.add_argument("what", nargs="?", default="arena", help="a configuration to time (arena), or 'learn'")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("what", nargs="?", default="arena", help="a configuration to time (arena), 'learn', or 'skill'")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="'skill': a configuration first")
     parser.add_argument("--num-envs", type=int, nargs="+", help="numbers of worlds")
     parser.add_argument(
         "--modes", nargs="+", choices=MODES, help="eager, compiled, cudagraphs (all that the device has)"
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
     )
     parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
 
@@ -49,6 +51,13 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.what == "learn":
         result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds)
         print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
+        return
+    if parsed.what == "skill":
+        config, *overrides = parsed.overrides or ["arena"]
+        result = measure_skill(config, overrides, parsed.seeds)
+        print(table(result))
+        if parsed.json:
+            print(json.dumps(result))
         return
     if parsed.row:
         experiment = Experiment.load(parsed.what, *parsed.overrides)

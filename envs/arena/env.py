@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
 
@@ -15,6 +16,7 @@ from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, o
 from envs.arena.picture import draw
 from envs.arena.rules import RULES, Difficulty, Rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
+from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.chance import Chance
 from envs.curriculum import load_curriculum
@@ -113,6 +115,10 @@ class ArenaEnv(World):
     def statistics(self, state: State) -> dict[str, Tensor]:
         """Episode statistics by name (scoring.STATISTICS)."""
         return statistics(state)
+
+    def players(self) -> dict[str, TensorDictModuleBase]:
+        """The scripted player of this very world."""
+        return {"scripted": ScriptedPlayer(self)}
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
@@ -29,6 +30,7 @@ from envs.town.observation import (
 )
 from envs.town.rules import Rules, Settings
 from envs.town.scoring import STATISTICS, count, ends, reward, statistics, wellbeing
+from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
 from envs.world import GROUP, World
@@ -187,6 +189,15 @@ class TownEnv(World):
     def statistics(self, state: State) -> dict[str, Tensor]:
         """Episode statistics by name (scoring.STATISTICS)."""
         return statistics(state, self.rules)
+
+    def players(self) -> dict[str, TensorDictModuleBase]:
+        """Hand-written players of this very world, by name."""
+        return {
+            "greedy": GreedyPlayer(self),
+            "rest": ConstantPlayer(self, "rest"),
+            "wait": ConstantPlayer(self, "wait"),
+            "random": RandomPlayer(self),
+        }
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)

@@ -7,12 +7,13 @@ the rules, not fair opponents.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from envs.town.env import TownEnv
 from envs.town.rules import HOURS, INTERACT, WAIT, Rules
 from envs.town.state import ABSENT, State, hour, standing_on
 from envs.town.tables import Tables
@@ -28,10 +29,10 @@ class GreedyPlayer(TensorDictModuleBase):
     """Goes for the visit that adds most to the logarithms of its meters per step of going, waiting and staying.
 
     Args:
-        env: the world whose record it reads; it must be the one that is stepped.
+        env: the Town whose record it reads; it must be the one that is stepped.
     """
 
-    def __init__(self, env: TownEnv) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__()
         self.env = env
         self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
@@ -48,7 +49,7 @@ class GreedyPlayer(TensorDictModuleBase):
 class ConstantPlayer(TensorDictModuleBase):
     """Takes one action for ever, such as ``rest`` or ``wait``; waits where it is not allowed."""
 
-    def __init__(self, env: TownEnv, action: str) -> None:
+    def __init__(self, env: Any, action: str) -> None:
         super().__init__()
         self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
         names, heads = env.rules.action_names, 2 if env.rules.symbols else 1
@@ -66,7 +67,7 @@ class ConstantPlayer(TensorDictModuleBase):
 class RandomPlayer(TensorDictModuleBase):
     """Takes legal actions at random."""
 
-    def __init__(self, env: TownEnv) -> None:
+    def __init__(self, env: Any) -> None:
         super().__init__()
         self.in_keys, self.out_keys = [(GROUP, "action_mask")], [(GROUP, "action")]
         self.heads = [len(env.rules.action_names), *([env.rules.symbols] if env.rules.symbols else [])]

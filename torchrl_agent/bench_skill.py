@@ -1,0 +1,81 @@
+"""How well PPO does on a configuration, over several seeds, beside the world's hand-written players; judged alike."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from tensordict.nn import TensorDictModuleBase
+from tqdm import tqdm
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.train import learn
+from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.training.evaluation import evaluate_policy, summarise
+
+FIGURES = ("return_mean", "return_std", "win_rate", "length_mean", "lifetime", "spawners_destroyed")
+"""Columns of the table, as far as the world has them."""
+
+
+def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[str, Any]:
+    """Train once per seed and judge each policy and every player of the world on the same worlds.
+
+    Args:
+        config: a configuration's name or path.
+        overrides: its changes.
+        seeds: of the training runs; each policy takes its most likely actions when it is judged.
+
+    Returns:
+        ``rows``, one per player or seed, with the figures of
+        :func:`~torchrl_agent.training.evaluation.summarise`, ``player``, and for PPO ``seed``, ``frames`` and
+        ``seconds`` of training, compilation included.
+    """
+    rows: list[dict[str, Any]] = []
+    experiment = Experiment.load(config, *overrides)
+    for name in _players(_judging_world(experiment)):
+        world = _judging_world(experiment)
+        rows.append({"player": name, **_judge(_players(world)[name], world)})
+    for seed in tqdm(seeds, unit="run", disable=not sys.stderr.isatty()):
+        experiment = Experiment.load(config, *overrides, f"seed={seed}")
+        start = time.perf_counter()
+        (iteration,) = deque(learn(experiment), maxlen=1)
+        row = {"player": "ppo", "seed": seed, "frames": iteration.frames, "seconds": time.perf_counter() - start}
+        rows.append({**row, **_judge(iteration.agent.policy, _judging_world(experiment))})
+    return {
+        "config": config,
+        "overrides": overrides,
+        "device": str(iteration.learner.device),
+        "versions": versions(),
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The rows for people."""
+    rows = result["rows"]
+    columns = ["player", "seed", "frames", "seconds"]
+    columns += [name for name in FIGURES if name in rows[0]]
+    lines = ["  ".join(f"{name:>11}" for name in columns)]
+    lines += ["  ".join(f"{_cell(row.get(name)):>11}" for name in columns) for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _judging_world(experiment: Experiment) -> Any:
+    config = experiment.evaluation
+    return experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
+
+
+def _players(world: Any) -> dict[str, TensorDictModuleBase]:
+    return world.players() if hasattr(world, "players") else {}
+
+
+def _judge(policy: TensorDictModuleBase, world: Any) -> dict[str, Any]:
+    return summarise(evaluate_policy(policy, world, deterministic=True))

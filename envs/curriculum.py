@@ -32,8 +32,10 @@ class Stage:
     that
     a curriculum does not swing.
     """
-    min_episodes: int = 0
-    """Episodes that must have ended in this stage before the criteria are looked at."""
+    min_episodes: int | None = None
+    """Episodes that must have ended in this stage before the criteria are looked at; by default as many as there are
+    worlds. Fewer move on sooner, on the word of the episodes that ended first, which are the short ones.
+    """
     level: str | None = None
     """Level whose map fresh worlds get, for worlds that have levels."""
 
@@ -43,8 +45,7 @@ class Curriculum:
 
     Args:
         stages: from easy to hard.
-        num_envs: worlds that play; a stage lasts at least as many episodes, or the short ones, which end first, would
-            decide.
+        num_envs: worlds that play; a stage that does not say otherwise lasts at least as many episodes.
         stage: stage to begin with.
         automatic: move on by the criteria, or stay.
     """
@@ -70,7 +71,8 @@ class Curriculum:
             if episode["stage"] == self.stage and episode["complete"]:
                 self.episodes += 1
                 self._window.append(episode)
-        if not self.automatic or self.episodes < max(self.current.min_episodes, self.num_envs):
+        least = self.num_envs if self.current.min_episodes is None else self.current.min_episodes
+        if not self.automatic or self.episodes < max(least, 1):
             return False
         step = self._direction()
         if not 0 <= self.stage + step < len(self.stages) or step == 0:
@@ -190,6 +192,12 @@ def _stage(path: Path, entry: Any, multipliers: tuple[str, ...], statistics: tup
     for name, value in difficulty.items():
         if not isinstance(value, int | float) or value < 0:
             raise ValueError(f"{name} in stage {entry['name']!r} of {path} is {value!r}: give a number, 0 or above.")
+    least = entry.get("min_episodes")
+    if least is not None and (isinstance(least, bool) or not isinstance(least, int) or least < 1):
+        raise ValueError(
+            f"min_episodes in stage {entry['name']!r} of {path} is {least!r}: give a whole number from 1, or leave it "
+            "out."
+        )
     for name, bounds in (*criteria.items(), *retreat.items()):
         if not isinstance(bounds, list) or len(bounds) != 2:
             raise ValueError(
@@ -201,6 +209,6 @@ def _stage(path: Path, entry: Any, multipliers: tuple[str, ...], statistics: tup
         dict(difficulty),
         {name: (bounds[0], bounds[1]) for name, bounds in criteria.items()},
         {name: (bounds[0], bounds[1]) for name, bounds in retreat.items()},
-        int(entry.get("min_episodes", 0)),
+        entry.get("min_episodes"),
         entry.get("level"),
     )

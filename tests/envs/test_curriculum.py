@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -35,9 +37,11 @@ def test_a_stage_ends_when_its_criteria_hold_over_enough_episodes():
 
 
 def test_as_many_episodes_as_worlds_are_waited_for():
-    curriculum = Curriculum(STAGES, num_envs=64)
+    stages = [dataclasses.replace(STAGES[0], min_episodes=None), STAGES[1]]
+    curriculum = Curriculum(stages, num_envs=64)
     assert not curriculum.record(episodes(63))
     assert curriculum.record(episodes(1))
+    assert Curriculum(STAGES, num_envs=64).record(episodes(10)), "a stage may ask for fewer"
 
 
 @pytest.mark.parametrize("spoiled", [{"spawners": 1.0}, {"damage": 51.0}])
@@ -77,15 +81,15 @@ def test_a_saved_curriculum_continues():
 def test_worlds_get_the_new_stage_at_their_next_reset():
     env = ArenaEnv(num_envs=16, curriculum="ladder")
     env.reset()
-    assert (env.state.difficulty.max_enemies == 0).all()
+    assert (env.state.difficulty.max_enemies == 0.5).all()
     passing = {name: torch.zeros(200) for name in env.observation_spec["episode"].keys()}
     passing["spawners_destroyed"] += 10
     passing["complete"] += 1
     metrics = env.record(passing)
     assert metrics["stage"] == 1
-    assert (env.state.difficulty.spawner_health == 0.2).all()
+    torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.3))
     env.reset()
-    torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.5))
+    torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.6))
     assert (env.state.difficulty.stage == 1).all()
 
 

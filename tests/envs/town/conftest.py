@@ -21,8 +21,10 @@ def one_thread():
 class Scene:
     """One town with quiet agents; places are where the test puts them."""
 
-    def __init__(self, level="L3", num_agents=1, num_envs=1, seed=0, **changes):
-        self.env = TownEnv(num_envs, num_agents=num_agents, level=level, seed=seed, rules=changes)
+    def __init__(self, level="L3", num_agents=1, num_envs=1, seed=0, rules=None, options=None, **changes):
+        self.env = TownEnv(
+            num_envs, num_agents=num_agents, level=level, seed=seed, rules=rules or changes, **(options or {})
+        )
         self.env.reset()
         self.rules = self.env.rules
         self.clear()
@@ -69,6 +71,24 @@ class Scene:
         action = torch.tensor(numbers).expand(self.env.full_action_spec[self.env.action_key].shape)
         root = TensorDict({"agents": {"action": action}}, batch_size=self.env.batch_size)
         return self.env.step(root)["next"]
+
+    def look(self, agent=0, world=0):
+        """What an agent sees now, by key, as lists."""
+        seen = self.env.observe(self.state)["agents"]
+        return {name: value[world, agent].tolist() for name, value in seen.items() if name != "privileged"}
+
+    def mask(self, agent=0, world=0):
+        """The actions that are legal now."""
+        mask = self.look(agent, world)["action_mask"]
+        return {name for name, legal in zip(self.rules.action_names, mask, strict=False) if legal}
+
+    def cues(self, agent=0, world=0):
+        """The cues that an agent gives away."""
+        bits = self.state.agents.cues[agent, world].item()
+        return {name for number, name in enumerate(self.rules.cues) if bits >> number & 1}
+
+    def where(self, agent=0, world=0):
+        return self.state.agents.x[agent, world].item(), self.state.agents.y[agent, world].item()
 
     def reward(self, *actions):
         return self.step(*actions)["agents", "reward"][0, :, 0].tolist()

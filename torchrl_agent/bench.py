@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="'skill': a configuration first")
     parser.add_argument("--num-envs", type=int, nargs="+", help="numbers of worlds")
     parser.add_argument(
+        "--vary", metavar="KEY=V1,V2", help="rows for several values of a key, such as world.level=L3,L5,L6"
+    )
+    parser.add_argument(
         "--modes", nargs="+", choices=MODES, help="eager, compiled, cudagraphs (all that the device has)"
     )
     parser.add_argument(
@@ -69,9 +72,10 @@ def run(parsed: argparse.Namespace) -> None:
     if min(sizes) < 1 or parsed.seconds <= 0:
         raise ValueError("--num-envs and --seconds must be above 0.")
     rows = []
-    todo = [(size, mode) for size in sizes for mode in modes]
-    for size, mode in tqdm(todo, unit="row", disable=not sys.stderr.isatty()):
-        rows.append(_in_own_process(parsed, size, mode))
+    variants = _variants(parsed.vary)
+    todo = [(variant, size, mode) for variant in variants for size in sizes for mode in modes]
+    for variant, size, mode in tqdm(todo, unit="row", disable=not sys.stderr.isatty()):
+        rows.append(_in_own_process(parsed, [*parsed.overrides, *variant], size, mode))
         print(_line(rows[-1]) if len(rows) > 1 else f"{_header()}\n{_line(rows[-1])}", flush=True)
     if parsed.json:
         print(json.dumps({"world": parsed.what, "device": device_name(device), "versions": versions(), "rows": rows}))
@@ -161,9 +165,19 @@ def _synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _in_own_process(parsed: argparse.Namespace, size: int, mode: str) -> dict[str, Any]:
+def _variants(vary: str | None) -> list[list[str]]:
+    """The overrides of each variant of ``--vary KEY=V1,V2``."""
+    if vary is None:
+        return [[]]
+    key, _, values = vary.partition("=")
+    if not values:
+        raise ValueError(f"--vary is {vary!r}: write it like world.level=L3,L5.")
+    return [[f"{key}={value}"] for value in values.split(",")]
+
+
+def _in_own_process(parsed: argparse.Namespace, overrides: list[str], size: int, mode: str) -> dict[str, Any]:
     """Measure a row in a fresh process, so that memory is its own and no compiled code is shared."""
-    command = [sys.executable, "-m", "torchrl_agent.cli", "bench", parsed.what, *parsed.overrides]
+    command = [sys.executable, "-m", "torchrl_agent.cli", "bench", parsed.what, *overrides]
     command += ["--row", "--num-envs", str(size), "--modes", mode, "--seconds", str(parsed.seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -189,10 +203,11 @@ def _peak_memory_mb(device: torch.device) -> float:
 
 def _header() -> str:
     names = " ".join(f"{name:>14}" for name in ("world/s", "+policy/s", "training/s"))
-    return f"{'worlds':>8} {'mode':>10} {names} {'compile s':>10} {'memory MB':>10}"
+    return f"{'level':>6} {'worlds':>8} {'agents':>7} {'mode':>10} {names} {'compile s':>10} {'memory MB':>10}"
 
 
 def _line(row: dict[str, Any]) -> str:
     numbers = " ".join(f"{row[name]:>14,}" for name in ("world", "world_policy", "training"))
     costs = f"{row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"
-    return f"{row['num_envs']:>8} {row['mode']:>10} {numbers} {costs}"
+    where = f"{row.get('level', ''):>6} {row['num_envs']:>8} {row['num_agents']:>7}"
+    return f"{where} {row['mode']:>10} {numbers} {costs}"

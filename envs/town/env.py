@@ -179,7 +179,7 @@ class TownEnv(World):
             alive = state.agents.alive
             groups["potential"] = torch.where(alive, wellbeing(state, self.rules), 0.0).T.unsqueeze(-1).clone()
         if self.privileged:
-            groups["privileged"] = privileged(state, self.rules)
+            groups["privileged"] = privileged(state, self.rules, self.tables)
         return {GROUP: groups, "state": global_state(state, self.rules)}
 
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:

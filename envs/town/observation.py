@@ -13,6 +13,7 @@ from torch import Tensor
 from envs.geometry import nearest
 from envs.town.rules import HOURS, Rules
 from envs.town.state import ABSENT, NUM_TRAITS, State, hour, standing_on
+from envs.town.tables import Tables
 
 MODES = ("flat", "groups")
 """One vector ``observation``, or one key per group."""
@@ -187,7 +188,7 @@ def _messages(state: State, rules: Rules) -> list[Tensor]:
     return values
 
 
-def privileged(state: State, rules: Rules) -> dict[str, Tensor]:
+def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
     """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need [N,
     A, V] (number of the meter), its number among the agents [N, A, V], and whether the slot is filled [N, A, V].
     """
@@ -196,7 +197,7 @@ def privileged(state: State, rules: Rules) -> dict[str, Tensor]:
     seen = torch.stack([row[0] < torch.inf for row in slots])
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
-    need = pressing_need(state.meters, rules)
+    need = pressing_need(state.meters, tables)
     needs = need.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index)
     return {
         "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
@@ -206,10 +207,9 @@ def privileged(state: State, rules: Rules) -> dict[str, Tensor]:
     }
 
 
-def pressing_need(meters: Tensor, rules: Rules) -> Tensor:
+def pressing_need(meters: Tensor, tables: Tables) -> Tensor:
     """Number of the lowest need that the town can serve, int64 [A, N] of meters [M, A, N]."""
-    served = torch.tensor([name in rules.needs for name in rules.meter_names], device=meters.device)
-    return torch.where(served.reshape(-1, 1, 1), meters, torch.inf).argmin(0)
+    return torch.where(tables.needs, meters, torch.inf).argmin(0)
 
 
 def global_state(state: State, rules: Rules) -> Tensor:

@@ -30,6 +30,8 @@ class Tables(NamedTuple):
     """[M, number of actions] change of meters by the actions themselves: effort and the content's own actions."""
     depletion: Tensor
     """[M, 1, 1]."""
+    needs: Tensor
+    """[M, 1, 1] whether a meter is a need that the town can serve."""
     exists: Tensor
     """[S, 1] whether a slot can hold a place."""
     cell_index: Tensor
@@ -79,6 +81,7 @@ def make_tables(rules: Rules, device: torch.device) -> Tables:
         capacity=whole([*seats, 0]),
         actions=floats(effort),
         depletion=floats([meter.depletion for meter in rules.meters.values()]).reshape(-1, 1, 1),
+        needs=torch.tensor([name in rules.needs for name in rules.meter_names], device=device).reshape(-1, 1, 1),
         exists=torch.tensor(exists, device=device).unsqueeze(1),
         cell_index=(torch.tensor(exists, device=device).long().cumsum(0) - 1).clamp_min(0),
         cell_x=whole([x for x, _ in cells]).unsqueeze(1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from envs import ArenaEnv
+from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
 from torchrl_agent.learner import Learner
 
@@ -15,16 +15,22 @@ pytestmark = [
 ]
 
 
-def test_the_world_plays_the_same_game_on_cuda_as_on_the_cpu():
-    worlds = [ArenaEnv(64, device=device, seed=3) for device in ("cpu", "cuda")]
+WORLDS = [(ArenaEnv, {}), (TownEnv, {"level": "L5"}), (TownEnv, {"level": "L8", "privileged": True})]
+
+
+@pytest.mark.parametrize(("make", "options"), WORLDS)
+def test_the_world_plays_the_same_game_on_cuda_as_on_the_cpu(make, options):
+    worlds = [make(64, device=device, seed=3, **options) for device in ("cpu", "cuda")]
     roots = [world.reset() for world in worlds]
+    key = worlds[0].action_key
     for step in range(100):
-        action = torch.full((64,), step % 5)
+        action = torch.full_like(worlds[0].full_action_spec[key].rand(), step % 5)
         roots = [
-            world.step_and_maybe_reset(root.set("action", action.to(root.device)))[1]
+            world.step_and_maybe_reset(root.set(key, action.to(root.device)))[1]
             for world, root in zip(worlds, roots, strict=True)
         ]
-    torch.testing.assert_close(roots[0]["observation"], roots[1]["observation"].cpu(), atol=1e-3, rtol=1e-3)
+    seen = "observation" if worlds[0].num_agents is None else ("agents", "observation")
+    torch.testing.assert_close(roots[0][seen], roots[1][seen].cpu(), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("cudagraphs", [False, True])
@@ -49,10 +55,11 @@ def test_cuda_graphs_learn_what_eager_learns():
     assert all(value == value for value in losses[1])
 
 
-def test_a_step_never_waits_for_the_host():
-    env = ArenaEnv(256, device="cuda")
+@pytest.mark.parametrize(("make", "options"), WORLDS)
+def test_a_step_never_waits_for_the_host(make, options):
+    env = make(256, device="cuda", **options)
     root = env.reset()
-    root.set("action", env.action_spec.rand())
+    root.set(env.action_key, env.full_action_spec[env.action_key].rand())
     torch.cuda.set_sync_debug_mode("error")
     try:
         env.step_and_maybe_reset(root)

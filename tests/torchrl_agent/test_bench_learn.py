@@ -70,7 +70,7 @@ def test_time_to_skill_is_the_first_time_and_null_if_never():
     assert list(reached) == [str(skill) for skill in SKILLS]
     assert reached["0.5"] == {"ours": 2, "stable_baselines3": 5, "ratio": 2.5}
     assert reached["1.0"] == {"ours": 4, "stable_baselines3": 20, "ratio": 5.0}
-    assert reached["2.0"] == {"ours": 4, "stable_baselines3": None, "ratio": None}
+    assert reached["2.0"] == {"ours": 4, "stable_baselines3": None, "ratio": None, "ratio_at_least": 5.0}
     assert reached["3.0"] == {"ours": None, "stable_baselines3": None, "ratio": None}
 
 

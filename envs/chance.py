@@ -35,10 +35,15 @@ class Chance(NamedTuple):
         step = 1 if worlds is None else worlds.to(torch.int32)
         return self._replace(clock=self.clock + step)
 
-    def uniform(self, stream: int, count: int) -> Tensor:
-        """``count`` numbers per world in [0, 1), float32 [count, N], always the same for a stream and clock."""
-        if count > _LANES_PER_STREAM:
-            raise ValueError(f"a stream hands out at most {_LANES_PER_STREAM} numbers per step, not {count}.")
+    def uniform(self, stream: int, count: int, width: int = 1) -> Tensor:
+        """``count`` numbers per world in [0, 1), float32 [count, N], always the same for a stream and clock.
+
+        A stream hands out up to 256 numbers; one of greater ``width`` also takes those of the following streams, which
+        must
+        be left to it.
+        """
+        if count > width * _LANES_PER_STREAM:
+            raise ValueError(f"a stream hands out at most {width * _LANES_PER_STREAM} numbers per step, not {count}.")
         lanes = torch.arange(count, dtype=torch.int32, device=self.key.device).unsqueeze(1)
         return self.uniform_at(stream, lanes)
 
@@ -58,7 +63,8 @@ def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = No
     return Chance(key=key, clock=torch.zeros_like(key))
 
 
-SHUFFLE_ROUNDS = 4
+SHUFFLE_ROUNDS = 8
+"""With 4, pairs of cells on a 3 x 3 grid are off by up to 7 %; from 8 on nothing shows in 100,000 worlds."""
 SHUFFLE_STREAMS = 2 * SHUFFLE_ROUNDS
 """Streams that :func:`shuffled_cells` draws from."""
 
@@ -75,7 +81,7 @@ def shuffled_cells(chance: Chance, stream: int, count: int, width: Tensor, heigh
         chance: the worlds' luck.
         stream: the first of ``SHUFFLE_STREAMS`` streams.
         count: how many; not more than there are cells, or some repeat.
-        width: of the grid, int32 [N], up to 256.
+        width: of the grid, int32 [N], 2 to 256 (shifting a single row would only rotate it).
         height: likewise.
     """
     index = torch.arange(count, dtype=torch.int32, device=width.device).unsqueeze(1)

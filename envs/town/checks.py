@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envs.town.rules import Affordance, Cue, Rules
+from envs.town.rules import Affordance, Cue, Reward, Rules
 
 CONDITION = re.compile(r"(\w+) (<|>) (\d*\.?\d+)")
 LARGEST_SIDE = 256
 """Streams of chance hand out so many numbers."""
+MOST_AGENTS = 1024
+"""A wide stream of chance has four numbers for each."""
+MOST_CUES = 24
+"""Agents' cues are compared as whole float32 numbers, exact up to 24 bits."""
 
 
 def check_rules(rules: Rules) -> None:
     """Raise ValueError naming the first thing that cannot be."""
     where = f"town {rules.name}"
-    sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size")
+    sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size", "sight")
     for name in sizes:
         if getattr(rules, name) < 1:
             raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must be at least 1.")
@@ -23,9 +27,13 @@ def check_rules(rules: Rules) -> None:
         raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
     if rules.view is not None and rules.view < 1:
         raise ValueError(f"{where}: view is {rules.view}: give at least 1 cell, or null for the whole map.")
-    for name in ("depletion", "symbols", "visible_agents", "sight"):
+    for name in ("depletion", "symbols", "visible_agents"):
         if getattr(rules, name) < 0:
             raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
+    if rules.num_agents > MOST_AGENTS:
+        raise ValueError(f"{where}: {rules.num_agents} agents: at most {MOST_AGENTS} live in one town.")
+    if len(rules.cues) > MOST_CUES:
+        raise ValueError(f"{where}: {len(rules.cues)} cues: at most {MOST_CUES} fit (envs/town/observation.py).")
     if rules.num_agents % rules.family_size:
         raise ValueError(
             f"{where}: {rules.num_agents} agents do not make families of {rules.family_size}: use a multiple."
@@ -46,6 +54,8 @@ def _check_meters(rules: Rules, where: str) -> None:
     for name, meter in rules.meters.items():
         if not 0 <= meter.initial <= 1:
             raise ValueError(f"{where}: meter {name} begins at {meter.initial}: give a number between 0 and 1.")
+        if min(meter.depletion, meter.move, meter.interact) < 0:
+            raise ValueError(f"{where}: a rate of meter {name} is negative: meters run down, give 0 or more.")
     if not any(meter.fatal for meter in rules.meters.values()):
         raise ValueError(f"{where}: no meter is fatal: mark at least one.")
     laws = [(law.source, law.target) for law in rules.modulations]
@@ -57,15 +67,20 @@ def _check_meters(rules: Rules, where: str) -> None:
             raise ValueError(f"{where}: the cascade {cascade.source} -> {cascade.target} needs a positive threshold.")
     for name, effects in rules.actions.items():
         _known("meter", effects, rules.meters, f"{where}, action {name}")
-    reward = rules.reward
-    named = [] if reward.meters == "needs" else reward.meters
+    _check_reward(rules.reward, rules, where)
+
+
+def _check_reward(reward: Reward, rules: Rules, where: str) -> None:
+    named = rules.needs if reward.meters == "needs" else reward.meters
     _known("meter", (*named, *reward.weights), rules.meters, f"{where}, reward")
-    if reward.combine not in ("product", "geometric_mean", "minimum", "none"):
-        raise ValueError(
-            f"{where}: the reward combines by {reward.combine!r}: use product, geometric_mean, minimum or none."
-        )
+    if reward.combine != "none" and not named:
+        raise ValueError(f"{where}: the reward combines no meters: name some, or use a town that serves a need.")
     _known("key", reward.low, ("threshold", "penalty"), f"{where}, reward.low")
+    if len(reward.low) == 1:
+        raise ValueError(f"{where}: reward.low needs both threshold and penalty.")
     _known("key", reward.terminal, ("lifespan", "meters", "money", "early_death"), f"{where}, reward.terminal")
+    if any(period < 1 for period in reward.milestones):
+        raise ValueError(f"{where}: reward.milestones come every {min(reward.milestones)} steps: use 1 or more.")
 
 
 def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
@@ -93,6 +108,11 @@ def _check_layout(rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: {rules.num_agents} agents on {cells} cells: use a larger map or fewer agents.")
     fixed = [tuple(cell) for kind in rules.deployed for cell in rules.affordances[kind].positions or []]
     if not fixed:
+        if min(rules.width, rules.height) < 2:
+            raise ValueError(
+                f"{where}: the map is {rules.width} x {rules.height}: places at random need at least 2 cells each way; "
+                "give them positions."
+            )
         if places + rules.num_agents > cells:
             raise ValueError(
                 f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger "

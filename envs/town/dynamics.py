@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.chance import Chance
 from envs.town.rules import INTERACT, WAIT, Rules
-from envs.town.state import STREAM_CONTEST, STREAM_CUES, Events, State, is_open, standing_on
+from envs.town.state import STREAM_CONTEST, STREAM_CUES, STREAM_WIDTH, Events, State, is_open, standing_on
 from envs.town.tables import Tables
 
 
@@ -90,7 +90,7 @@ def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
         pays = asks & (state.meters[rules.meter_names.index("money")] >= tables.price[kind])
     seated = pays
     if rules.contested:
-        keys = chance.uniform(STREAM_CONTEST, rules.num_agents)
+        keys = chance.uniform(STREAM_CONTEST, rules.num_agents, STREAM_WIDTH)
         seated = win_seats(pays, slot, keys, tables.capacity[kind])
     kind = torch.where(seated, kind, none)
     progress = torch.where(slot == agents.slot, agents.progress, 0) + 1
@@ -172,8 +172,9 @@ def show_cues(state: State, chance: Chance, rules: Rules) -> State:
     """What agents give away: the ``max_cues`` of highest priority (then the alphabet) that hold, with their noise."""
     if not rules.cues:
         return state
-    noise = chance.uniform(STREAM_CUES, len(rules.cues) * rules.num_agents)
-    noise = noise.reshape(len(rules.cues), *state.agents.x.shape)
+    noisy = [name for name, cue in rules.cues.items() if cue.reliability < 1 or cue.false_positive > 0]
+    noise = chance.uniform(STREAM_CUES, len(noisy) * rules.num_agents, STREAM_WIDTH)
+    noise = noise.reshape(len(noisy), *state.agents.x.shape)
     kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
     names = list(rules.cues)
     bits = torch.zeros_like(state.agents.cues)
@@ -181,8 +182,8 @@ def show_cues(state: State, chance: Chance, rules: Rules) -> State:
     for name in sorted(names, key=lambda name: (-rules.cues[name].priority, name)):
         cue, number = rules.cues[name], names.index(name)
         holds = _holds(state, name, kind, rules)
-        if cue.reliability < 1 or cue.false_positive > 0:
-            holds = noise[number] < torch.where(holds, cue.reliability, cue.false_positive)
+        if name in noisy:
+            holds = noise[noisy.index(name)] < torch.where(holds, cue.reliability, cue.false_positive)
         shown = holds & (room > 0) & state.agents.alive
         bits = bits + shown.int() * (1 << number)
         room = room - shown.int()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -14,6 +16,8 @@ from envs.town.rules import Affordance, Cascade, Cue, Meter, Modulation, Reward,
 HERE = Path(__file__).parent
 LEVELS = tuple(sorted(path.stem for path in (HERE / "levels").glob("*.yaml")))
 """Levels that come with the project."""
+SECTIONS = ("meters", "modulations", "cascades", "actions", "affordances", "cues", "rewards")
+"""What a content file holds."""
 OWN = ("extends", "content", "affordances", "meters", "actions", "cues", "reward", "capacity", "unlimited")
 """Keys of a level that are no fields of :class:`Rules`, or are written differently there."""
 
@@ -37,8 +41,11 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
         ValueError: something is missing, unknown or impossible; the sentence names it.
     """
     path = _find(level)
-    raw = {**_read_level(path), **changes}
     where = f"town {path.stem}"
+    for name in ("extends", "content"):
+        if name in changes:
+            raise ValueError(f"{where}: {name} can be said in a level's file only.")
+    raw = {**_read_level(path), **changes}
     fields = {field.name for field in dataclasses.fields(Rules) if field.init} - {
         "name",
         "deployed",
@@ -50,16 +57,25 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
     missing = [name for name in ("lesson", "width", "height", "max_steps", "affordances", "reward") if name not in raw]
     if missing:
         raise ValueError(f"{where}: {missing[0]} is missing: say it, or extend another level.")
-    content = _read(path.parent / raw["content"] if "content" in raw else HERE / "content.yaml")
+    content = _read(Path(raw.get("content", HERE / "content.yaml")))
+    for section in SECTIONS:
+        if section not in content:
+            raise ValueError(f"{where}: its content has no {section}: begin from envs/town/content.yaml.")
     plain = {name: value for name, value in raw.items() if name not in OWN}
-    kinds = _merged(content["affordances"], raw["affordances"] if isinstance(raw["affordances"], dict) else {})
+    chosen = raw["affordances"]
+    if chosen != "all" and not (isinstance(chosen, list | dict) and chosen):
+        raise ValueError(f"{where}: affordances is {chosen!r}: give all, or a list or mapping of at least one kind.")
+    kinds = _merged(content["affordances"], chosen if isinstance(chosen, dict) else {}, where)
     affordances = {name: _build(Affordance, value, f"{where}, {name}") for name, value in kinds.items()}
-    deployed = list(affordances) if raw["affordances"] == "all" else list(raw["affordances"])
+    deployed = list(affordances) if chosen == "all" else list(chosen)
+    for kind in deployed:
+        if deployed.count(kind) > 1:
+            raise ValueError(f"{where}: {kind} is there twice: use its count for several places.")
     cues = {name: _entry(content["cues"], name, "cue", where) for name in raw.get("cues", [])}
     reward = raw["reward"]
     if isinstance(reward, str):
         reward = _entry(content["rewards"], reward, "reward", where)
-    meters = _merged(content["meters"], raw.get("meters", {}))
+    meters = _merged(content["meters"], raw.get("meters") or {}, where)
     rules = _build(
         Rules,
         {
@@ -68,7 +84,7 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
             "meters": {name: _build(Meter, value, f"{where}, meter {name}") for name, value in meters.items()},
             "modulations": [_build(Modulation, value, f"{where}, modulations") for value in content["modulations"]],
             "cascades": [_build(Cascade, value, f"{where}, cascades") for value in content["cascades"]],
-            "affordances": _seated(affordances, raw),
+            "affordances": _seated(affordances, raw, where),
             "deployed": deployed,
             "actions": content["actions"],
             "enabled": list(raw.get("actions", [])),
@@ -81,12 +97,15 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
     return rules
 
 
-def _seated(affordances: dict[str, Affordance], raw: dict[str, Any]) -> dict[str, Affordance]:
+def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:
     if "capacity" not in raw:
         return affordances
-    unlimited = raw.get("unlimited", [])
+    unlimited, seats = raw.get("unlimited") or [], raw["capacity"]
+    for name in unlimited:
+        _entry(affordances, name, "affordance", where)
+    _check_type(seats, int | None, "capacity", where)
     return {
-        name: value if name in unlimited else dataclasses.replace(value, capacity=raw["capacity"])
+        name: value if name in unlimited else dataclasses.replace(value, capacity=seats)
         for name, value in affordances.items()
     }
 
@@ -103,6 +122,8 @@ def _read_level(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path in seen:
         raise ValueError(f"level {path.stem} extends itself: break the circle.")
     raw = _read(path)
+    if "content" in raw:
+        raw["content"] = str(path.parent / raw["content"])
     if "extends" not in raw:
         return raw
     parent = path.parent / f"{raw['extends']}.yaml"
@@ -120,8 +141,13 @@ def _read(path: Path) -> dict[str, Any]:
     return raw
 
 
-def _merged(base: dict[str, dict], changes: dict[str, dict | None]) -> dict[str, dict]:
-    return {name: {**base.get(name, {}), **(changes.get(name) or {})} for name in (*base, *(set(changes) - set(base)))}
+def _merged(base: dict[str, dict], changes: Any, where: str) -> dict[str, dict]:
+    """The entries of ``base`` with changed fields, then the new ones in their own order."""
+    for name, change in changes.items():
+        if not isinstance(change, dict | None):
+            raise ValueError(f"{where}: {name} is {change!r}: give a mapping of the fields to change.")
+    names = [*base, *(name for name in changes if name not in base)]
+    return {name: {**base.get(name, {}), **(changes.get(name) or {})} for name in names}
 
 
 def _entry(entries: dict[str, Any], name: str, what: str, where: str) -> Any:
@@ -137,21 +163,36 @@ def _refuse_unknown(raw: dict[str, Any], known: set[str], where: str) -> None:
 
 
 def _build(kind: type, raw: dict[str, Any], where: str) -> Any:
-    """An object of a dataclass, its numbers checked for their kind."""
+    """An object of a dataclass, every value checked for its type."""
     if not isinstance(raw, dict):
         raise ValueError(f"{where}: {raw!r} is no mapping of {kind.__name__}'s fields.")
     hints = get_type_hints(kind)
     _refuse_unknown(raw, set(hints), where)
     for name, value in raw.items():
-        allowed = [hint for hint in (get_args(hints[name]) or (hints[name],)) if isinstance(hint, type)]
-        simple = [hint for hint in allowed if hint in (int, float, bool, str, type(None))]
-        if hints[name] in (int, float, bool, str) or (
-            simple and len(simple) == len(allowed) and not isinstance(value, dict | list)
-        ):
-            wide = (*simple, int) if float in simple else tuple(simple)
-            if not isinstance(value, wide or (hints[name],)) or (isinstance(value, bool) and bool not in simple):
-                raise ValueError(f"{where}: {name} is {value!r}: give {' or '.join(h.__name__ for h in simple)}.")
+        _check_type(value, hints[name], name, where)
     try:
         return kind(**raw)
     except TypeError as error:
         raise ValueError(f"{where}: {str(error).split('__init__() ')[-1]}.") from None
+
+
+def _check_type(value: Any, hint: Any, name: str, where: str) -> None:
+    if not _fits(value, hint):
+        text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+        raise ValueError(f"{where}: {name} is {value!r}: give {text}.")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return value in parts
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if kind is list:
+        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(_fits(k, parts[0]) and _fits(v, parts[1]) for k, v in value.items())
+    if hint in (int, float):
+        number = isinstance(value, int | float) if hint is float else isinstance(value, int)
+        return number and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, hint)

@@ -11,16 +11,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.chance import SHUFFLE_STREAMS, Chance, shuffled_cells
+from envs.chance import Chance, shuffled_cells
 from envs.records import map_record
 from envs.town.rules import WAIT, Rules, Settings
 from envs.town.tables import Tables
 
-STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT = range(6)
-"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts; and, from
-STREAM_LAYOUT on, the shuffling of cells.
+STREAM_WIDTH = 16
+"""Every stream below may hand out 16 * 256 numbers per step."""
+STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT = (
+    STREAM_WIDTH * number for number in range(6)
+)
+"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts, and the
+shuffling of cells.
 """
-assert STREAM_LAYOUT + SHUFFLE_STREAMS < 1 << 16
 ABSENT = -1000
 """Coordinate of a slot that holds no place."""
 NUM_TRAITS = 4
@@ -103,6 +106,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
     nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
     no = torch.zeros_like(nothing, dtype=torch.bool)
     zero = torch.zeros_like(nothing, dtype=torch.float32)
+    traits = chance.uniform(STREAM_TRAITS, NUM_TRAITS * agents, STREAM_WIDTH)
     return State(
         meters=settings.initial.unsqueeze(1).expand(-1, agents, -1).contiguous(),
         agents=Agents(
@@ -116,7 +120,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
             symbol=nothing,
             cues=nothing,
         ),
-        traits=chance.uniform(STREAM_TRAITS, NUM_TRAITS * agents).reshape(NUM_TRAITS, agents, worlds),
+        traits=traits.reshape(NUM_TRAITS, agents, worlds),
         layout=layout,
         step=nothing[0],
         first_step=nothing[0],
@@ -136,7 +140,7 @@ def _place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> 
         x, y = x[:agents], y[:agents]
     else:
         places = Layout(tables.cell_x, tables.cell_y)
-        luck = chance.uniform(STREAM_PLACES, 2 * agents)
+        luck = chance.uniform(STREAM_PLACES, 2 * agents, STREAM_WIDTH)
         x, y = (luck[:agents] * settings.width).int(), (luck[agents:] * settings.height).int()
     return map_record(lambda cell: torch.where(present, cell, ABSENT), places), x, y
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
@@ -16,7 +17,7 @@ from envs.chance import Chance
 from envs.curriculum import Stage, load_curriculum
 from envs.records import map_record, write
 from envs.town.checks import check_rules
-from envs.town.dynamics import advance, legal_actions
+from envs.town.dynamics import advance, legal_actions, show_cues
 from envs.town.levels import load_level
 from envs.town.observation import (
     MODES,
@@ -28,6 +29,7 @@ from envs.town.observation import (
     observe,
     privileged,
 )
+from envs.town.picture import draw
 from envs.town.rules import Rules, Settings
 from envs.town.scoring import STATISTICS, count, ends, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
@@ -94,8 +96,12 @@ class TownEnv(World):
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
         super().__init__(num_envs, device, seed)
         self.rules = _rules(level, rules, num_agents)
-        if privileged and self.rules.num_agents == 1:
-            raise ValueError("privileged labels are about other agents: use at least 2 agents.")
+        if privileged and num_visible(self.rules) == 0:
+            raise ValueError(
+                "privileged labels are about visible others: use at least 2 agents and 1 of visible_agents."
+            )
+        if potential and not self.rules.needs:
+            raise ValueError(f"town {self.rules.name} serves no need: it has no wellbeing to use as a potential.")
         self.num_agents = self.rules.num_agents
         self.mode, self.privileged, self.potential = observation, privileged, potential
         self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
@@ -155,7 +161,7 @@ class TownEnv(World):
 
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
-        state = spawn(self.rules, self.tables, settings, chance)
+        state = show_cues(spawn(self.rules, self.tables, settings, chance), chance, self.rules)
         if not midway:
             return state
         step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
@@ -198,6 +204,10 @@ class TownEnv(World):
             "wait": ConstantPlayer(self, "wait"),
             "random": RandomPlayer(self),
         }
+
+    def draw(self, world: int = 0) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]."""
+        return draw(self.state, world, self.rules)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)

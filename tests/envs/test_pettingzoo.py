@@ -1,0 +1,96 @@
+"""The PettingZoo view of a world of several agents."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from envs import ArenaEnv, TownEnv
+
+pytest.importorskip("pettingzoo")
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from envs.pettingzoo import WorldParallelEnv
+
+LEVELS = ["L3", "L6", "L8"]
+
+
+def make(level="L6", **options):
+    return WorldParallelEnv(TownEnv(1, level=level, seed=1, **options))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", LEVELS)
+def test_pettingzoo_accepts_it(level):
+    parallel_api_test(make(level), num_cycles=400)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_seed_decides_the_game(level):
+    parallel_seed_test(lambda: make(level), num_cycles=50)
+
+
+def waiting(env):
+    heads = env.action_space("agent_0").shape
+    return {agent: np.full(heads, 5) if heads else 5 for agent in env.agents}
+
+
+def test_it_plays_the_same_game_as_the_world_itself():
+    env, world = make(), TownEnv(1, level="L6", seed=1)
+    env.reset(seed=3)
+    world.set_seed(3)
+    root = world.reset()
+    for step in range(30):
+        action = step % 8
+        seen, rewards, *_ = env.step(dict.fromkeys(env.agents, action))
+        played, root = world.step_and_maybe_reset(root.set(("agents", "action"), torch.full((1, 4), action)))
+        for index, agent in enumerate(env.agents):
+            assert torch.equal(torch.from_numpy(seen[agent]), played["next", "agents", "observation"][0, index])
+            assert rewards[agent] == played["next", "agents", "reward"][0, index].item()
+    assert np.array_equal(env.state(), root["state"][0].numpy())
+
+
+def test_who_dies_is_terminated_and_leaves_and_the_last_infos_tell_the_episode():
+    env = make()
+    env.reset()
+    env.world.state.meters[0, 1] = 0.001
+    _, _, terminations, truncations, infos = env.step(waiting(env))
+    assert terminations == {"agent_0": False, "agent_1": True, "agent_2": False, "agent_3": False}
+    assert not any(truncations.values())
+    assert env.agents == ["agent_0", "agent_2", "agent_3"]
+    assert "episode" not in infos["agent_1"]
+    env.world.state.step.fill_(499)
+    _, rewards, terminations, truncations, infos = env.step(waiting(env))
+    assert set(rewards) == {"agent_0", "agent_2", "agent_3"}
+    assert all(truncations.values())
+    assert not any(terminations.values())
+    assert env.agents == []
+    assert infos["agent_0"]["episode"]["win"] == 0.75
+    with pytest.raises(ValueError, match="call reset"):
+        env.step({})
+
+
+def test_masks_say_what_may_be_done():
+    env = make()
+    _, infos = env.reset()
+    assert infos["agent_2"]["action_mask"].shape == (8,)
+    assert infos["agent_2"]["action_mask"][5]
+
+
+def test_bad_use_is_refused_by_name():
+    with pytest.raises(ValueError, match="3 worlds"):
+        WorldParallelEnv(TownEnv(3, level="L6"))
+    with pytest.raises(ValueError, match="one agent"):
+        WorldParallelEnv(ArenaEnv(1))
+    with pytest.raises(ValueError, match="flat"):
+        WorldParallelEnv(TownEnv(1, level="L6", observation="groups"))
+    env = make()
+    env.reset()
+    with pytest.raises(ValueError, match="agent_3"):
+        env.step({"agent_0": 1})
+    with pytest.raises(ValueError, match="agent_0 cannot do 99"):
+        env.step({**waiting(env), "agent_0": 99})
+    with pytest.raises(ValueError, match="agent_9"):
+        env.action_space("agent_9")

@@ -24,7 +24,8 @@ class WorldParallelEnv(ParallelEnv):
     """A :class:`World` of several agents (``num_envs`` 1) for PettingZoo's users.
 
     Observations are vectors; what an agent may do stands in ``infos[agent]["action_mask"]`` (bool, the heads of several
-    actions side by side), and an action that it may not do counts as waiting. An agent that dies is terminated and leaves
+    actions side by side), and an action that it may not do counts as waiting. An agent that dies is terminated and
+    leaves
     ``agents``; when time is up, the others are truncated. The last infos of an agent hold the world's ``episode``
     statistics once the world has ended.
 

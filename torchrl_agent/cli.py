@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from torchrl_agent import bench, doctor
+from torchrl_agent import bench, doctor, report
 from torchrl_agent.experiment import Experiment, config_names
 from torchrl_agent.film import film_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
@@ -27,6 +27,8 @@ examples:
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
+  torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
+  torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent configs arena                             every key of a configuration with its value
   torchrl-agent bench arena --json
 """
@@ -113,6 +115,18 @@ def _film(parsed: argparse.Namespace) -> None:
     print(path)
 
 
+def _plot(parsed: argparse.Namespace) -> None:
+    folders = [Path(folder) for folder in parsed.run_folders]
+    print(report.plot(folders, parsed.metric or [report.METRIC], Path(parsed.output)))
+
+
+def _compare(parsed: argparse.Namespace) -> None:
+    entries = report.compare([Path(folder) for folder in parsed.run_folders])
+    print(report.table(entries))
+    if parsed.json:
+        print(json.dumps({"configurations": entries}))
+
+
 def _bench(parsed: argparse.Namespace) -> None:
     bench.run(parsed)
 
@@ -182,6 +196,19 @@ def _parser() -> argparse.ArgumentParser:
             verb.add_argument("--worlds", type=int, default=4)
             verb.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
             verb.add_argument("--every", type=int, default=3, help="draw each so many steps")
+
+    verb = verbs.add_parser("plot", help="draw learning curves of runs, one per configuration, over its seeds")
+    verb.add_argument("run_folders", metavar="RUN", nargs="+")
+    verb.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({report.METRIC})")
+    verb.add_argument("--output", default="curves.png", help=".png, .svg or .pdf (curves.png)")
+    verb.set_defaults(run=_plot)
+
+    verb = verbs.add_parser(
+        "compare", help="a table of runs, with mean and deviation over the seeds of a configuration"
+    )
+    verb.add_argument("run_folders", metavar="RUN", nargs="+")
+    verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    verb.set_defaults(run=_compare)
 
     verb = verbs.add_parser("bench", help="measure speed, or learning against Stable-Baselines3")
     bench.add_arguments(verb)

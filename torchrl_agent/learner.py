@@ -78,7 +78,7 @@ class Learner:
             self.ppo.load_state_dict(state["ppo"])
             if state["world"] is not None:
                 self.env.load_state_dict(state["world"])
-                self.collector.root = TensorDict(state["root"], self.env.batch_size, device=self.device)
+                self.collector.root.update_(TensorDict(state["root"]))
             self.episodes.load_state_dict(state["episodes"])
             self.frames, self.number = state["frames"], state["number"]
             torch.set_rng_state(state["random"].cpu())

@@ -19,6 +19,7 @@ from tensordict import TensorDict
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.film import film_policy
 from torchrl_agent.learner import Learner
+from torchrl_agent.model_card import write_model_card
 from torchrl_agent.models.actor_critic import ActorCritic
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
@@ -102,7 +103,8 @@ def _iterate(learner: Learner) -> Iterator[Iteration]:
 
 
 def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[Iteration]:
-    """:func:`learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary.
+    """:func:`learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary and
+    model card.
 
     Args:
         experiment: what to train.
@@ -139,7 +141,9 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
         raise ValueError(
             f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
         )
-    write_json(folder / "summary.json", _summary(iteration, folder, time.perf_counter() - start))
+    summary = _summary(iteration, folder, time.perf_counter() - start)
+    write_json(folder / "summary.json", summary)
+    write_model_card(folder, experiment, summary)
 
 
 def save(iteration: Iteration, folder: Path) -> Path:
@@ -158,7 +162,7 @@ def save(iteration: Iteration, folder: Path) -> Path:
 
 
 def load_agent(
-    run: Path, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
+    run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
 ) -> tuple[Experiment, ActorCritic]:
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
@@ -168,6 +172,7 @@ def load_agent(
         which: ``last`` or ``best``.
         overrides: changes of the run's configuration.
     """
+    run = Path(run)
     path = find_checkpoint(run, which)
     folder = run if run.is_dir() else path.parent.parent
     experiment = Experiment.load(folder / "config.yaml", f"device={device}", *overrides)

@@ -19,17 +19,7 @@ MOST_CUES = 24
 def check_rules(rules: Rules) -> None:
     """Raise ValueError naming the first thing that cannot be."""
     where = f"town {rules.name}"
-    sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size", "sight")
-    for name in sizes:
-        if getattr(rules, name) < 1:
-            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must be at least 1.")
-    if max(rules.width, rules.height) > LARGEST_SIDE:
-        raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
-    if rules.view is not None and rules.view < 1:
-        raise ValueError(f"{where}: view is {rules.view}: give at least 1 cell, or null for the whole map.")
-    for name in ("depletion", "symbols", "visible_agents"):
-        if getattr(rules, name) < 0:
-            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
+    _check_numbers(rules, where)
     if rules.num_agents > MOST_AGENTS:
         raise ValueError(f"{where}: {rules.num_agents} agents: at most {MOST_AGENTS} live in one town.")
     if len(rules.cues) > MOST_CUES:
@@ -48,6 +38,20 @@ def check_rules(rules: Rules) -> None:
     _check_layout(rules, where)
     for name, cue in rules.cues.items():
         _check_cue(cue, rules, f"{where}, cue {name}")
+
+
+def _check_numbers(rules: Rules, where: str) -> None:
+    sizes = ("width", "height", "max_steps", "num_agents", "max_cues", "family_size", "sight")
+    for name in sizes:
+        if getattr(rules, name) < 1:
+            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must be at least 1.")
+    if max(rules.width, rules.height) > LARGEST_SIDE:
+        raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
+    if rules.view is not None and rules.view < 1:
+        raise ValueError(f"{where}: view is {rules.view}: give at least 1 cell, or null for the whole map.")
+    for name in ("depletion", "symbols", "visible_agents"):
+        if getattr(rules, name) < 0:
+            raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
 
 
 def _check_meters(rules: Rules, where: str) -> None:

@@ -1,0 +1,110 @@
+"""The model card: ``README.md`` of a finished run, which says what was trained, how it was judged and how to use it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.training.checkpoint import write_atomically
+
+
+def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> None:
+    """Write ``README.md`` into a run's folder.
+
+    Args:
+        folder: the run; versions and commit are those of its code.json.
+        experiment: what was trained.
+        summary: what summary.json holds.
+    """
+    text = model_card(folder, experiment, summary)
+    write_atomically(folder / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
+    """The card's text; see :func:`write_model_card`."""
+    film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
+    return (
+        f"# {folder.resolve().name}\n\n"
+        f"An agent for the world `{experiment.world['_target_']}`, trained by PPO with the configuration "
+        f"`{experiment.name}` and seed {experiment.seed}.\n\n"
+        f"{film}"
+        f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
+        f"## How it was judged\n\n{_judgement(experiment, summary)}\n"
+        f"## How to use it\n\n{_usage(folder, summary)}\n"
+        f"## Limits\n\n{_limits(experiment)}"
+    )
+
+
+def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
+    path = folder / "code.json"
+    code = json.loads(path.read_text()) if path.is_file() else {}
+    commit = f"`{code['commit']}`" if code.get("commit") else "unknown (not trained from a git checkout)"
+    if code.get("changes"):
+        commit += " with uncommitted changes, kept in [code.json](code.json)"
+    world = {name: value for name, value in experiment.world.items() if name != "_target_"}
+    rows = {
+        "configuration": f"`{experiment.name}`; [config.yaml](config.yaml) has every setting",
+        "world": f"`{experiment.world['_target_']}` {_settings(world)}",
+        "seed": experiment.seed,
+        "frames": f"{summary['frames']:,} (steps summed over worlds)",
+        "time": f"{summary['seconds']:,.0f} s on {summary['device']}, since the run began or was last resumed",
+        "versions": ", ".join(f"{name} {version}" for name, version in code.get("versions", {}).items()) or "unknown",
+        "commit": commit,
+    }
+    return _table("what", "value", rows)
+
+
+def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
+    if "evaluation" not in summary:
+        return "Not yet (`run.final_evaluation` was off): `torchrl-agent evaluate`, below, does it.\n"
+    config, figures = experiment.evaluation, summary["evaluation"]
+    how = "took its most likely actions" if config.deterministic else "sampled its actions"
+    other = f", which differ from those of training in {_settings(config.world)}" if config.world else ""
+    rows = {name: f"{value:,.4g}" if isinstance(value, float) else value for name, value in figures.items()}
+    return (
+        f"The final policy {how} in the first episode of each of {figures['episodes']} worlds with seed "
+        f"{config.seed}{other}.\n\n{_table('figure', 'value', rows)}"
+    )
+
+
+def _usage(folder: Path, summary: dict[str, Any]) -> str:
+    """A snippet and commands; no film of a world that is known not to be drawn."""
+    run = shlex.quote(str(folder))
+    commands = [f"torchrl-agent evaluate {run}"]
+    if summary.get("film", "untried") is not None:
+        commands.append(f"torchrl-agent film {run}")
+    commands.append(f"torchrl-agent resume {run} total_frames={2 * summary['frames']}")
+    return (
+        "```python\n"
+        "from pathlib import Path\n"
+        "from torchrl_agent import load_agent\n"
+        f"experiment, agent = load_agent(Path({json.dumps(str(folder), ensure_ascii=False)}))\n"
+        "played = experiment.make_world(evaluation=True, num_envs=4).rollout(100, agent.policy)\n"
+        "```\n\n"
+        "```\n" + "\n".join(commands) + "\n```\n\n"
+        "The path holds where the run was trained; give the present one after moving it.\n"
+    )
+
+
+def _limits(experiment: Experiment) -> str:
+    return (
+        f"- One training run with one seed ({experiment.seed}): others may do better or worse. Train several and put "
+        "them side by side with `torchrl-agent compare`.\n"
+        f"- It has seen `{experiment.world['_target_']}` with the settings above only: nothing is known of other "
+        "worlds, rules or observations.\n"
+        "- Checkpoints are read by the versions above; others may refuse them.\n"
+    )
+
+
+def _settings(values: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}={json.dumps(value, default=str)}`" for name, value in values.items())
+
+
+def _table(left: str, right: str, rows: dict[str, Any]) -> str:
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    cells = {name: str(value).strip().replace("|", "\\|") for name, value in rows.items()}
+    lines += [f"| {name} | {cell} |" for name, cell in cells.items()]
+    return "\n".join(lines) + "\n"

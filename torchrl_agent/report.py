@@ -1,0 +1,299 @@
+"""Runs side by side: learning curves (``plot``) and tables of figures (``compare``), over the seeds of a configuration.
+
+Runs whose stored configurations differ only in ``seed`` and in ``run`` (names, what is left on disk) belong together. A
+seed that is given again begins another group, so that no seed counts twice.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from torchrl_agent.training.checkpoint import write_atomically
+from torchrl_agent.training.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRIC = "rollout/ep_rew_mean"
+"""What is drawn unless told."""
+FORMATS = (".png", ".svg", ".pdf")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Of Okabe and Ito: colour-blind people tell them apart."""
+LEGEND_WIDTH = 88
+"""Letters in a line of the legend."""
+LINES = ("-", "--", ":", "-.")
+"""One more each time the colours are used up."""
+FIRST = ("run", "config", "seed", "frames", "seconds", "training_return", "return_mean", "win_rate")
+"""Columns of the table, as far as the runs have them; others follow."""
+RESAMPLES = 2000
+"""Of the bootstrap."""
+NAMED_DIFFERENCES = 3
+"""Configurations that differ in more settings are told apart by a run's folder."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, and what its configuration says."""
+
+    folder: Path
+    name: str
+    seed: int
+    settings: dict[str, str]
+    """All else of the configuration, by dotted key."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over the seeds of a configuration; all [frames]."""
+
+    frames: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path) -> Path:
+    """Draw learning curves into ``output``, one panel per metric, and return its path.
+
+    Raises:
+        ValueError: a folder is not a run, a run has no such metric, or the file cannot be written.
+    """
+    if output.suffix.lower() not in FORMATS:
+        raise ValueError(f"a plot cannot be written as {output.name!r}: use a name that ends in {', '.join(FORMATS)}.")
+    figure = draw(group_runs(folders), list(dict.fromkeys(metrics)))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, lambda temporary: figure.savefig(temporary, format=output.suffix[1:].lower(), dpi=150))
+    except (OSError, ValueError):
+        raise ValueError(f"{output} cannot be written: choose another file with --output.") from None
+    return output
+
+
+def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Figures of runs, one entry per configuration.
+
+    Returns:
+        Entries with ``config``, ``runs`` (one row of figures each) and, where there are several, their ``mean`` and
+        ``standard_deviation`` over seeds (of a sample, n - 1), of the figures that all of them have.
+
+    Raises:
+        ValueError: a folder is not a run, or what it holds is damaged.
+    """
+    entries = []
+    for label, runs in group_runs(folders).items():
+        rows = [_figures(run) for run in runs]
+        entry: dict[str, Any] = {"config": label, "runs": rows}
+        if len(rows) > 1:
+            known = [name for name in rows[0] if all(row.get(name) is not None for row in rows)]
+            columns = {name: [row[name] for row in rows] for name in known if name not in ("run", "seed")}
+            entry["mean"] = {name: fmean(column) for name, column in columns.items()}
+            entry["standard_deviation"] = {name: stdev(column) for name, column in columns.items()}
+        entries.append(entry)
+    return entries
+
+
+def table(entries: Sequence[dict[str, Any]]) -> str:
+    """What :func:`compare` returns, for people."""
+    rows: list[dict[str, Any]] = []
+    for entry in entries:
+        rows += [{**row, "config": entry["config"]} for row in entry["runs"]]
+        for name, word in (("mean", "mean"), ("standard_deviation", "std")):
+            if name in entry:
+                rows.append({"run": "", "config": entry["config"], "seed": word, **entry[name]})
+    present = list(dict.fromkeys(name for row in rows for name in row))
+    columns = [*(name for name in FIRST if name in present), *(name for name in present if name not in FIRST)]
+    cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
+    aligned = [
+        [f"{cell:{'<' if index < 2 else '>'}{max(map(len, column))}}" for cell in column]
+        for index, column in enumerate(zip(*cells, strict=True))
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+
+
+def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
+    """The runs of each configuration, by a label that tells the configurations apart."""
+    groups: dict[tuple, list[Run]] = {}
+    given: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in given:
+            raise ValueError(f"run {folder} is given twice: name each run once.")
+        given.add(folder.resolve())
+        run = _read_run(folder)
+        configuration = (run.name, *sorted(run.settings.items()))
+        repeats = 0
+        while any(other.seed == run.seed for other in groups.get((repeats, *configuration), [])):
+            repeats += 1
+        groups.setdefault((repeats, *configuration), []).append(run)
+    return dict(zip(_labels(list(groups.values())), groups.values(), strict=True))
+
+
+def draw(groups: dict[str, list[Run]], metrics: Sequence[str]) -> Figure:
+    """One panel per metric with one curve per configuration."""
+    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+    from matplotlib.ticker import EngFormatter
+
+    figure = Figure(figsize=(8, 1 + 0.25 * len(groups) + 3.2 * len(metrics)), layout="constrained")
+    panels: list[Any] = list(figure.subplots(len(metrics), sharex=True, squeeze=False).flat)
+    for panel, metric in zip(panels, metrics, strict=True):
+        for index, (label, runs) in enumerate(groups.items()):
+            curve = learning_curve([run.folder for run in runs], metric)
+            colour = COLOURS[index % len(COLOURS)]
+            panel.plot(
+                curve.frames,
+                curve.mean,
+                color=colour,
+                linestyle=LINES[index // len(COLOURS) % len(LINES)],
+                marker="o" if len(curve.frames) == 1 else "",
+                label=_legend(label, runs),
+            )
+            if len(runs) > 1:
+                panel.fill_between(curve.frames, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+        panel.set_ylabel(metric)
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("frames (steps summed over worlds)")
+    panels[-1].xaxis.set_major_formatter(EngFormatter())
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", frameon=False)
+    return figure
+
+
+def learning_curve(folders: Sequence[Path], metric: str) -> Curve:
+    """The mean of a metric over runs and its interval, at the frames where every one of them has a number.
+
+    The interval is the 95 % bootstrap interval of the mean for three runs or more, smallest to largest for two.
+    """
+    curves = [_read_curve(folder, metric) for folder in folders]
+    frames = sorted(set(curves[0]).intersection(*curves[1:]))
+    if not frames:
+        names = ", ".join(str(folder) for folder in folders)
+        raise ValueError(f"{names} have no frames in common with a number for {metric}: plot them one by one.")
+    values = np.array([[curve[frame] for frame in frames] for curve in curves])
+    return Curve(np.array(frames), values.mean(0), *_interval(values))
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Bounds [frames] of the mean of ``values`` [runs, frames]; the same values give the same bounds."""
+    number = len(values)
+    if number < 3:
+        return values.min(0), values.max(0)
+    drawn = np.random.default_rng(0).multinomial(number, [1 / number] * number, RESAMPLES)
+    low, high = np.quantile(drawn @ values / number, (0.025, 0.975), axis=0)
+    return low, high
+
+
+def _read_run(folder: Path) -> Run:
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise ValueError(f"{folder} is not a run (it has no config.yaml): give a run folder, such as runs/NAME.")
+    try:
+        config = yaml.safe_load(path.read_text())
+        name, seed = str(config.pop("name")), config.pop("seed")
+    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
+        raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
+    settings = {key: value for key, value in config.items() if key not in ("run", "defaults")}
+    return Run(folder, name, seed, _flatten(settings))
+
+
+def _flatten(value: Any, name: str = "") -> dict[str, str]:
+    """Settings by dotted key, written as in YAML."""
+    if not isinstance(value, dict):
+        return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
+    parts = (_flatten(inner, f"{name}.{key}".lstrip(".")) for key, inner in value.items())
+    return {key: text for part in parts for key, text in part.items()}
+
+
+def _labels(groups: list[list[Run]]) -> list[str]:
+    """Names of configurations, with the settings in which those of one name differ, or else with their first run."""
+    labels = []
+    for run, *_ in groups:
+        alike = [first.settings for (first, *_) in groups if first.name == run.name]
+        names = sorted({name for settings in alike for name in settings})
+        differing = [name for name in names if len({settings.get(name) for settings in alike}) > 1]
+        if len(differing) > NAMED_DIFFERENCES:
+            differing = []
+        labels.append(
+            " ".join([run.name, *(f"{name}={run.settings[name]}" for name in differing if name in run.settings)])
+        )
+    return [
+        f"{label} from {group[0].folder}" if labels.count(label) > 1 else label
+        for label, group in zip(labels, groups, strict=True)
+    ]
+
+
+def _legend(label: str, runs: list[Run]) -> str:
+    """What a curve is, in lines that the figure has room for."""
+    band = "smallest to largest" if len(runs) == 2 else "95\u00a0% bootstrap interval"
+    what = f"seed {runs[0].seed}" if len(runs) == 1 else f"mean of {len(runs)} seeds, {band}"
+    return textwrap.fill(f"{label} ({what})", LEGEND_WIDTH).replace("$", r"\$")
+
+
+def _read_rows(folder: Path) -> list[dict[str, str]]:
+    path = folder / "metrics.csv"
+    try:
+        rows = read_metrics(path) if path.is_file() else []
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is damaged ({error}): leave this run out.") from None
+    if not rows:
+        raise ValueError(f"{path} has no rows: let the run train for an iteration, or leave it out.")
+    return rows
+
+
+def _read_curve(folder: Path, metric: str) -> dict[float, float]:
+    """The metric by frames, where it is a number."""
+    rows = _read_rows(folder)
+    if metric not in rows[0]:
+        names = ", ".join(name for name in rows[0] if name and name != "frames")
+        raise ValueError(f"run {folder} has no metric {metric}: give --metric one of {names}.")
+    curve = {_number(row, "frames", folder): _number(row, metric, folder) for row in rows}
+    curve = {frames: value for frames, value in curve.items() if math.isfinite(frames) and math.isfinite(value)}
+    if not curve:
+        raise ValueError(f"run {folder} has no number for {metric} yet: let it train longer, or leave it out.")
+    return curve
+
+
+def _number(row: dict[str, str], name: str, folder: Path) -> float:
+    """A cell of metrics.csv; NaN if it is empty."""
+    try:
+        return float(row.get(name) or "nan")
+    except ValueError:
+        raise ValueError(
+            f"{folder / 'metrics.csv'} is damaged ({name} is {row[name]!r}): mend that cell, or leave the run out."
+        ) from None
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    """A row of the table: of summary.json, or as far as metrics.csv knows for a run that has not finished."""
+    path = run.folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text()) if path.is_file() else _unfinished(run.folder)
+        figures = {name: summary[name] for name in ("frames", "seconds")}
+        figures |= {"training_return": summary["metrics"].get(METRIC), **summary.get("evaluation", {})}
+        known = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError):
+        raise ValueError(f"{path} is damaged: delete it, or leave this run out.") from None
+    return {"run": str(run.folder), "seed": run.seed, **dict.fromkeys(figures), **known}
+
+
+def _unfinished(folder: Path) -> dict[str, Any]:
+    """What summary.json would hold, as far as it is known."""
+    last = _read_rows(folder)[-1]
+    frames, score = (_number(last, name, folder) for name in ("frames", METRIC))
+    return {"frames": frames, "seconds": None, "metrics": {METRIC: score}}
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

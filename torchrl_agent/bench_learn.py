@@ -59,7 +59,7 @@ def learn_against_baseline(
     if not min(seconds, theirs) > 0:
         raise ValueError(f"the training times are {seconds} and {theirs} seconds: both must be above 0.")
     stable_baselines3 = _import_stable_baselines3()
-    experiment = Experiment.load("arena", *overrides)
+    experiment = Experiment.load("arena", "world.curriculum=null", *overrides)  # the full game for both
     if experiment.world.get("observation") == "dict":
         raise ValueError("the baseline sees one vector: use world.observation=classic or world.observation=extended.")
     experiment.threads = experiment.threads or THREADS

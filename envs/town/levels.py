@@ -46,55 +46,62 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
         if name in changes:
             raise ValueError(f"{where}: {name} can be said in a level's file only.")
     raw = {**_read_level(path), **changes}
-    fields = {field.name for field in dataclasses.fields(Rules) if field.init} - {
-        "name",
-        "deployed",
-        "enabled",
-        "modulations",
-        "cascades",
-    }
-    _refuse_unknown(raw, (fields | set(OWN)) - {"name"}, where)
-    missing = [name for name in ("lesson", "width", "height", "max_steps", "affordances", "reward") if name not in raw]
-    if missing:
-        raise ValueError(f"{where}: {missing[0]} is missing: say it, or extend another level.")
+    _check_keys(raw, where)
+    plain = {name: value for name, value in raw.items() if name not in OWN}
+    rules = _build(Rules, {**plain, "name": path.stem, **_parts(raw, _read_content(raw, where), where)}, where)
+    check_rules(rules)
+    return rules
+
+
+def _check_keys(raw: dict[str, Any], where: str) -> None:
+    derived = ("name", "deployed", "enabled", "modulations", "cascades")
+    fields = {field.name for field in dataclasses.fields(Rules) if field.init and field.name not in derived}
+    _refuse_unknown(raw, fields | set(OWN), where)
+    for name in ("lesson", "width", "height", "max_steps", "affordances", "reward"):
+        if name not in raw:
+            raise ValueError(f"{where}: {name} is missing: say it, or extend another level.")
+
+
+def _read_content(raw: dict[str, Any], where: str) -> dict[str, Any]:
     content = _read(Path(raw.get("content", HERE / "content.yaml")))
     for section in SECTIONS:
         if section not in content:
             raise ValueError(f"{where}: its content has no {section}: begin from envs/town/content.yaml.")
-    plain = {name: value for name, value in raw.items() if name not in OWN}
-    chosen = raw["affordances"]
-    if chosen != "all" and not (isinstance(chosen, list | dict) and chosen):
-        raise ValueError(f"{where}: affordances is {chosen!r}: give all, or a list or mapping of at least one kind.")
-    kinds = _merged(content["affordances"], chosen if isinstance(chosen, dict) else {}, where)
-    affordances = {name: _build(Affordance, value, f"{where}, {name}") for name, value in kinds.items()}
-    deployed = list(affordances) if chosen == "all" else list(chosen)
-    for kind in deployed:
-        if deployed.count(kind) > 1:
-            raise ValueError(f"{where}: {kind} is there twice: use its count for several places.")
-    cues = {name: _entry(content["cues"], name, "cue", where) for name in raw.get("cues", [])}
-    reward = raw["reward"]
+    return content
+
+
+def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields of :class:`Rules` that a level takes from the content."""
+
+    def build(kind: type, entries: dict[str, Any], what: str = "") -> dict[str, Any]:
+        return {name: _build(kind, value, f"{where}, {what}{name}") for name, value in entries.items()}
+
+    chosen, reward = raw["affordances"], raw["reward"]
+    affordances = build(Affordance, _merged(content["affordances"], _chosen(chosen, where), where))
     if isinstance(reward, str):
         reward = _entry(content["rewards"], reward, "reward", where)
-    meters = _merged(content["meters"], raw.get("meters") or {}, where)
-    rules = _build(
-        Rules,
-        {
-            **plain,
-            "name": path.stem,
-            "meters": {name: _build(Meter, value, f"{where}, meter {name}") for name, value in meters.items()},
-            "modulations": [_build(Modulation, value, f"{where}, modulations") for value in content["modulations"]],
-            "cascades": [_build(Cascade, value, f"{where}, cascades") for value in content["cascades"]],
-            "affordances": _seated(affordances, raw, where),
-            "deployed": deployed,
-            "actions": content["actions"],
-            "enabled": list(raw.get("actions", [])),
-            "cues": {name: _build(Cue, value, f"{where}, cue {name}") for name, value in cues.items()},
-            "reward": _build(Reward, reward, f"{where}, reward"),
-        },
-        where,
-    )
-    check_rules(rules)
-    return rules
+    cues = {name: _entry(content["cues"], name, "cue", where) for name in raw.get("cues", [])}
+    return {
+        "meters": build(Meter, _merged(content["meters"], raw.get("meters") or {}, where), "meter "),
+        "modulations": [_build(Modulation, value, f"{where}, modulations") for value in content["modulations"]],
+        "cascades": [_build(Cascade, value, f"{where}, cascades") for value in content["cascades"]],
+        "affordances": _seated(affordances, raw, where),
+        "deployed": list(affordances) if chosen == "all" else list(chosen),
+        "actions": content["actions"],
+        "enabled": list(raw.get("actions", [])),
+        "cues": build(Cue, cues, "cue "),
+        "reward": _build(Reward, reward, f"{where}, reward"),
+    }
+
+
+def _chosen(chosen: Any, where: str) -> dict[str, Any]:
+    """Changes of the affordances that a level deploys."""
+    if chosen != "all" and not (isinstance(chosen, list | dict) and chosen):
+        raise ValueError(f"{where}: affordances is {chosen!r}: give all, or a list or mapping of at least one kind.")
+    if isinstance(chosen, list) and len(set(chosen)) < len(chosen):
+        twice = next(kind for kind in chosen if chosen.count(kind) > 1)
+        raise ValueError(f"{where}: {twice} is there twice: use its count for several places.")
+    return chosen if isinstance(chosen, dict) else {}
 
 
 def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:

@@ -39,15 +39,6 @@ every_world = pytest.mark.parametrize(("make", "options"), CASES)
 SYNCS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small batches gain nothing from threads, and on a busy machine threads that wait for each other cost minutes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def actions(env, steps, seed=0):
     """Random actions [steps, *shape of the action]."""
     generator, spec = torch.Generator().manual_seed(seed), env.full_action_spec[env.action_key]

@@ -9,15 +9,6 @@ from envs import TownEnv
 METERS = ("energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small batches gain nothing from threads, and on a busy machine threads that wait for each other cost minutes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Scene:
     """One town with quiet agents; places are where the test puts them."""
 

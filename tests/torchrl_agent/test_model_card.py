@@ -7,7 +7,6 @@ import re
 import shlex
 
 import pytest
-import torch
 
 from torchrl_agent import Experiment, cli, train
 from torchrl_agent.film import film_policy
@@ -32,14 +31,6 @@ SMALL = {
 }
 """What makes a configuration train for seconds."""
 SUMMARY = {"frames": 2048, "seconds": 12.3, "device": "cpu", "metrics": {}}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def trained(folder, *overrides, config="smoke"):

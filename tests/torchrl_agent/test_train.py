@@ -25,14 +25,6 @@ from torchrl_agent.transforms import get_statistics
 train_module = importlib.import_module("torchrl_agent.train")  # the package's attribute of that name is the function
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def smoke(folder, *overrides, name="run", film=False):
     return Experiment.load(
         "smoke",

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
     )
     parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
+    parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
@@ -64,7 +65,8 @@ def run(parsed: argparse.Namespace) -> None:
         return
     if parsed.row:
         experiment = Experiment.load(parsed.what, *parsed.overrides)
-        print(json.dumps(measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds)))
+        row = measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds, parsed.world_only)
+        print(json.dumps(row))
         return
     device = resolve_device(Experiment.load(parsed.what, *parsed.overrides).device)
     sizes = parsed.num_envs or (CUDA_SIZES if device.type == "cuda" else CPU_SIZES)
@@ -81,9 +83,11 @@ def run(parsed: argparse.Namespace) -> None:
         print(json.dumps({"world": parsed.what, "device": device_name(device), "versions": versions(), "rows": rows}))
 
 
-def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) -> dict[str, Any]:
+def measure(
+    experiment: Experiment, num_envs: int, mode: str, seconds: float, world_only: bool = False
+) -> dict[str, Any]:
     """One row: steps per second (summed over the agents of a world) of the world alone, of world and policy, and of
-    training, with ``num_envs`` worlds.
+    training, with ``num_envs`` worlds; the latter two are None if the ``world_only`` is measured.
     """
     acceleration = experiment.acceleration
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
@@ -92,14 +96,16 @@ def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) ->
     frames = num_envs * experiment.ppo.rollout_steps
     experiment.ppo.minibatch_size = math.gcd(frames, experiment.ppo.minibatch_size)
     learner = Learner(experiment)
+    agents = math.prod(group_spec(learner.env).shape) // num_envs
     world, compile_seconds = _world_only(experiment, learner, mode, seconds)
-    rollouts = _rate(learner.collector.collect, frames, seconds, learner.device)
 
     def iteration() -> None:
         learner.improve(learner.collector.collect(), experiment.ppo.learning_rate.initial)
 
-    training = _rate(iteration, frames, seconds, learner.device)
-    agents = math.prod(group_spec(learner.env).shape) // num_envs
+    def rate(function: Callable[[], Any]) -> int | None:
+        return None if world_only else round(agents * _rate(function, frames, seconds, learner.device))
+
+    rollouts, training = rate(learner.collector.collect), rate(iteration)
     level = {"level": experiment.world["level"]} if "level" in experiment.world else {}
     return {
         **level,
@@ -107,13 +113,12 @@ def measure(experiment: Experiment, num_envs: int, mode: str, seconds: float) ->
         "num_agents": agents,
         "mode": mode,
         "world": round(world * agents),
-        "world_policy": round(rollouts * agents),
-        "training": round(training * agents),
+        "world_policy": rollouts,
+        "training": training,
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
         "peak_memory_mb": round(_peak_memory_mb(learner.device)),
-        "policy_and_training_compiled": all(
-            part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated)
-        ),
+        "policy_and_training_compiled": not world_only
+        and all(part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated)),
     }
 
 
@@ -178,6 +183,7 @@ def _variants(vary: str | None) -> list[list[str]]:
 def _in_own_process(parsed: argparse.Namespace, overrides: list[str], size: int, mode: str) -> dict[str, Any]:
     """Measure a row in a fresh process, so that memory is its own and no compiled code is shared."""
     command = [sys.executable, "-m", "torchrl_agent.cli", "bench", parsed.what, *overrides]
+    command += ["--world-only"] if parsed.world_only else []
     command += ["--row", "--num-envs", str(size), "--modes", mode, "--seconds", str(parsed.seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -207,7 +213,8 @@ def _header() -> str:
 
 
 def _line(row: dict[str, Any]) -> str:
-    numbers = " ".join(f"{row[name]:>14,}" for name in ("world", "world_policy", "training"))
+    rates = (row[name] for name in ("world", "world_policy", "training"))
+    numbers = " ".join(f"{'' if rate is None else format(rate, ','):>14}" for rate in rates)
     costs = f"{row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"
     where = f"{row.get('level', ''):>6} {row['num_envs']:>8} {row['num_agents']:>7}"
     return f"{where} {row['mode']:>10} {numbers} {costs}"

@@ -32,8 +32,8 @@ bench: install ## Measure frames per second
 doctor: install ## Say what this machine has and lacks
 	$(BIN)/torchrl-agent doctor $(ARGS)
 
-test: install ## Run the fast tests
-	$(BIN)/python -m pytest $(ARGS)
+test: install ## Run the fast tests, one process per core
+	$(BIN)/python -m pytest -n auto $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

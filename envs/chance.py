@@ -39,8 +39,7 @@ class Chance(NamedTuple):
         """``count`` numbers per world in [0, 1), float32 [count, N], always the same for a stream and clock.
 
         A stream hands out up to 256 numbers; one of greater ``width`` also takes those of the following streams, which
-        must
-        be left to it.
+        must be left to it.
         """
         if count > width * _LANES_PER_STREAM:
             raise ValueError(f"a stream hands out at most {width * _LANES_PER_STREAM} numbers per step, not {count}.")

@@ -29,8 +29,7 @@ class Stage:
     """Statistic -> (least, most) of its mean; None leaves a side open."""
     retreat: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """If all of these hold, the stage was too hard: back to the one before. Between the two sets nothing happens, so
-    that
-    a curriculum does not swing.
+    that a curriculum does not swing.
     """
     min_episodes: int | None = None
     """Episodes that must have ended in this stage before the criteria are looked at; by default as many as there are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from typing import Any
 
 import gymnasium
@@ -23,11 +24,11 @@ except ImportError:
 class WorldParallelEnv(ParallelEnv):
     """A :class:`World` of several agents (``num_envs`` 1) for PettingZoo's users.
 
-    Observations are vectors; what an agent may do stands in ``infos[agent]["action_mask"]`` (bool, the heads of several
-    actions side by side), and an action that it may not do counts as waiting. An agent that dies is terminated and
-    leaves
-    ``agents``; when time is up, the others are truncated. The last infos of an agent hold the world's ``episode``
-    statistics once the world has ended.
+    Observations are vectors. What an agent may do stands in ``infos[agent]["action_mask"]``, as
+    ``action_space(agent).sample(mask)`` takes it: int8, a tuple of them for several heads; an action that it may not do
+    counts as waiting. An agent that dies is terminated and leaves ``agents``; when time is up, the rest are truncated.
+    The last infos of an agent hold the world's ``episode`` statistics once the world has ended. ``render`` then shows
+    the next episode, which the world has begun already; ``state`` is the ended one's.
 
     Args:
         world: it must hold one world, with flat observations.
@@ -51,6 +52,7 @@ class WorldParallelEnv(ParallelEnv):
         self.possible_agents = [f"agent_{index}" for index in range(world.num_agents)]
         self.agents: list[str] = []
         self._root: TensorDictBase = TensorDict()
+        self._state: NDArray[np.float32] | None = None
 
     @functools.cache  # noqa: B019 - PettingZoo wants the same object every time
     def observation_space(self, agent: str) -> gymnasium.spaces.Box:
@@ -73,9 +75,12 @@ class WorldParallelEnv(ParallelEnv):
     ) -> tuple[dict[str, NDArray], dict[str, dict[str, Any]]]:
         """Begin a new episode; with a seed, the same one every time. There are no ``options``."""
         if seed is not None:
+            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+                raise ValueError(f"seed is {seed!r}: give a whole number from 0.")
             self.world.set_seed(int(seed))
         self._root = self.world.reset()
         self.agents = list(self.possible_agents)
+        self._state = self._root["state"][0].cpu().numpy()
         return self._observations(self._root), self._infos(self._root)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
@@ -84,7 +89,8 @@ class WorldParallelEnv(ParallelEnv):
             raise ValueError("step was called without living agents: call reset first.")
         root = self._root.set(self.world.action_key, self._actions(actions))
         played, self._root = self.world.step_and_maybe_reset(root)
-        ended = played["next"]
+        ended = played["next"]  # the root may hold the next episode already
+        self._state = ended["state"][0].cpu().numpy()
         alive, truncated = ended[GROUP, "alive"][0].tolist(), bool(ended["truncated"])
         rewards, observations = ended[GROUP, "reward"][0, :, 0].tolist(), self._observations(ended)
         infos = self._infos(ended)
@@ -104,7 +110,9 @@ class WorldParallelEnv(ParallelEnv):
 
     def state(self) -> NDArray[np.float32]:
         """Everything about the world, for centralised critics."""
-        return self._root["state"][0].cpu().numpy()
+        if self._state is None:
+            raise ValueError("state was asked for before reset: call reset first.")
+        return self._state
 
     def render(self) -> NDArray[np.uint8]:
         """A picture, uint8 [height, width, 3]."""
@@ -124,15 +132,15 @@ class WorldParallelEnv(ParallelEnv):
 
     def _actions(self, actions: dict[str, Any]) -> torch.Tensor:
         """Everybody's action as a tensor; the dead wait, which the world sees to."""
-        if set(actions) != set(self.agents):
-            raise ValueError(
-                f"actions are for {', '.join(actions) or 'nobody'}: give one for {', '.join(self.agents)}."
-            )
+        if not isinstance(actions, dict) or set(actions) != set(self.agents):
+            given = ", ".join(map(str, actions)) if isinstance(actions, dict) else repr(actions)
+            raise ValueError(f"actions are for {given or 'nobody'}: give one for {', '.join(self.agents)}.")
         table = self.world.full_action_spec[self.world.action_key].zero()
         for agent, action in actions.items():
-            if not self.action_space(agent).contains(np.asarray(action, dtype=np.int64)[()]):
-                raise ValueError(f"{agent} cannot do {action!r}: its actions are {self.action_space(agent)}.")
-            table[0, self._index(agent)] = torch.as_tensor(np.asarray(action, dtype=np.int64))
+            array, space = np.asarray(action), self.action_space(agent)
+            if not np.issubdtype(array.dtype, np.integer) or not space.contains(array.astype(np.int64)):
+                raise ValueError(f"{agent} cannot do {action!r}: its actions are {space}.")
+            table[0, self._index(agent)] = torch.as_tensor(array.astype(np.int64))
         return table
 
     def _observations(self, tensordict: TensorDictBase) -> dict[str, NDArray]:
@@ -140,5 +148,12 @@ class WorldParallelEnv(ParallelEnv):
         return {agent: rows[self._index(agent)] for agent in self.agents}
 
     def _infos(self, tensordict: TensorDictBase) -> dict[str, dict[str, Any]]:
-        rows = tensordict[GROUP, "action_mask"][0].cpu().numpy()
-        return {agent: {"action_mask": rows[self._index(agent)]} for agent in self.agents}
+        rows = tensordict[GROUP, "action_mask"][0].to(torch.int8).cpu().numpy()
+        return {agent: {"action_mask": self._mask(agent, rows[self._index(agent)])} for agent in self.agents}
+
+    def _mask(self, agent: str, row: NDArray[np.int8]) -> Any:
+        """Legal actions as ``action_space(agent).sample(mask)`` wants them: one array, or a tuple of one per head."""
+        space = self.action_space(agent)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return row
+        return tuple(np.split(row, np.cumsum(space.nvec)[:-1]))

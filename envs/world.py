@@ -60,8 +60,8 @@ class World(EnvBase):
 
     A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
     :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of several
-    agents
-    sets :attr:`num_agents` before; what each of them sees, does and gets is then found under ``"agents"``, [N, A, ...].
+    agents sets :attr:`num_agents` before; what each of them sees, does and gets is then found under
+    ``"agents"``, [N, A, ...].
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
     other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
@@ -186,8 +186,7 @@ class World(EnvBase):
         if action.shape != shape or action.is_floating_point():
             raise ValueError(
                 f"the action has shape {tuple(action.shape)} and type {action.dtype}: {type(self).__name__} takes "
-                "whole "
-                f"numbers of shape {tuple(shape)}, one action per "
+                f"whole numbers of shape {tuple(shape)}, one action per "
                 f"{'world' if self.num_agents is None else 'world and agent'}."
             )
         ended, fresh = self._transition(action, self._snapshot)

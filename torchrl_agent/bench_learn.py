@@ -83,8 +83,7 @@ def learn_against_baseline(
 
 def compare_curves(ours: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
     """For each of :data:`SKILLS`: the seconds at which each curve first reached it, and the ratio baseline to ours;
-    where
-    the baseline never did, ``ratio_at_least`` is that of its whole training time.
+    where the baseline never did, ``ratio_at_least`` is that of its whole training time.
     """
     compared = {}
     for skill in SKILLS:

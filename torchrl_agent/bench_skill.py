@@ -28,9 +28,8 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         seeds: of the training runs; each policy takes its most likely actions when it is judged.
 
     Returns:
-        ``rows``, one per player or seed, with the figures of
-        :func:`~torchrl_agent.training.evaluation.summarise`, ``player``, and for PPO ``seed``, ``frames`` and
-        ``seconds`` of training, compilation included.
+        ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluation.summarise`,
+        ``player``, and for PPO ``seed``, ``frames`` and ``seconds`` of training, compilation included.
     """
     rows: list[dict[str, Any]] = []
     experiment = Experiment.load(config, *overrides)

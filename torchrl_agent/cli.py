@@ -37,7 +37,7 @@ examples:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    parsed = _parser().parse_args(arguments)
+    parsed = _parse(arguments)
     try:
         return parsed.run(parsed) or 0
     except (ValueError, NonFiniteError) as error:
@@ -49,6 +49,18 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 130
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; overrides may also stand behind options, where argparse does not look for them."""
+    parser = _parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
+    if strange:
+        parser.error(f"unrecognized arguments: {' '.join(strange)}")
+    if rest:
+        parsed.overrides = [*parsed.overrides, *rest]
+    return parsed
 
 
 def _train(parsed: argparse.Namespace) -> None:

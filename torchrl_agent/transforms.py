@@ -153,8 +153,7 @@ class RewardScaler(Transform):
 
 class PotentialShaping(Transform):
     """Adds ``scale * (gamma * potential' - potential)`` to rewards, which changes no optimal policy (Ng, Harada and
-    Russell
-    1999) as long as ``gamma`` is the learner's discount; :func:`check_shaping` sees to that.
+    Russell 1999) as long as ``gamma`` is the learner's discount; :func:`check_shaping` sees to that.
 
     The potential after a terminal step counts as 0.
 

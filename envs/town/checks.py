@@ -120,8 +120,7 @@ def _check_layout(rules: Rules, where: str) -> None:
         if places + rules.num_agents > cells:
             raise ValueError(
                 f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger "
-                "map, "
-                "fewer affordances or fewer agents."
+                "map, fewer affordances or fewer agents."
             )
         return
     if len(fixed) < places:

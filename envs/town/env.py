@@ -27,6 +27,7 @@ from envs.town.observation import (
     group_sizes,
     num_visible,
     observe,
+    others_number,
     privileged,
 )
 from envs.town.picture import draw
@@ -44,12 +45,12 @@ class TownEnv(World):
     """A life simulation: agents keep their meters alive by visiting places; ``num_envs`` towns at once on one device.
 
     Keys, with A agents: ``("agents", "observation")`` float32 [N, A, F] (or one key per group, see
-    envs/town/observation.py), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
+    envs/town/observation.py), ``("agents", "others_number")`` int64 [N, A, V] (who stands in each slot of the visible
+    others), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
     ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
     [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are
-    dead),
-    ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the running
-    episode, means over the agents, final where ``("next", "done")``.
+    dead), ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the
+    running episode, means over the agents, final where ``("next", "done")``.
 
     Dead agents may only wait, get no reward and change nothing. Illegal actions become waiting and are counted.
 
@@ -60,13 +61,11 @@ class TownEnv(World):
         rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
         observation: ``flat`` or ``groups``.
         privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training
-            labels
-            only.
+            labels only.
         potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing of the living, for potential-based shaping.
         curriculum: None for the level itself; ``depletion`` or ``levels``, or the path of a YAML list of stages
             (envs/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
-            meters
-            and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
+            meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
         stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
         desynchronise: start worlds at random hours of their lives, so that they do not all end at once.
         device: where they live; the CPU by default.
@@ -126,15 +125,15 @@ class TownEnv(World):
         actions = len(rules.action_names) + rules.symbols
         specs["action_mask"] = Binary(actions, (n, agents, actions), dtype=torch.bool, device=self.device)
         specs["alive"] = whole(2, agents, dtype=torch.bool)
+        seen, meters = num_visible(rules), len(rules.meters)
+        if seen:
+            specs["others_number"] = whole(agents + 1, agents, seen)
         if self.potential:
             specs["potential"] = box(agents, 1)
         if self.privileged:
-            seen, meters = num_visible(rules), len(rules.meters)
             specs["privileged"] = Composite(
                 others_meters=box(agents, seen, meters),
                 others_need=whole(meters, agents, seen),
-                others_index=whole(agents, agents, seen),
-                others_seen=whole(2, agents, seen, dtype=torch.bool),
                 shape=(n, agents),
                 device=self.device,
             )
@@ -181,6 +180,8 @@ class TownEnv(World):
             groups = {"observation": torch.cat(list(groups.values()), -1)}
         groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
         groups["alive"] = state.agents.alive.T.clone()
+        if num_visible(self.rules):
+            groups["others_number"] = others_number(state, self.rules)
         if self.potential:
             alive = state.agents.alive
             groups["potential"] = torch.where(alive, wellbeing(state, self.rules), 0.0).T.unsqueeze(-1).clone()
@@ -246,8 +247,7 @@ def _stage_rules(stage: Stage, rules: Rules) -> Rules:
     if level.kinds != rules.kinds or level.meter_names != rules.meter_names:
         raise ValueError(
             f"stage {stage.name!r} has level {level.name} with other affordances or meters than {rules.name}: a "
-            "curriculum "
-            "needs the same content."
+            "curriculum needs the same content."
         )
     missing = set(level.deployed) - set(rules.deployed)
     if missing:

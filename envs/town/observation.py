@@ -31,7 +31,7 @@ def group_sizes(rules: Rules) -> dict[str, int]:
         "previous_action": len(rules.action_names) + 1,
         "map": 0 if rules.view is not None else 3 * kinds,
         "window": 0 if rules.view is None else (2 * rules.view + 1) ** 2 * (kinds + 2),
-        "others": others * (3 + (members > 0) + len(rules.cues)),
+        "others": others * (3 + (members > 0) + len(rules.action_names) + len(rules.cues)),
         "traits": NUM_TRAITS if rules.traits else 0,
         "messages": members * rules.symbols,
     }
@@ -52,8 +52,8 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
     - ``map`` (without fog): for every kind, the way (x, y) to the nearest place as shares of the map, and 1 if there is
       one. ``window`` (with fog): for every cell around the agent, row by row, one-hot kind of place, other agent, wall.
     - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if
-    it
-      is family, and its cues. ``traits``: own character. ``messages``: one-hot symbols of the family's other members.
+      it is family, one-hot what it did last, and its cues. ``traits``: own character. ``messages``: one-hot symbols of
+      the family's other members.
     """
     agents, settings, lived = state.agents, state.settings, state.step.float() / rules.max_steps
     slot = standing_on(state, rules)
@@ -109,8 +109,7 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 def _window(state: State, rules: Rules) -> Tensor:
     """[N, A, cells * (K + 2)]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number
-    too
-    many, which is cut off.
+    too many, which is cut off.
     """
     agents, layout, view = state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
@@ -142,7 +141,7 @@ def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:
 
 def _others(state: State, rules: Rules) -> list[Tensor]:
     values = []
-    for distance, dx, dy, cues, family, _ in _sightings(state, rules):
+    for distance, dx, dy, cues, family, action, _ in _sightings(state, rules):
         there = distance < torch.inf
         values += [
             torch.where(there, dx / rules.sight, 0.0),
@@ -151,6 +150,7 @@ def _others(state: State, rules: Rules) -> list[Tensor]:
         ]
         if rules.family_size > 1:
             values.append(torch.where(there, family, 0.0))
+        values += _one_hot(torch.where(there, action, -1), len(rules.action_names))
         bits = cues.to(torch.int32)
         for number, cue in enumerate(rules.cues.values()):
             shown = there & ((bits >> number) & 1 > 0) & (distance <= cue.radius)
@@ -159,8 +159,8 @@ def _others(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
-    """For each slot of the visible others: (distance, dx, dy, cues, family, number), [A, N]; distance is infinite in an
-    empty one.
+    """For each slot of the visible others: (distance, dx, dy, cues, family, last action, number), [A, N]; distance is
+    infinite in an empty one.
     """
     agents, number = state.agents, rules.num_agents
     dx = (agents.x.unsqueeze(1) - agents.x).float()  # [other, A, N]
@@ -172,8 +172,9 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     families = torch.div(index, rules.family_size, rounding_mode="floor")
     family = (families.unsqueeze(1) == families).float().unsqueeze(-1).expand_as(dx)
     cues = agents.cues.float().unsqueeze(1).expand_as(dx)
+    action = agents.action.float().unsqueeze(1).expand_as(dx)
     who = index.float().reshape(-1, 1, 1).expand_as(dx)
-    columns = [value.flatten(1) for value in (dx, dy, cues, family, who)]
+    columns = [value.flatten(1) for value in (dx, dy, cues, family, action, who)]
     found = nearest(torch.where(seen, distance, torch.inf).flatten(1), num_visible(rules), *columns)
     return [tuple(value.reshape(number, -1) for value in row) for row in found]
 
@@ -188,13 +189,19 @@ def _messages(state: State, rules: Rules) -> list[Tensor]:
     return values
 
 
+def others_number(state: State, rules: Rules) -> Tensor:
+    """Who stands in each slot of the visible others (agents know each other), int64 [N, A, V]; A for nobody."""
+    rows = [torch.where(row[0] < torch.inf, row[-1], rules.num_agents) for row in _sightings(state, rules)]
+    return torch.stack(rows).long().permute(2, 1, 0).contiguous()
+
+
 def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
-    """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need [N,
-    A, V] (number of the meter), its number among the agents [N, A, V], and whether the slot is filled [N, A, V].
+    """Labels for training, never for acting: of each visible other its meters [N, A, V, M] and its most pressing need
+    [N, A, V] (number of the meter); 0 in empty slots.
     """
-    slots = _sightings(state, rules)
-    index = torch.stack([row[-1] for row in slots]).long()  # [V, A, N]
-    seen = torch.stack([row[0] < torch.inf for row in slots])
+    number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
+    seen = number < rules.num_agents
+    index = torch.where(seen, number, 0)
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
     need = pressing_need(state.meters, tables)
@@ -202,8 +209,6 @@ def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
     return {
         "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
         "others_need": torch.where(seen, needs, 0).permute(2, 1, 0).contiguous(),
-        "others_index": torch.where(seen, index, 0).permute(2, 1, 0).contiguous(),
-        "others_seen": seen.permute(2, 1, 0).contiguous(),
     }
 
 

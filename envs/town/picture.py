@@ -1,48 +1,56 @@
-"""One town drawn as an RGB frame: the map on the left, the agents' meters on the right."""
+"""One town drawn as an RGB frame; shapes and labels also tell things apart for colour-blind eyes.
+
+A place has the colour of the meter that it raises most, which is the colour of that meter's bar in the panel.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.drawing import Canvas, Colour, mix
+from envs.drawing import Canvas, Colour, Point, mix, regular
 from envs.records import map_record
+from envs.town.panel import (
+    DANGER,
+    FAINT,
+    GROUND,
+    INK,
+    LIVING,
+    PALETTE,
+    WORDS,
+    centred,
+    draw_agent,
+    draw_panel,
+    kind_colour,
+    labels,
+    shown_cues,
+    world_point,
+)
 from envs.town.rules import HOURS, Rules
 from envs.town.state import ABSENT, State
 
-GROUND: Colour = (8, 10, 16)
 FIELD: Colour = (21, 26, 38)
-GRID: Colour = (32, 39, 55)
-WORDS: Colour = (214, 222, 235)
-FAINT: Colour = (122, 134, 158)
-EMPTY: Colour = (52, 58, 74)
-FULL: Colour = (38, 194, 140)
-LOW: Colour = (240, 160, 60)
-DANGER: Colour = (240, 84, 84)
-DEAD: Colour = (110, 116, 130)
-PALETTE: tuple[Colour, ...] = (
-    (86, 180, 233),
-    (230, 159, 0),
-    (0, 158, 115),
-    (204, 121, 167),
-    (240, 228, 66),
-    (213, 94, 0),
-    (0, 114, 178),
-    (178, 178, 178),
-)
-"""Colours that colour-blind eyes tell apart (Okabe and Ito 2008); places and families take them in turn."""
-PANEL = 0.36
-"""Share of the picture's width that shows meters."""
-MOST_PANELS = 8
-"""Agents whose meters find room; with more the map takes the whole picture."""
+SEEN: Colour = (34, 42, 60)
+GRID: Colour = (40, 48, 68)
+WALL: Colour = (70, 82, 108)
+WINDOW: Colour = (150, 196, 255)
+
+PANEL = 0.25
+"""Share of the width that the panel takes."""
+NARROWEST = 100
+"""A narrower panel [pixels] would not be readable and is left out."""
+ROOMY = 18
+"""Cells of at least so many pixels hold their label."""
 
 
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (560, 400)) -> NDArray[np.uint8]:
-    """Town number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 384)) -> NDArray[np.uint8]:
+    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
-    Places are squares with two letters, dim while they are closed; agents are discs with their number and a rim in the
-    colour of their family, the dead are crosses; in fog the frame shows what agent 0 sees. Beside a number stand the
-    agent's cues, in a town that has them.
+    Places have two letters and are grey while they are closed. Agents are discs with their number and the colour of
+    their family as rim, the dead are grey crosses, and dots beside a disc are its cues. In fog the brighter ground is
+    what agent 0 sees.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -50,125 +58,172 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (560, 4
     worlds = state.step.shape[-1]
     if not 0 <= world < worlds:
         raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
-    if min(size) < 64:
-        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 64 x 64.")
+    if min(size) < 32:
+        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
     one = map_record(lambda value: value[..., world].tolist(), state)
-    panel = PANEL * size[0] if rules.num_agents <= MOST_PANELS else 0.0
-    header = size[1] / 14
-    across, down = one.settings.width, one.settings.height
-    scale = min((size[0] - panel - 8) / across, (size[1] - header - 6) / down)
-    origin = ((size[0] - panel - scale * across) / 2, header + (size[1] - header - scale * down - 4) / 2)
+    origin, scale = viewport(one.settings.width, one.settings.height, size)
     canvas = Canvas(size, GROUND, origin, scale)
-    _draw_map(canvas, one, rules)
+    _draw_ground(canvas, one, rules)
+    _draw_places(canvas, one, rules)
     _draw_agents(canvas, one, rules)
-    _draw_header(canvas, one, header)
-    if panel:
-        _draw_meters(canvas, one, rules, size[0] - panel, header)
+    _draw_header(canvas, one, rules)
+    if has_panel(size):
+        left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
+        draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))
     return canvas.picture()
 
 
-def _draw_map(canvas: Canvas, one: State, rules: Rules) -> None:
-    across, down = one.settings.width, one.settings.height
-    canvas.box((0, 0), (across, down), FIELD)
-    for line in range(across + 1):
-        canvas.line((line, 0), (line, down), GRID)
-    for line in range(down + 1):
-        canvas.line((0, line), (across, line), GRID)
-    letters = 0.34 * canvas.scale
+def viewport(width: int, height: int, size: tuple[int, int]) -> tuple[Point, float]:
+    """Pixel of the upper left corner of a map of ``width`` x ``height`` cells, and pixels per cell."""
+    top, gap = _header_height(size), _gap(size)
+    wide = size[0] * (1 - PANEL * has_panel(size)) - 2 * gap
+    high = size[1] - top - gap
+    scale = min(wide / width, high / height)
+    return (gap + (wide - scale * width) / 2, top + (high - scale * height) / 2), scale
+
+
+def has_panel(size: tuple[int, int]) -> bool:
+    """Whether the picture is wide enough for a panel beside the map."""
+    return size[0] * PANEL >= NARROWEST
+
+
+def _header_height(size: tuple[int, int]) -> float:
+    return size[1] / 14
+
+
+def _gap(size: tuple[int, int]) -> float:
+    return max(2.0, size[1] / 64)
+
+
+def _draw_ground(canvas: Canvas, one: State, rules: Rules) -> None:
+    width, height = one.settings.width, one.settings.height
+    canvas.box((0, 0), (width, height), FIELD)
+    fog = rules.view is not None and one.agents.alive[0]
+    if fog:
+        x, y, reach = one.agents.x[0], one.agents.y[0], rules.view or 0
+        corner = max(x - reach, 0), max(y - reach, 0)
+        opposite = min(x + reach + 1, width), min(y + reach + 1, height)
+        canvas.box(corner, opposite, SEEN)
+    every = 1 if canvas.scale >= ROOMY / 2 else 5
+    for line in range(every, width, every):
+        canvas.line((line, 0), (line, height), GRID, 0.7)
+    for line in range(every, height, every):
+        canvas.line((0, line), (width, line), GRID, 0.7)
+    wall = 1 / canvas.scale
+    canvas.box((-wall, -wall), (width + wall, height + wall), None, WALL)
+    if fog:
+        canvas.box(corner, opposite, None, WINDOW, 1.4)
+
+
+def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
+    short, taken = labels(rules.kinds), set(zip(one.agents.x, one.agents.y, strict=True))
+    colours = [kind_colour(rules, kind) for kind in rules.kinds]
     for slot, (x, y) in enumerate(zip(one.layout.x, one.layout.y, strict=True)):
         if x <= ABSENT // 2:
             continue
-        kind = slot // rules.places_per_kind
-        colour = mix(FIELD, PALETTE[kind % len(PALETTE)], 0.75 if _is_open(kind, one, rules) else 0.2)
-        canvas.box((x + 0.1, y + 0.1), (x + 0.9, y + 0.9), mix(FIELD, colour, 0.45), colour)
-        if letters >= 5:
-            canvas.text(_pixel(canvas, x + 0.16, y + 0.28), _short(rules.kinds[kind]), letters, WORDS)
-    if rules.view is not None:
-        x, y, view = one.agents.x[0], one.agents.y[0], rules.view
-        left, top = max(x - view, 0), max(y - view, 0)
-        right, bottom = min(x + view + 1, across), min(y + view + 1, down)
-        canvas.box((left, top), (right, bottom), None, mix(FIELD, WORDS, 0.6), 1.5)
-
-
-def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
-    agents, letters = one.agents, 0.3 * canvas.scale
-    sharing: dict[tuple[int, int], int] = {}
-    for index, (x, y, alive) in enumerate(zip(agents.x, agents.y, agents.alive, strict=True)):
-        place = sharing.get((x, y), 0)
-        sharing[x, y] = place + 1
-        centre = (x + 0.68 - 0.16 * (place % 3), y + 0.68 - 0.12 * (place // 3))
-        if not alive:
-            for sign in (-1, 1):
-                canvas.line(
-                    (centre[0] - 0.15, centre[1] - sign * 0.15), (centre[0] + 0.15, centre[1] + sign * 0.15), DEAD, 2
-                )
+        number = slot // rules.places_per_kind
+        ground = SEEN if rules.view is not None and _in_window(one, x, y, rules.view) else FIELD
+        colour = colours[number] if is_open(one, rules, rules.kinds[number]) else mix(ground, FAINT, 0.35)
+        same = colours[:number].count(colours[number])
+        canvas.polygon(_shape(x, y, same), mix(ground, colour, 0.38), colour, max(1.0, canvas.scale / 22))
+        if canvas.scale < ROOMY:
+            _draw_beside(canvas, short[number], (x, y), one, mix(colour, WORDS, 0.35))
             continue
-        rim = PALETTE[(index // rules.family_size) % len(PALETTE)]
-        canvas.disc(centre, 0.24, (236, 248, 255), rim, 2)
-        if letters >= 5:
-            canvas.text(_pixel(canvas, centre[0] - 0.11, centre[1]), str(index), letters, (20, 24, 34))
+        high, letters = (0.23, 0.25) if (x, y) in taken else (0.5, 0.36)
+        pixel, tone = _pixel(canvas, (x + 0.5, y + high)), mix(colour, WORDS, 0.75)
+        centred(canvas, pixel, short[number], min(canvas.scale * letters, 22), tone)
 
 
-def _draw_header(canvas: Canvas, one: State, height: float) -> None:
-    alive = sum(one.agents.alive)
-    entries = [
-        ("day", f"{one.step // HOURS + 1}"),
-        ("hour", f"{one.step % HOURS:02d}"),
-        ("step", f"{one.step}"),
-        ("alive", f"{alive}/{len(one.agents.alive)}"),
-    ]
-    letters, stride = height * 0.5, canvas.size[0] / len(entries)
-    for index, (name, value) in enumerate(entries):
-        end = canvas.text((8 + index * stride, height / 2), name, letters, FAINT)
-        canvas.text((end + letters / 2, height / 2), value, letters, WORDS)
+def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, colour: Colour) -> None:
+    """A label too large for its cell, on the side where there is more room."""
+    others = {*zip(one.layout.x, one.layout.y, strict=True), *zip(one.agents.x, one.agents.y, strict=True)}
+    letters = min(max(canvas.scale, 9), 11)
+    reach = math.ceil(1.5 * letters / canvas.scale)
+
+    def crowd(side: int) -> int:
+        beside = [(cell[0] + side * step, cell[1]) for step in range(1, reach + 1)]
+        return sum((x, y) in others or not 0 <= x < one.settings.width for x, y in beside)
+
+    side = min((1, -1), key=crowd)
+    x, y = _pixel(canvas, (cell[0] + 0.5 + side * 0.5, cell[1] + 0.5))
+    centred(canvas, (x + side * 0.75 * letters, y), words, letters, colour)
 
 
-def _draw_meters(canvas: Canvas, one: State, rules: Rules, left: float, top: float) -> None:
-    """One block per agent: a bar for every meter, and what it shows."""
-    agents, names = len(one.agents.alive), rules.meter_names
-    right, block = canvas.size[0] - 8.0, (canvas.size[1] - top - 6) / agents
-    row = block / (len(names) + 1.6)
-    wide = row >= 7  # room for the names of meters
-    for index in range(agents):
-        y = top + index * block
-        rim = PALETTE[(index // rules.family_size) % len(PALETTE)]
-        colour = rim if one.agents.alive[index] else DEAD
-        end = canvas.text((left, y + row * 0.7), f"{index}", min(max(row, 8), 14), colour)
-        bits = one.agents.cues[index]
-        shown = [name for number, name in enumerate(rules.cues) if bits >> number & 1]
-        canvas.text((end + 6, y + row * 0.7), ", ".join(shown).replace("_", " "), min(max(row * 0.8, 7), 12), FAINT)
-        for number, name in enumerate(names):
-            middle = y + row * (number + 2)
-            start = left
-            if wide:
-                canvas.text((left, middle), name, min(row * 0.75, 12), FAINT)
-                start = left + (right - left) * 0.42
-            _bar(canvas, start, right, middle, row * 0.6, one.meters[number][index])
+def _shape(x: int, y: int, number: int) -> list[Point]:
+    """The outline of a place: kinds that share a colour differ in it."""
+    if number == 0:
+        return [(x + 0.07, y + 0.07), (x + 0.93, y + 0.07), (x + 0.93, y + 0.93), (x + 0.07, y + 0.93)]
+    corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(number - 1) % 4]
+    return regular((x + 0.5, y + 0.5), 0.49, corners, angle)
 
 
-def _bar(canvas: Canvas, left: float, right: float, middle: float, height: float, share: float) -> None:
-    colour = FULL if share >= 0.3 else LOW if share >= 0.15 else DANGER
-    ends = (left, right), (left, left + (right - left) * min(max(share, 0.0), 1.0))
-    for (start, end), shade in zip(ends, (EMPTY, colour), strict=True):
-        if end - start >= 1:
-            canvas.box(_place(canvas, start, middle - height / 2), _place(canvas, end, middle + height / 2), shade)
-
-
-def _is_open(kind: int, one: State, rules: Rules) -> bool:
-    opens, closes = rules.affordances[rules.kinds[kind]].hours
+def is_open(one: State, rules: Rules, kind: str) -> bool:
+    """Whether places of a kind are open now."""
+    opens, closes = rules.affordances[kind].hours
     return not rules.clock or (one.step - opens) % HOURS < closes - opens
 
 
-def _short(kind: str) -> str:
-    """Two letters: the capitals of a compound, else the first two."""
-    capitals = "".join(letter for letter in kind if letter.isupper())
-    return capitals[:2] if len(capitals) > 1 else kind[:2]
+def _in_window(one: State, x: int, y: int, reach: int) -> bool:
+    return one.agents.alive[0] and max(abs(x - one.agents.x[0]), abs(y - one.agents.y[0])) <= reach
 
 
-def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
-    return canvas.origin[0] + canvas.scale * x, canvas.origin[1] + canvas.scale * y
+def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
+    """Those that share a cell share its room; a place keeps the upper part for its label."""
+    alive, places = one.agents.alive, set(zip(one.layout.x, one.layout.y, strict=True))
+    cells: dict[tuple[int, int], list[int]] = {}
+    for agent in sorted(range(rules.num_agents), key=lambda agent: alive[agent]):  # the living on top
+        cells.setdefault((one.agents.x[agent], one.agents.y[agent]), []).append(agent)
+    for (x, y), together in cells.items():
+        if canvas.scale < ROOMY:
+            _draw_stack(canvas, one, rules, together, _pixel(canvas, (x + 0.5, y + 0.5)))
+            continue
+        above = 0.4 if (x, y) in places else 0.0
+        columns = min(len(together), math.ceil(math.sqrt(len(together) / (1 - above))))
+        rows = math.ceil(len(together) / columns)
+        radius = min(0.29 - 0.1 * above, 0.47 / columns, 0.47 * (1 - above) / rows) * canvas.scale
+        for index, agent in enumerate(together):
+            across = (index % columns + 0.5) / columns
+            down = above + (1 - above) * (index // columns + 0.5) / rows - 0.04 * above
+            pixel = _pixel(canvas, (x + across, y + down))
+            draw_agent(canvas, one, rules, agent, pixel, radius)
+            _draw_marks(canvas, [number for number, _ in shown_cues(one, rules, agent)], pixel, radius)
 
 
-def _place(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
-    """The point of the map that lies at a pixel."""
-    return (x - canvas.origin[0]) / canvas.scale, (y - canvas.origin[1]) / canvas.scale
+def _draw_stack(canvas: Canvas, one: State, rules: Rules, together: list[int], pixel: Point) -> None:
+    """Agents in a cell that is too small for them all: the one, or a dark disc with the number of the living."""
+    radius = max(0.45 * canvas.scale, 6.5)
+    alive = sum(one.agents.alive[agent] for agent in together)
+    if alive <= 1:
+        draw_agent(canvas, one, rules, together[-1], pixel, radius)
+        return
+    canvas.disc(world_point(canvas, pixel), radius / canvas.scale, INK, LIVING, 1.2)
+    centred(canvas, pixel, f"x{alive}", radius * 1.2, LIVING)
+
+
+def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) -> None:
+    """A dot for every cue, along the disc's upper right; the panel says what they mean."""
+    size = max(radius * 0.24, 1.6)
+    for index, cue in enumerate(cues):
+        angle = math.radians(-75 + 42 * index)
+        x, y = pixel[0] + (radius + size) * math.cos(angle), pixel[1] + (radius + size) * math.sin(angle)
+        canvas.disc(world_point(canvas, (x, y)), size / canvas.scale, PALETTE[cue % len(PALETTE)], GROUND, 0.7)
+
+
+def _draw_header(canvas: Canvas, one: State, rules: Rules) -> None:
+    alive, agents = sum(one.agents.alive), rules.num_agents
+    entries = (
+        (0.0, "town", rules.name, WORDS),
+        (0.16, "step", f"{one.step}/{rules.max_steps}", WORDS),
+        (0.4, "hour", f"{one.step % HOURS}:00", WORDS),
+        (0.58, "alive", f"{alive}/{agents}", WORDS if alive == agents else DANGER),
+        (0.78, "return", f"{sum(one.tally.total_reward) / agents:.1f}", WORDS),
+    )
+    width, height = canvas.size[0], _header_height(canvas.size)
+    letters, gap = min(height * 0.45, width / 40), _gap(canvas.size)
+    for share, name, value, colour in entries:
+        end = canvas.text((gap + share * (width - 2 * gap), height / 2), name, letters, FAINT)
+        canvas.text((end + letters / 2, height / 2), value, letters, colour)
+
+
+def _pixel(canvas: Canvas, point: Point) -> Point:
+    return canvas.origin[0] + canvas.scale * point[0], canvas.origin[1] + canvas.scale * point[1]

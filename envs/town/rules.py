@@ -4,8 +4,7 @@ Meters and money lie in [0, 1] (money 1.0 is $100), lengths are cells, times are
 
 The rules follow the public project Townlet (tachyon-beep/hamlet), with its defects mended: every world has its own
 layout and clock, dead agents neither act nor age, places are contested by chance and not by agent number, the fog
-window
-shows the types of what it contains, other agents and walls, and curricula look at completed lives.
+window shows the types of what it contains, other agents and walls, and curricula look at completed lives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Hand-written players: a greedy one that looks one visit ahead, and the bounds of doing nothing and of pure chance.
 
 They work on the game's record (all places, true meters), not on the observation: baselines, sources of data and tests
-of
-the rules, not fair opponents.
+of the rules, not fair opponents.
 """
 
 from __future__ import annotations

@@ -72,11 +72,42 @@ def test_who_dies_is_terminated_and_leaves_and_the_last_infos_tell_the_episode()
         env.step({})
 
 
-def test_masks_say_what_may_be_done():
+@pytest.mark.parametrize("level", LEVELS)
+def test_actions_drawn_by_the_mask_are_legal(level):
+    env = make(level)
+    _, infos = env.reset(seed=2)
+    for _ in range(40):
+        if not env.agents:
+            break
+        actions = {agent: env.action_space(agent).sample(infos[agent]["action_mask"]) for agent in env.agents}
+        *_, infos = env.step(actions)
+    assert not env.world.state.tally.illegal.any()
+
+
+def test_after_the_last_step_the_state_is_the_ended_episodes():
     env = make()
-    _, infos = env.reset()
-    assert infos["agent_2"]["action_mask"].shape == (8,)
-    assert infos["agent_2"]["action_mask"][5]
+    with pytest.raises(ValueError, match="call reset"):
+        env.state()
+    env.reset()
+    env.world.state.step.fill_(499)
+    env.step(waiting(env))
+    assert env.state()[-1] == 1.0, "share of time"
+    env.reset()
+    assert env.state()[-1] == 0.0
+
+
+@pytest.mark.parametrize("action", [1.7, True, None, "up", [1, 2], -1])
+def test_what_is_no_action_is_refused(action):
+    env = make()
+    env.reset()
+    with pytest.raises(ValueError, match="agent_0 cannot do"):
+        env.step({**waiting(env), "agent_0": action})
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True])
+def test_seeds_are_whole_numbers(seed):
+    with pytest.raises(ValueError, match="seed is"):
+        make().reset(seed=seed)
 
 
 def test_bad_use_is_refused_by_name():
@@ -90,6 +121,8 @@ def test_bad_use_is_refused_by_name():
     env.reset()
     with pytest.raises(ValueError, match="agent_3"):
         env.step({"agent_0": 1})
+    with pytest.raises(ValueError, match="give one for"):
+        env.step([5, 5, 5, 5])
     with pytest.raises(ValueError, match="agent_0 cannot do 99"):
         env.step({**waiting(env), "agent_0": 99})
     with pytest.raises(ValueError, match="agent_9"):

@@ -95,6 +95,14 @@ def test_configs_lists_names_and_shows_one_in_full(tmp_path, capsys):
     assert capsys.readouterr().out == shown
 
 
+def test_overrides_may_stand_behind_options(capsys):
+    arguments = ["--row", "--num-envs", "4", "--modes", "eager", "--seconds", "0.01", "--world-only"]
+    assert cli.main(["bench", "smoke", *arguments, "world.max_steps=50"]) == 2  # no such key of the Arena
+    assert "max_steps" in capsys.readouterr().err
+    assert cli.main(["bench", "smoke", *arguments, "seed=3"]) == 0
+    assert '"world"' in capsys.readouterr().out
+
+
 def test_doctor_reports_and_its_exit_code_is_its_verdict(capsys):
     code = cli.main(["doctor"])
     report = capsys.readouterr().out

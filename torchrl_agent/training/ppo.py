@@ -179,19 +179,16 @@ class PPO:
         if metrics["skipped_in_row"] >= SKIPS_BEFORE_HALT:
             raise NonFiniteError(
                 f"the loss or its gradient was not finite in {int(metrics['skipped_in_row'])} updates in a row; the "
-                "last checkpoint "
-                "is good: resume from it with a lower ppo.learning_rate.initial, or look for NaN in the world's "
-                "observations and rewards."
+                "last checkpoint is good: resume from it with a lower ppo.learning_rate.initial, or look for NaN in "
+                "the world's observations and rewards."
             )
 
-    # --- advantages
-    # -----------------------------------------------------------------------------------------------------
+    # --- advantages ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, Tensor]:
         """The rollout's frames in one row [T * rows] with ``advantage`` and ``value_target``, and the critic's
-        explained
-        variance. Frames of the dead are replaced by frames of the living.
+        explained variance. Frames of the dead are replaced by frames of the living.
 
         Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
         the critic looks at the true terminal or last observation.
@@ -242,8 +239,7 @@ class PPO:
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
 
-    # --- updates
-    # --------------------------------------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------------------------------
 
     def _minibatches(self, data: TensorDict) -> Iterator[TensorDict]:
         """Shuffled once on the device, then slices."""
@@ -291,8 +287,7 @@ class PPO:
         dtype = PRECISIONS[self.config.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
-    # --- saving
-    # ---------------------------------------------------------------------------------------------------------
+    # --- saving -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
         """Optimiser, reward scaler and gradient scaler."""

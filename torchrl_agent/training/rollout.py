@@ -49,8 +49,7 @@ class RolloutCollector:
 
         Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
         (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
-        what
-        is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
+        what is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
         """
         for step in range(self.steps):
             frame, self.root = self._step(self.root)
@@ -99,10 +98,8 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
     """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
 
     An agent is ``done`` when its world is, and ``terminated`` when it dies, whatever goes on without it; frames in
-    which
-    it was dead already are marked by ``alive`` (left out if the world has no such key). The rollout of a world without
-    a
-    group is returned as it is.
+    which it was dead already are marked by ``alive`` (left out if the world has no such key). The rollout of a world
+    without a group is returned as it is.
     """
     if group is None:
         return rollout

@@ -2,10 +2,9 @@
 ``envs.arena``.
 
 Its numbers are typed from the rules, not imported. Luck comes from ``uniform(stream, count) -> list of numbers in [0,
-1)``, so it can
-be fed what a row of the batched world draws. ``closest_call`` is the smallest distance by which a yes-or-no question of
-the last
-step (did they touch? did it leave the field?) was decided: below some rounding error, two right answers may differ.
+1)``, so it can be fed what a row of the batched world draws. ``closest_call`` is the smallest distance by which a
+yes-or-no question of the last step (did they touch? did it leave the field?) was decided: below some rounding error,
+two right answers may differ.
 """
 
 from __future__ import annotations

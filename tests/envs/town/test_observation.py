@@ -256,10 +256,22 @@ def test_fog_replaces_the_map(scene):
 
 
 def others(town, agent=0):
-    """Rows of (x, y, there, *family, *cues)."""
-    size = 3 + (town.rules.family_size > 1) + len(town.rules.cues)
+    """Rows of (x, y, there, *family, *cues), without what they did."""
+    first, actions = 3 + (town.rules.family_size > 1), len(town.rules.action_names)
+    size = first + actions + len(town.rules.cues)
     values = town.look(agent)["others"]
-    return [values[start : start + size] for start in range(0, len(values), size)]
+    rows = [values[start : start + size] for start in range(0, len(values), size)]
+    return [[*row[:first], *row[first + actions :]] for row in rows]
+
+
+def test_what_the_others_did_is_seen(scene):
+    town = scene(num_agents=3, **GROUPS)
+    town.put(0, x=3, y=3)
+    town.put(1, x=3, y=4)
+    town.put(2, x=7, y=7)
+    town.step("wait", "rest", "up")
+    assert town.look()["others"][3:11] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert not any(town.look()["others"][11:])
 
 
 def test_the_others_are_sorted_nearest_first(scene):
@@ -329,9 +341,9 @@ def test_sizes_of_the_groups():
     common = {"meters": 8, "position": 2, "standing_on": 15, "progress": 1, "time": 3, "previous_action": 9}
     assert group_sizes(load_level("L3")) == common | {"map": 42}
     assert group_sizes(load_level("L5")) == common | {"window": 400}
-    assert group_sizes(load_level("L6")) == common | {"window": 400, "others": 3 * 6}
-    assert group_sizes(load_level("L7")) == common | {"window": 400, "others": 3 * 16, "traits": 4}
-    assert group_sizes(load_level("L8")) == common | {"window": 400, "others": 3 * 16, "traits": 4, "messages": 16}
+    assert group_sizes(load_level("L6")) == common | {"window": 400, "others": 3 * 14}
+    assert group_sizes(load_level("L7")) == common | {"window": 400, "others": 3 * 24, "traits": 4}
+    assert group_sizes(load_level("L8")) == common | {"window": 400, "others": 3 * 24, "traits": 4, "messages": 16}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -401,7 +413,8 @@ def test_the_extremes_stay_between_minus_1_and_1(scene, level):
         town.at_hour(step)
         for agent in range(agents):
             for name, value in town.look(agent).items():
-                assert torch.tensor(value).float().abs().max() <= 1, name
+                if name != "others_number":
+                    assert torch.tensor(value).float().abs().max() <= 1, name
 
 
 # --- what must stay hidden --------------------------------------------------------------------------------------------
@@ -411,7 +424,7 @@ HIDDEN = {
     "another's character": lambda state: state.traits[:, 1:].copy_(torch.rand_like(state.traits[:, 1:])),
     "another's progress": lambda state: state.agents.progress[1:].fill_(2),
     "another's visit": lambda state: state.agents.slot[1:].fill_(3),
-    "another's action": lambda state: state.agents.action[1:].fill_(4),
+    "the action of who is out of sight": lambda state: state.agents.action[3].fill_(4),
     "another's refusal": lambda state: state.agents.refused[1:].fill_(True),
     "a stranger's message": lambda state: state.agents.symbol[2:].fill_(9),
     "one's own message": lambda state: state.agents.symbol[:1].fill_(9),
@@ -432,6 +445,7 @@ SHOWN = {
     "own refusal": lambda state: state.agents.refused[0].fill_(True),
     "the family's message": lambda state: state.agents.symbol[1].fill_(9),
     "cues nearby": lambda state: state.agents.cues[1].fill_(15),
+    "an action nearby": lambda state: state.agents.action[1].fill_(4),
     "moves nearby": lambda state: state.agents.x[1].add_(1),
     "a death nearby": lambda state: state.agents.alive[2].fill_(False),
     "places in the window": lambda state: state.layout.x[4].fill_(1),
@@ -506,6 +520,10 @@ def labels(town, agent=0):
     return {name.removeprefix("others_"): value[0, agent] for name, value in labels.items()}
 
 
+def numbers(town, agent=0):
+    return town.env.observe(town.state)["agents"]["others_number"][0, agent].tolist()
+
+
 def test_labels_tell_the_truth_about_the_visible_others(scene):
     town = scene(num_agents=5, **PRIVILEGED)
     town.set(all=0.5)
@@ -516,14 +534,13 @@ def test_labels_tell_the_truth_about_the_visible_others(scene):
     town.set(2, fitness=0.1, money=0.0)
     town.set(3, health=0.0)
     found = labels(town)
-    assert found["seen"].tolist() == [True, True, False, False]
-    assert found["index"].tolist() == [2, 1, 0, 0]
+    assert numbers(town) == [2, 1, 5, 5]
     assert found["need"].tolist() == [7, 4, 0, 0]
     close(found["meters"][0].tolist(), [0.5, 0.5, 0.5, 0, 0.5, 0.5, 0.5, 0.1])
     close(found["meters"][1].tolist(), [0.5, 0.5, 0.5, 0.5, 0.2, 0.5, 0.5, 0.5])
     assert not found["meters"][2:].any()
     found = labels(town, agent=3)
-    assert found["index"].tolist() == [1, 0, 0, 0]
+    assert numbers(town, agent=3) == [1, 5, 5, 5]
     assert found["need"].tolist() == [4, 0, 0, 0]
 
 
@@ -540,7 +557,8 @@ def test_labels_are_in_the_order_of_the_others(scene):
     town.env.reset()
     seen = town.env.observe(town.state)["agents"]
     rows = seen["others"].unflatten(-1, (3, -1))
-    index, there = seen["privileged"]["others_index"], seen["privileged"]["others_seen"]
+    there = seen["others_number"] < 4
+    index = torch.where(there, seen["others_number"], 0)
     assert torch.equal(rows[..., 2] > 0, there)
     for row, axis in ((0, town.state.agents.x.T), (1, town.state.agents.y.T)):
         theirs = axis.unsqueeze(1).expand(-1, 4, -1).gather(-1, index)
@@ -604,8 +622,10 @@ def test_permuting_agents_permutes_what_they_see_and_get(scene, order):
 
     plain, permuted = play(range(4)), play(order)
     for one, other in zip(plain, permuted, strict=True):
-        for name in one.keys(True, True):
+        for name in set(one.keys(True, True)) - {"others_number"}:
             assert torch.equal(one[name][:, list(order)], other[name]), name
+        names = torch.tensor([order.index(agent) for agent in range(4)] + [4])  # new number of each agent
+        assert torch.equal(names[one["others_number"][:, list(order)]], other["others_number"])
 
 
 def test_families_may_be_exchanged(scene):
@@ -619,5 +639,5 @@ def test_families_may_be_exchanged(scene):
         return town.step(*[("wait", symbols[agent]) for agent in order])["agents"]
 
     plain, permuted = play((0, 1, 2, 3)), play((2, 3, 0, 1))
-    for name in plain.keys(True, True):
+    for name in set(plain.keys(True, True)) - {"others_number"}:
         assert torch.equal(plain[name][:, [2, 3, 0, 1]], permuted[name]), name

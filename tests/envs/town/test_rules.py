@@ -1164,7 +1164,7 @@ def test_cues_follow_the_meters_of_the_same_step(scene):
 
 def seen_cues(town, agent=0, slot=0):
     """Cues of the nearest visible other, without a family flag."""
-    size = 3 + (town.rules.family_size > 1) + len(town.rules.cues)
+    size = 3 + (town.rules.family_size > 1) + len(town.rules.action_names) + len(town.rules.cues)
     entry = town.look(agent)["others"][slot * size : (slot + 1) * size]
     bits = entry[size - len(town.rules.cues) :]
     return {name for name, bit in zip(town.rules.cues, bits, strict=True) if bit}
@@ -1275,7 +1275,7 @@ def test_families_are_neighbours_in_number(scene):
     town = scene("L7", num_agents=4, options={"observation": "groups"})
     for agent, x in enumerate((0, 2, 3, 5)):
         town.put(agent, x=x)
-    size = 3 + 1 + 12
+    size = 3 + 1 + 8 + 12
     family = [[town.look(agent)["others"][slot * size + 3] for slot in range(3)] for agent in range(4)]
     assert family == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [1, 0, 0]]
 

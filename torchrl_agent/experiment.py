@@ -142,7 +142,7 @@ class Experiment:
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
-        return Agent(env, self.model)
+        return Agent(env, self.model, self.ppo.gamma)
 
 
 def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:

@@ -136,6 +136,7 @@ class TownEnv(World):
             specs["privileged"] = Composite(
                 others_meters=box(agents, seen, meters),
                 others_need=whole(meters, agents, seen),
+                others_action=whole(len(rules.action_names), agents, seen),
                 shape=(n, agents),
                 device=self.device,
             )

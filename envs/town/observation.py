@@ -205,19 +205,23 @@ def others_number(state: State, rules: Rules) -> Tensor:
 
 
 def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
-    """Labels for training, never for acting: of each visible other its meters [N, A, V, M] and its most pressing need
-    [N, A, V] (number of the meter); 0 in empty slots.
+    """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need
+    (number of the meter) and what it did last, [N, A, V]; 0 in empty slots.
     """
     number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
     seen = number < rules.num_agents
     index = torch.where(seen, number, 0)
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
-    need = pressing_need(state.meters, tables)
-    needs = need.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index)
+
+    def theirs_of(values: Tensor) -> Tensor:
+        """Of each visible other the entry of ``values`` [A, N]; [V, A, N]."""
+        return torch.where(seen, values.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index), 0)
+
     return {
         "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
-        "others_need": torch.where(seen, needs, 0).permute(2, 1, 0).contiguous(),
+        "others_need": theirs_of(pressing_need(state.meters, tables)).permute(2, 1, 0).contiguous(),
+        "others_action": theirs_of(state.agents.action.long()).permute(2, 1, 0).contiguous(),
     }
 
 

@@ -26,10 +26,13 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
-from torchrl_agent.models.perception import Perception, PerceptionConfig
+from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
 from torchrl_agent.models.specs import action_heads, agent_group, group_spec, observation_shapes
+from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
 from torchrl_agent.transforms import ObservationNormalizer
 
 
@@ -50,6 +53,9 @@ class ModelConfig:
     memory: str = "none"
     """none, gru or lstm: what the agent remembers with."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)
+    world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
+    social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
+    manager: ManagerConfig = field(default_factory=ManagerConfig)
     centralised_critic: bool = False
     """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
 
@@ -74,7 +80,7 @@ class Agent(nn.Module):
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
 
-    def __init__(self, env: EnvBase, config: ModelConfig) -> None:
+    def __init__(self, env: EnvBase, config: ModelConfig, gamma: float = 0.99) -> None:
         super().__init__()
         check_model(config)
         shapes = observation_shapes(env)
@@ -91,12 +97,14 @@ class Agent(nn.Module):
         entry: NestedKey = keys.NORMALIZED
         body: list[TensorDictModuleBase] = [self.normalizer]
         self.memory: dict[str, TensorSpec] = {}
-        self.perception = None
+        self.auxiliary = nn.ModuleList()
+        self.perception: Perception | None = None
+        self.world_model: WorldModel | None = None
+        self.social_model: SocialModel | None = None
+        self.manager: Manager | None = None
         if config.perception.enabled or config.memory != "none":
-            self.perception = Perception(env, config.perception, config.memory, config.activation)
-            self.memory.update(self.perception.memory)
-            body.append(self.perception)
-            width, entry = config.perception.belief_size, (keys.BELIEF, "mean")
+            body += self._add_modules(env, config, heads, width, gamma)
+            width, entry = body[-1].size, keys.FEATURES
         else:
             _check_vectors(shapes)
         if config.shared_trunk:
@@ -113,11 +121,76 @@ class Agent(nn.Module):
         self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
         self.to(env.device)
 
+    def _add_modules(
+        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float
+    ) -> list[TensorDictModuleBase]:
+        """Perception, then what the configuration asks for; the last module joins what the controller reads."""
+        perception = self.perception = Perception(env, config.perception, config.memory, config.activation)
+        body: list[TensorDictModuleBase] = [perception]
+        read: dict[NestedKey, int] = {(keys.BELIEF, "mean"): config.perception.belief_size}
+        if config.perception.reconstruction_coeff or config.perception.prediction_coeff:
+            self.auxiliary.append(PerceptionLoss(config.perception, width, heads, config.activation))
+        if config.social_model.enabled:
+            sizes = social_sizes(env, heads[0])
+            social = SocialModel(env, config.social_model, perception.social, sizes, config.activation)
+            self.social_model = social
+            body.append(social)
+            read[keys.COMPANY] = social.size
+            if config.social_model.coeff:
+                self.auxiliary.append(SocialModelLoss(social))
+        if config.world_model.enabled:
+            self.world_model = WorldModel(
+                config.perception.belief_size,
+                perception.known_size,
+                heads,
+                config.world_model,
+                config.activation,
+                gamma,
+            )
+            self.auxiliary.append(WorldModelLoss(self.world_model))
+            if config.world_model.candidates:
+                body.append(Imagination(self.world_model, _masked(env)))
+                read[keys.IMAGINED] = body[-1].size
+        if config.manager.enabled:
+            self.manager = Manager(env, config.manager, read, config.activation, gamma)
+            self.auxiliary.append(ManagerLoss(self.manager))
+            body.append(self.manager)
+            read[keys.WISH] = self.manager.size
+        for module in (perception, self.social_model, self.manager):
+            self.memory.update(module.memory if module is not None else {})
+        return [*body, Join(read)]
+
+    @property
+    def sequential(self) -> bool:
+        """It learns from whole sequences, because it remembers or foresees."""
+        return bool(self.memory) or len(self.auxiliary) > 0
+
+    @property
+    def recorded_keys(self) -> list[NestedKey]:
+        """What a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
+        goals = [] if self.manager is None else RECORDED
+        labels = [key for part in self.auxiliary if isinstance(part, SocialModelLoss) for key in LABELS]
+        return [*self.input_keys, *goals, *labels]
+
+    def look_back(
+        self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
+    ) -> dict[NestedKey, Tensor]:
+        """What the modules' losses need of a whole rollout [T, rows] besides its frames (see ``Manager.look_back``)."""
+        if not self.auxiliary:
+            return {}
+        following = rollout.get(keys.NEXT)
+        found: dict[NestedKey, Tensor] = {key: following.get(key) for key in (keys.DONE, keys.TERMINATED)}
+        found[keys.REWARD] = reward
+        if self.manager is not None:
+            found.update(self.manager.look_back(rollout, reward, next_value, lmbda))
+        return found
+
     @property
     def input_keys(self) -> list[str]:
         """What actor and critic read, besides what they write themselves."""
+        written = {keys.LOGITS, *self.encoder.out_keys}
         found = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
-        return [key for key in found if key != keys.LOGITS]
+        return [key for key in found if key not in written]
 
     def attach(self, env: EnvBase) -> EnvBase:
         """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
@@ -156,6 +229,17 @@ def _value_network(
     return _Joined(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
 
 
+class Join(TensorDictModuleBase):
+    """Puts what the controller reads side by side into ``features``."""
+
+    def __init__(self, sizes: dict[NestedKey, int]) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict.set(keys.FEATURES, torch.cat([tensordict.get(key) for key in self.in_keys], -1))
+
+
 class _Joined(nn.Module):
     """A network that reads several tensors side by side."""
 
@@ -192,6 +276,11 @@ def check_model(config: ModelConfig) -> None:
         raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
     if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
         raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+    modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
+    if modules and config.memory == "none" and not config.perception.enabled:
+        raise ValueError(
+            f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
+        )
     if config.memory not in KINDS:
         raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
     for name in ("embedding_size", "memory_size", "belief_size", "channels"):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torchrl.modules import MLP
 
@@ -53,6 +54,17 @@ class Picture(nn.Module):
         """Features of the picture."""
         batch = flat.shape[:-1]
         return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
+
+
+def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
+    """Discrete actions, [...] of one head or [..., heads] of several, as one-hot choices side by side."""
+    parts = [action] if len(heads) == 1 else action.unbind(-1)
+    return torch.cat([F.one_hot(part, size) for part, size in zip(parts, heads, strict=True)], -1).float()
+
+
+def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the ``counted`` values (0 if there are none)."""
+    return torch.where(counted, values, 0.0).sum() / counted.sum().clamp_min(1)
 
 
 def symlog(value: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,7 +14,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.memory import recurrence
-from torchrl_agent.models.networks import Picture, mlp
+from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec, observation_shapes
 
 SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
@@ -112,6 +113,21 @@ class Perception(TensorDictModuleBase):
         fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
         self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
 
+    @property
+    def social(self) -> tuple[int, int, int]:
+        """Slots for visible others, numbers that each shows, and agents in the world.
+
+        Raises:
+            ValueError: the world shows no others.
+        """
+        if self.others is None:
+            raise ValueError(
+                "model.social_model.enabled needs a world that shows others (observations 'others' and "
+                "'others_number'): "
+                "use world.observation=groups with several agents, or switch the social model off."
+            )
+        return self.slots, self.cue_size, self.nobody
+
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         features = self.embed(tensordict.get(keys.NORMALIZED))
@@ -139,6 +155,45 @@ class Perception(TensorDictModuleBase):
         if self.vector_encoder is not None:
             encoded.append(self.vector_encoder(torch.cat([parts[number] for number in self.vectors], -1)))
         return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
+
+
+class PerceptionLoss(nn.Module):
+    """Losses of a belief that must say what was seen (reconstruction) and what will be seen (prediction from belief and
+    action), for sequences [B, T] whose encoder has run; beliefs are sampled (Kingma and Welling 2014) and kept near a
+    standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
+    """
+
+    in_keys = (keys.DONE,)
+
+    def __init__(self, config: PerceptionConfig, width: int, heads: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.config, self.heads = config, list(heads)
+        hidden = [config.embedding_size]
+        self.decoder = self.predictor = None
+        if config.reconstruction_coeff:
+            self.decoder = mlp(config.belief_size, width, hidden, activation, gain=1.0)
+        if config.prediction_coeff:
+            self.predictor = mlp(config.belief_size + sum(heads), width, hidden, activation, gain=1.0)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the frames that count."""
+        observation, action = tensordict.get(keys.NORMALIZED), tensordict.get(keys.ACTION)
+        mean, log_std = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "log_std"))
+        done = tensordict.get(keys.DONE).squeeze(-1)
+        valid = tensordict.get(keys.VALID, torch.ones_like(done))
+        sample = mean + log_std.exp() * torch.randn_like(mean)
+        kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
+        losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
+        if self.decoder is not None:
+            error = (self.decoder(sample) - observation).square().mean(-1)
+            losses["loss_perception_reconstruction"] = self.config.reconstruction_coeff * masked_mean(error, valid)
+        if self.predictor is not None:
+            foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
+            error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
+            steps = torch.arange(done.shape[1], device=done.device)
+            goes_on = valid & ~done & (steps < done.shape[1] - 1)
+            losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
+        return TensorDict(losses)
 
 
 _EMBEDDED, _REMEMBERED = "embedded", "remembered"

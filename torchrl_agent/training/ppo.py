@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value.functional import generalized_advantage_estimate
@@ -93,7 +94,7 @@ class PPOLoss(ClipPPOLoss):
             log_explained_variance=False,
             clip_value=config.clip_value,
         )
-        self.encoder = agent.encoder
+        self.encoder, self.auxiliary = agent.encoder, agent.auxiliary
         self._buffers.pop("clip_value", None)
         self.__dict__["clip_value"] = config.clip_value
 
@@ -106,6 +107,8 @@ class PPOLoss(ClipPPOLoss):
         ratio = log_ratio.exp()
         losses.set("kl", (ratio - 1 - log_ratio).mean())
         losses.set("min_ratio", ratio.min())
+        for auxiliary in self.auxiliary:
+            losses.update(auxiliary(tensordict))
         valid = tensordict.get(keys.VALID, None)
         if valid is not None:  # frames that do not count have only zeros to add to these means
             share = valid.float().mean().clamp_min(1e-8)
@@ -135,7 +138,7 @@ class PPO:
     """
 
     def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
-        check_ppo(config, rows, sequences=bool(agent.memory))
+        check_ppo(config, rows, sequences=agent.sequential)
         self.agent, self.config = agent, config
         self.parameters = list(agent.parameters())
         self.device = device = self.parameters[0].device
@@ -202,22 +205,24 @@ class PPO:
         values = self._values(rollout)
         next_values = self._values(rollout.get(keys.NEXT))
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        advantage, target, explained = self._advantages(
+        advantage, target, reward, explained = self._advantages(
             values,
             next_values,
             *(following.get(key) for key in (keys.REWARD, keys.DONE, keys.TERMINATED)),
             alive,
         )
-        data = rollout.select(*self.agent.input_keys, keys.ACTION, keys.LOG_PROB)
+        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
+        data.update(self.agent.look_back(rollout, reward, next_values, self.config.lmbda))
         data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
         if alive is not None:
             data.set(keys.VALID, alive)
-        return data.transpose(0, 1) if self.agent.memory else data.reshape(-1), explained
+        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), explained
 
     def _values(self, frames: TensorDictBase) -> Tensor:
         """State values [T, N, 1] in float32."""
         chosen = frames.select(*self.agent.critic.in_keys).reshape(-1)
-        with self._autocast():
+        # a manager that has to choose a goal for a frame that was never acted in takes the likeliest
+        with self._autocast(), set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 
@@ -229,20 +234,22 @@ class PPO:
         done: Tensor,
         terminated: Tensor,
         alive: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self.scaler.update(reward, done, alive)
+        reward = self.scaler.scale(reward)
         advantage, target = generalized_advantage_estimate(
             self.config.gamma,
             self.config.lmbda,
             values,
             next_values,
-            self.scaler.scale(reward),
+            reward,
             done,
             terminated,
             time_dim=0,
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
-        return advantage, target, 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+        explained = 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+        return advantage, target, reward, explained
 
     # --- updates ------------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class RolloutCollector:
         """The frame to keep, and the next root with nothing but what the world gave."""
         group = self.agent.group
         alive = [] if group is None else [keys.ALIVE]
-        mine = [*self.agent.input_keys, keys.ACTION, keys.LOG_PROB, *alive]
+        mine = [*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB, *alive]
         later = [*self.agent.critic.in_keys, keys.REWARD, *alive]
         world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
         shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]

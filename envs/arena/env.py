@@ -29,9 +29,10 @@ MULTIPLIERS = tuple(name for name in Difficulty._fields if name != "stage")
 class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
-    Keys: ``observation`` float32 [N, 32] (``classic``), [N, 44] (``extended``), or a picture in [0, 1], [N, 3, 64, 64]
-    (``pixels``) or [N, 8, 16, 16] (``heatmap``); or one key per group (``dict``); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N,
-    1], the statistics of the running episode, final where ``("next", "done")``.
+    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``), or a
+    picture in [0, 1]: [N, 3, 64, 64] (``pixels``) or [N, 8, 16, 16] (``heatmap``, channels as in
+    envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1];
+    ``("episode", name)`` float32 [N, 1], the statistics of the running episode, final where ``("next", "done")``.
 
     Args:
         num_envs: number of worlds.
@@ -78,11 +79,12 @@ class ArenaEnv(World):
         self._build(self._observation_spec(), actions, midway=desynchronise)
 
     def _observation_spec(self) -> Composite:
-        shapes = {"classic": {"observation": (CLASSIC_SIZE,)}, "extended": {"observation": (EXTENDED_SIZE,)}}
-        shapes["dict"] = {name: (indices.stop - indices.start,) for name, indices in GROUPS.items()}
-        shapes |= {mode: {"observation": shape} for mode, shape in PICTURES.items()}
+        vectors = {"classic": (CLASSIC_SIZE,), "extended": (EXTENDED_SIZE,)}
+        shapes: dict[str, tuple[int, ...]] = {"observation": {**vectors, **PICTURES}.get(self.mode, ())}
+        if self.mode == "dict":
+            shapes = {name: (indices.stop - indices.start,) for name, indices in GROUPS.items()}
         low, n = 0.0 if self.mode in PICTURES else -1.0, self.num_envs
-        seen = {key: Bounded(low, 1.0, (n, *shape), device=self.device) for key, shape in shapes[self.mode].items()}
+        seen = {key: Bounded(low, 1.0, (n, *shape), device=self.device) for key, shape in shapes.items()}
         return Composite(**seen, shape=(n,), device=self.device)
 
     def settings(self) -> Difficulty:

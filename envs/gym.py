@@ -22,7 +22,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     Where any world ended, ``infos`` hold, with Gymnasium's masks (``_final_obs`` and so on, bool [num_envs]):
 
-    - ``final_obs``: the true last observations, [num_envs, F]; for several observations per world an array of dicts
+    - ``final_obs``: the true last observations, [num_envs, ...]; for several observations per world an array of dicts
       (None where a world goes on), as Gymnasium's own vector environments give them.
     - ``final_info``: the episode's statistics by name, [num_envs] each, and among them ``episode`` with its return
       ``r`` and length ``l``. It stands here, where Gymnasium puts what a sub-environment's ``RecordEpisodeStatistics``
@@ -50,7 +50,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._group = GROUP if world.num_agents else None
         seen = world.observation_spec if self._group is None else world.observation_spec[GROUP]
         other = ("episode", "action_mask", "alive", "potential")
-        boxes = {key: _box(key, spec) for key, spec in seen.items() if key not in other}
+        boxes = {key: _box(key, spec, seen.ndim) for key, spec in seen.items() if key not in other}
         action = world.full_action_spec[world.action_key]
         if not isinstance(action, Categorical):
             raise ValueError(f"{type(world).__name__} does not take one discrete action per world: use it in TorchRL.")
@@ -150,8 +150,9 @@ def _masked(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
     return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 
-def _box(key: str, spec: TensorSpec) -> gymnasium.spaces.Box:
+def _box(key: str, spec: TensorSpec, leading: int) -> gymnasium.spaces.Box:
+    """The space of one world's observation; ``leading`` axes of the spec count worlds and agents."""
     if not isinstance(spec, Bounded):
         raise ValueError(f"observation {key} is no bounded vector: only worlds of one agent with vectors to see fit.")
-    low, high = (bound.reshape(-1, bound.shape[-1])[0].cpu().numpy() for bound in (spec.space.low, spec.space.high))
+    low, high = (bound[(0,) * leading].cpu().numpy() for bound in (spec.space.low, spec.space.high))
     return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)

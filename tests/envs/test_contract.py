@@ -311,7 +311,7 @@ def test_compiled_equals_eager_and_nothing_recompiles(make, options):
     root = compiled.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for action, (played, following) in zip(plan, slow, strict=True):
-            result, root = compiled.step_and_maybe_reset(root.set(env.action_key, action))
+            result, root = compiled.step_and_maybe_reset(root.set(compiled.action_key, action))
             for key in following.keys(True, True):
                 torch.testing.assert_close(root[key], following[key], atol=1e-3, rtol=1e-3)
             reward = [step["next"][eager.reward_key] for step in (result, played)]

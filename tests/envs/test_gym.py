@@ -299,3 +299,17 @@ def test_the_town_of_one_agent_is_a_gymnasium_world_with_masks():
 def test_several_agents_are_no_gymnasium_world():
     with pytest.raises(ValueError, match="4 agents"):
         GymnasiumVectorEnv(TownEnv(2, level="L6"))
+
+
+@pytest.mark.parametrize(("mode", "shape"), [("pixels", (3, 64, 64)), ("heatmap", (8, 16, 16))])
+def test_pictures_are_boxes_of_their_shape(mode, shape):
+    vector = GymnasiumVectorEnv(make_world(num_envs=2, observation=mode))
+    space = vector.single_observation_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    assert (space.shape, space.dtype) == (shape, np.float32)
+    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (0, 0, 1, 1)
+    assert vector.observation_space.shape == (2, *shape)
+    observation, _ = vector.reset(seed=1)
+    assert observation in vector.observation_space
+    observation, *_ = vector.step(vector.action_space.sample())
+    assert observation in vector.observation_space

@@ -32,3 +32,9 @@ def test_the_students_own_town_can_be_lived_in(tmp_path):
     assert env.rules.kinds[-1] == "CoffeeShop"
     assert env.rules.deployed == ["Bed", "Job", "HomeMeal", "CoffeeShop"]
     assert env.rollout(5).shape == (2, 5)
+
+
+def test_an_agent_with_memory_plays_as_the_guide_says():
+    names: dict = {}
+    exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)
+    assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)

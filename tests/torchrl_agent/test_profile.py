@@ -58,7 +58,7 @@ def test_inner_ranges_take_no_longer_than_the_one_around_them(profiled):
     times = {entry.name: entry.cpu_ms for entry in profiled[0].ranges}
     for name, time in times.items():
         inner = sum(other for path, other in times.items() if path.rpartition("/")[0] == name)
-        assert 0 < time
+        assert time > 0
         assert inner <= time * 1.001
     whole = profiled[0].ranges[0]
     assert whole.name == "iteration"

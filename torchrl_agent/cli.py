@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from torchrl_agent import bench, doctor, report
+from torchrl_agent import bench, doctor, export, profiling, report
 from torchrl_agent.experiment import Experiment, config_names
 from torchrl_agent.film import film_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
@@ -29,8 +29,10 @@ examples:
   torchrl-agent film runs/first --output first.gif
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
+  torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
   torchrl-agent configs arena                             every key of a configuration with its value
   torchrl-agent bench arena --json
+  torchrl-agent profile arena acceleration.step=false     where the time of an iteration goes
 """
 
 
@@ -225,6 +227,16 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser("bench", help="measure speed, or learning against Stable-Baselines3")
     bench.add_arguments(verb)
     verb.set_defaults(run=_bench)
+
+    verb = verbs.add_parser("export", help="write a run's policy or perception as a file for PyTorch or ONNX runtimes")
+    export.add_arguments(verb)
+    verb.set_defaults(run=export.run)
+
+    verb = verbs.add_parser("profile", help="say where the time of a training iteration goes")
+    verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
+    verb.add_argument("overrides", **overrides)
+    profiling.add_arguments(verb)
+    verb.set_defaults(run=profiling.run)
 
     verb = verbs.add_parser("doctor", help="check versions, device and compiler, and say what to do")
     verb.add_argument("--deep", action="store_true", help="also compile a small function")

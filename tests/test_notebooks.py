@@ -1,0 +1,93 @@
+"""The notebooks are small, clean and run from their first cell to their last."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+
+import pytest
+
+from torchrl_agent.experiment import CONFIGS
+
+ROOT = CONFIGS.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_LINES = 14
+SMALL = {
+    "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
+}
+"""Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind=None):
+    found = json.loads(path.read_text())["cells"]
+    return [cell for cell in found if kind in (None, cell["cell_type"])]
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+def parameters(path):
+    tagged = [cell for cell in cells(path, "code") if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == 1
+    return tagged[0]
+
+
+def test_every_notebook_has_small_sizes_for_the_test():
+    assert [path.stem for path in NOTEBOOKS] == list(SMALL)
+
+
+@every_notebook
+def test_it_is_committed_without_what_it_printed(path):
+    for cell in cells(path, "code"):
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+
+
+@every_notebook
+def test_its_cells_are_short(path):
+    for cell in cells(path):
+        assert 1 <= len(text(cell).splitlines()) <= MOST_LINES, text(cell)
+
+
+@every_notebook
+def test_it_begins_with_the_set_up_that_all_share_and_ends_with_things_to_try(path):
+    first, last = cells(path)[0], text(cells(path)[-1])
+    assert first["metadata"]["tags"] == ["set-up"]
+    assert text(first) == text(cells(NOTEBOOKS[0])[0])
+    assert 'find_spec("torchrl_agent")' in text(first)
+    assert last.startswith("## Things to try")
+    assert 3 <= len(re.findall(r"^\d\. ", last, re.MULTILINE)) <= 5
+
+
+@every_notebook
+def test_it_names_no_place_of_the_machine_it_was_written_on(path):
+    assert not re.search(r"""["'(\s](/|~/|[A-Z]:\\)\w""", "\n".join(map(text, cells(path))))
+
+
+@every_notebook
+def test_its_small_sizes_are_those_it_has(path):
+    names = [node.targets[0].id for node in ast.parse(text(parameters(path))).body]
+    assert names == list(SMALL[path.stem])
+
+
+@pytest.mark.slow
+@every_notebook
+def test_it_runs(path, tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    sizes = "\n".join(f"{name} = {value!r}" for name, value in SMALL[path.stem].items())
+    for cell in notebook.cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            cell.source = sizes
+    folder = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=folder).execute()
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))

@@ -6,6 +6,9 @@ import ast
 import json
 import os
 import re
+import subprocess
+import sys
+from importlib import util
 
 import pytest
 
@@ -82,6 +85,40 @@ def test_it_names_no_place_of_the_machine_it_was_written_on(path):
 def test_its_small_sizes_are_those_it_has(path):
     names = [node.targets[0].id for node in ast.parse(text(parameters(path))).body]
     assert names == list(SMALL[path.stem])
+
+
+@pytest.fixture
+def missing(monkeypatch, tmp_path):
+    """A notebook's folder where the project is not installed; the commands that the set-up runs."""
+    commands = []
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append((command[1:], check)))
+    return commands
+
+
+INSTALL = ["-m", "pip", "install", "--quiet"]
+
+
+def test_the_set_up_does_nothing_where_the_project_is_installed(missing, monkeypatch):
+    monkeypatch.setattr(util, "find_spec", lambda name: sys)
+    exec(text(cells(NOTEBOOKS[0])[0]), {})
+    assert missing == []
+
+
+def test_the_set_up_asks_for_the_address_of_the_repository_where_there_is_no_clone(missing):
+    with pytest.raises(SystemExit, match="write the address of its git repository into REPOSITORY"):
+        exec(text(cells(NOTEBOOKS[0])[0]), {})
+    assert missing == []
+
+
+def test_the_set_up_installs_from_the_clone_or_from_the_repository(missing, tmp_path):
+    set_up = text(cells(NOTEBOOKS[0])[0])
+    exec(set_up.replace('REPOSITORY = ""', 'REPOSITORY = "https://example.org/it.git"'), {})
+    (tmp_path / "pyproject.toml").touch()
+    exec(set_up, {})
+    assert missing == [([*INSTALL, "git+https://example.org/it.git"], True), ([*INSTALL, ".."], True)]
 
 
 @pytest.mark.slow

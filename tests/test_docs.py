@@ -2,20 +2,89 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from envs import TownEnv
+from torchrl_agent.cli import main
 from torchrl_agent.experiment import CONFIGS
 
-DOCS = CONFIGS.parent / "docs"
+ROOT = CONFIGS.parent
+DOCS = ROOT / "docs"
+SMALLER = {
+    "num_envs=64": "num_envs=2",
+    "total_frames=1_000_000": "total_frames=512 world.num_envs=4 ppo.rollout_steps=32 ppo.minibatch_size=128 "
+    "run.film=false evaluation.episodes=2 'acceleration={step: false, advantages: false, update: false}'",
+    "total_frames: 100_000": "total_frames: 4096\nevaluation: {episodes: 2}",
+    "run.name=first": "run.name=first run.film=false",
+}
+"""What is shown in the guides, and what the tests run in its place to be quick."""
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    """(language, code) of every block of code."""
+    return re.findall(r"```(\w+)\n(.*?)```", path.read_text(), re.DOTALL)
 
 
 def block(path: Path, language: str) -> str:
     """The first block of code in a language."""
-    found = re.search(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
-    assert found is not None
-    return found[1]
+    return next(code for name, code in blocks(path) if name == language)
+
+
+def smaller(code: str) -> str:
+    for shown, small in SMALLER.items():
+        code = code.replace(shown, small)
+    return code
+
+
+def run_page(path: Path) -> dict:
+    """Do what a page says, from its first block to its last: blocks that begin with the name of a file are written to
+    it, the rest is run. Returns the names that its Python has defined.
+    """
+    names: dict = {}
+    for language, code in blocks(path):
+        code = smaller(code)
+        file = re.match(r"# (\w+\.(?:py|yaml))\n", code)
+        if file is not None:
+            Path(file[1]).write_text(code)
+        elif language == "python":
+            exec(code, names)
+        elif language == "bash":
+            for line in code.splitlines():
+                run_command(line)
+        else:
+            raise AssertionError(f"{path.name} has a block in {language} that nobody runs")
+    return names
+
+
+def run_command(line: str) -> None:
+    words = shlex.split(line)
+    words = words[1:] if words[0] == "PYTHONPATH=." else words
+    if words[0] == "cp":
+        assert words[1] == "-r"
+        shutil.copytree(*words[2:])
+    else:
+        assert words[0] == "torchrl-agent", line
+        assert main(words[1:]) in (None, 0), line
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in, from which Python also imports."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_the_towns_first_lines_run():
@@ -38,3 +107,62 @@ def test_an_agent_with_memory_plays_as_the_guide_says():
     names: dict = {}
     exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)
     assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
+@pytest.mark.slow
+def test_a_world_of_your_own_is_learnt(folder, capsys):
+    run_page(DOCS / "howto" / "own_world.md")
+    print(capsys.readouterr().out)
+    assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
+
+
+@pytest.mark.slow
+def test_rewards_and_towns_of_your_own_work(folder):
+    names = run_page(DOCS / "howto" / "own_town.md")
+    assert names["town"].rules.reward.weights == {"money": 0.2}
+    assert (folder / "runs/lazy/summary.json").is_file()
+    assert "hasty.hasty_arena" in (folder / "runs/hasty/config.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_and_its_agent_taken_along(folder):
+    names = run_page(DOCS / "howto" / "resume.md")
+    assert names["iteration"].frames == 2048
+    assert '"frames": 4096' in (folder / "runs/first/summary.json").read_text()
+    assert '"frames": 6144' in (folder / "runs/slower/summary.json").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_parts_work_in_torchrl(folder):
+    names = run_page(DOCS / "howto" / "torchrl.md")
+    assert names["batch"].shape == (8, 64)
+
+
+@pytest.mark.slow
+def test_the_gymnasium_and_pettingzoo_views_work(folder):
+    pytest.importorskip("pettingzoo")
+    names = run_page(DOCS / "howto" / "gymnasium.md")
+    assert names["town"].agents == []
+    assert (folder / "runs/acrobot/summary.json").is_file()
+
+
+def test_every_how_to_page_is_tested():
+    pages = {path.stem for path in (DOCS / "howto").glob("*.md")}
+    assert pages == set(re.findall(r'"howto" / "(\w+)\.md"', Path(__file__).read_text()))
+
+
+def test_the_glossary_is_in_alphabetical_order():
+    terms = re.findall(r"^\*\*(.+?)\*\*: ", (DOCS / "glossary.md").read_text(), re.MULTILINE)
+    assert len(terms) > 50
+    assert terms == sorted(terms, key=str.lower)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_network_and_without_a_warning(tmp_path):
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings_handlers.python")
+    nowhere = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https")}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **nowhere}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "TownEnv" in (tmp_path / "api/games/index.html").read_text()
+    assert "make train" in (tmp_path / "index.html").read_text()

@@ -1,0 +1,139 @@
+"""The notebooks are small, clean and run from their first cell to their last."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import util
+
+import pytest
+
+from torchrl_agent.experiment import CONFIGS
+
+ROOT = CONFIGS.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+MOST_LINES = 14
+SMALL = {
+    "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
+    "02_train_the_arena": {
+        "TOTAL_FRAMES": 10_240,
+        "NUM_ENVS": 16,
+        "EPISODES": 2,
+        "FILM_STEPS": 12,
+        "COMPILE": False,
+    },
+    "03_compose_your_own_pipeline": {"NUM_ENVS": 8, "STEPS": 16, "TOTAL_FRAMES": 512, "EPOCHS": 1, "MINIBATCH": 64},
+    "04_a_day_in_town": {"NUM_ENVS": 2, "DAYS_BEFORE": 1, "HOURS": 4, "FILM_STEPS": 4, "FILM_WORLDS": 1},
+}
+"""Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind=None):
+    found = json.loads(path.read_text())["cells"]
+    return [cell for cell in found if kind in (None, cell["cell_type"])]
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+def parameters(path):
+    tagged = [cell for cell in cells(path, "code") if "parameters" in cell["metadata"].get("tags", [])]
+    assert len(tagged) == 1
+    return tagged[0]
+
+
+def test_every_notebook_has_small_sizes_for_the_test():
+    assert [path.stem for path in NOTEBOOKS] == list(SMALL)
+
+
+@every_notebook
+def test_it_is_committed_without_what_it_printed(path):
+    for cell in cells(path, "code"):
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+
+
+@every_notebook
+def test_its_cells_are_short(path):
+    for cell in cells(path):
+        assert 1 <= len(text(cell).splitlines()) <= MOST_LINES, text(cell)
+
+
+@every_notebook
+def test_it_begins_with_the_set_up_that_all_share_and_ends_with_things_to_try(path):
+    first, last = cells(path)[0], text(cells(path)[-1])
+    assert first["metadata"]["tags"] == ["set-up"]
+    assert text(first) == text(cells(NOTEBOOKS[0])[0])
+    assert 'find_spec("torchrl_agent")' in text(first)
+    assert last.startswith("## Things to try")
+    assert 3 <= len(re.findall(r"^\d\. ", last, re.MULTILINE)) <= 5
+
+
+@every_notebook
+def test_it_names_no_place_of_the_machine_it_was_written_on(path):
+    assert not re.search(r"""["'(\s](/|~/|[A-Z]:\\)\w""", "\n".join(map(text, cells(path))))
+
+
+@every_notebook
+def test_its_small_sizes_are_those_it_has(path):
+    names = [node.targets[0].id for node in ast.parse(text(parameters(path))).body]
+    assert names == list(SMALL[path.stem])
+
+
+@pytest.fixture
+def missing(monkeypatch, tmp_path):
+    """A notebook's folder where the project is not installed; the commands that the set-up runs."""
+    commands = []
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setattr(util, "find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", lambda command, check: commands.append((command[1:], check)))
+    return commands
+
+
+INSTALL = ["-m", "pip", "install", "--quiet"]
+
+
+def test_the_set_up_does_nothing_where_the_project_is_installed(missing, monkeypatch):
+    monkeypatch.setattr(util, "find_spec", lambda name: sys)
+    exec(text(cells(NOTEBOOKS[0])[0]), {})
+    assert missing == []
+
+
+def test_the_set_up_asks_for_the_address_of_the_repository_where_there_is_no_clone(missing):
+    with pytest.raises(SystemExit, match="write the address of its git repository into REPOSITORY"):
+        exec(text(cells(NOTEBOOKS[0])[0]), {})
+    assert missing == []
+
+
+def test_the_set_up_installs_from_the_clone_or_from_the_repository(missing, tmp_path):
+    set_up = text(cells(NOTEBOOKS[0])[0])
+    exec(set_up.replace('REPOSITORY = ""', 'REPOSITORY = "https://example.org/it.git"'), {})
+    (tmp_path / "pyproject.toml").touch()
+    exec(set_up, {})
+    assert missing == [([*INSTALL, "git+https://example.org/it.git"], True), ([*INSTALL, ".."], True)]
+
+
+@pytest.mark.slow
+@every_notebook
+def test_it_runs(path, tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    sizes = "\n".join(f"{name} = {value!r}" for name, value in SMALL[path.stem].items())
+    for cell in notebook.cells:
+        if "parameters" in cell.metadata.get("tags", []):
+            cell.source = sizes
+    folder = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=folder).execute()
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))

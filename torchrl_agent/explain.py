@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
 """Colours of what was chosen, of what was not, and of what followed."""
+LINES = (":", "--", "-.", "-")
+"""Tell the candidates that were not chosen apart."""
 
 
 def explain(
@@ -112,7 +114,7 @@ def _draw_scene(thought: Thought, seen: list[Tensor]) -> Figure:
     pictures = [] if thought.picture is None else [("scene", thought.picture)]
     for values in seen:
         channels = values.abs().argmax(0) + 1
-        pictures.append(("what it sees (a colour per channel)", channels * values.any(0)))
+        pictures.append(("what it sees (a colour per channel)", (channels * values.any(0)).numpy()))
     figure, panels = _panels(len(pictures), 4.5)
     for panel, (title, pixels) in zip(panels, pictures, strict=True):
         panel.imshow(pixels, interpolation="nearest", cmap="tab20b")
@@ -127,19 +129,20 @@ def _draw_futures(thought: Thought) -> Figure:
     assert futures is not None and belief is not None, "a world model dreams in beliefs"
     figure, (rewards, states) = _panels(2, 4.0)
     chosen = int(thought.action[0])
+    steps = range(1, futures.rewards.shape[1] + 1)
     for number, action in enumerate(futures.actions[:, 0].tolist()):
-        colour = CHOSEN if action == chosen else OTHER
-        steps = range(1, futures.rewards.shape[1] + 1)
-        rewards.plot(steps, futures.rewards[number], color=colour, label=thought.names.action(action))
-    rewards.plot(range(1, len(futures.true_rewards) + 1), futures.true_rewards, "o", color=REAL, label="what followed")
-    rewards.set(title="imagined rewards", xlabel="steps ahead")
+        colour, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[number % len(LINES)])
+        rewards.plot(steps, futures.rewards[number].numpy(), line, color=colour, label=thought.names.action(action))
+    followed = futures.true_rewards.numpy()
+    rewards.plot(steps[: len(followed)], followed, "o", color=REAL, label="what followed")
+    rewards.set(title="imagined rewards (orange: what it did)", xlabel="steps ahead", xticks=steps)
     rewards.legend(fontsize="small")
     for number, name in enumerate(belief.known_names):
-        start = belief.known_state[number : number + 1]
-        (line,) = states.plot(torch.cat((start, futures.true_states[:, number])), label=name)
-        states.plot(torch.cat((start, futures.foreseen_states[:, number])), "--", color=line.get_color())
-    states.set(title="own state (dashed: foreseen)", xlabel="steps ahead")
-    states.legend(fontsize="x-small", ncols=2)
+        start, colour = belief.known_state[number : number + 1], f"C{number % 10}"
+        states.plot(torch.cat((start, futures.true_states[:, number])).numpy(), color=colour, label=name)
+        states.plot(torch.cat((start, futures.foreseen_states[:, number])).numpy(), "--", color=colour)
+    states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
+    states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -156,7 +159,7 @@ def _draw_choice(thought: Thought) -> Figure:
 
 def _bars(panel: Axes, title: str, names: list[str], probabilities: Tensor, chosen: int) -> None:
     colours = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
-    panel.barh(names, probabilities, color=colours)
+    panel.barh(names, probabilities.numpy(), color=colours)
     panel.invert_yaxis()
     panel.set(title=title, xlim=(0, 1))
 

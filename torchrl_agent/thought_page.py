@@ -120,7 +120,7 @@ def _window(picture: Tensor, names: Names) -> list[str]:
             lines.append(f"{names.channel(number)} in {len(cells)} cells")
         elif cells:
             where = ", ".join(_way(x - width // 2, y - height // 2) for y, x in cells)
-            lines.append(f"{names.channel(number)} {where}")
+            lines.append(f"{names.channel(number)} at {where}")
     return lines or ["nothing"]
 
 

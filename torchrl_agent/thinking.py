@@ -192,7 +192,7 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     candidates = row.get(keys.FUTURES, taken)
     names = ("actions", "states", "rewards", "dones", "values", "confidence", "reason")
     return Futures(
-        *(candidates[name][0].cpu() for name in names),
+        **{name: candidates[name][0].cpu() for name in names},
         expected_return=model.expected_return(candidates)[0].cpu(),
         foreseen_states=taken["states"][0, 0].cpu(),
         foreseen_rewards=taken["rewards"][0, 0].cpu(),

@@ -107,6 +107,8 @@ def test_an_agent_with_memory_plays_as_the_guide_says():
     names: dict = {}
     exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)
     assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
+
+
 @pytest.mark.slow
 def test_a_world_of_your_own_is_learnt(folder, capsys):
     run_page(DOCS / "howto" / "own_world.md")

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from torchrl_agent import bench, doctor, export, profiling, report
-from torchrl_agent.diagnosis import diagnose
 from torchrl_agent.experiment import Experiment, config_names
 from torchrl_agent.explain import as_dict, explain, write_page
+from torchrl_agent.explain.diagnosis import diagnose
+from torchrl_agent.explain.page import as_text
 from torchrl_agent.film import film_policy
-from torchrl_agent.thought_page import as_text
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
 from torchrl_agent.training.ppo import NonFiniteError
 

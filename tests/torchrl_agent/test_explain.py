@@ -12,7 +12,9 @@ from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import cli, keys
-from torchrl_agent.diagnosis import (
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.explain import explain, figures, write_page
+from torchrl_agent.explain.diagnosis import (
     NOTHING_UNUSUAL,
     diagnose,
     diagnose_belief,
@@ -20,10 +22,8 @@ from torchrl_agent.diagnosis import (
     diagnose_goal,
     diagnose_others,
 )
-from torchrl_agent.experiment import Experiment
-from torchrl_agent.explain import explain, figures, write_page
-from torchrl_agent.thought import Belief, Futures, Goal, Names, Others
-from torchrl_agent.thought_page import Table, as_text, sections
+from torchrl_agent.explain.page import Table, as_text, sections
+from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others
 from torchrl_agent.train import learn, load_agent, save
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]

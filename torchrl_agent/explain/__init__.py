@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.diagnosis import diagnose
 from torchrl_agent.experiment import Experiment, resolve_device
-from torchrl_agent.thinking import check_agent, think
-from torchrl_agent.thought import Goal, Thought
-from torchrl_agent.thought_page import as_html
+from torchrl_agent.explain.diagnosis import diagnose
+from torchrl_agent.explain.page import as_html
+from torchrl_agent.explain.thinking import check_agent, think
+from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.train import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import RewardScaler

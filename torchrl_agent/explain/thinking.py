@@ -12,10 +12,10 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
-from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
 
 METERS = "meters"
 """Observation that the world's names of meters are about."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
 
 UNCERTAIN = 1.5
 """A belief whose deviation is so many times the episode's usual one."""

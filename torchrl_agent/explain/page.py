@@ -10,8 +10,8 @@ from html import escape
 import torch
 from torch import Tensor
 
+from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
-from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
 """Of little confidence, in words."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 
 import pytest
 import torch
@@ -14,16 +13,8 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain, figures, write_page
-from torchrl_agent.explain.diagnosis import (
-    NOTHING_UNUSUAL,
-    diagnose,
-    diagnose_belief,
-    diagnose_futures,
-    diagnose_goal,
-    diagnose_others,
-)
+from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others
 from torchrl_agent.train import learn, load_agent, save
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -43,7 +34,6 @@ SMALL = [
     *EAGER,
 ]
 STEP, WORLD, AGENT = 3, 1, 2
-NAMES = Names(("left", "right"), ("energy", "money"))
 
 
 def make_run(folder, config, *overrides):
@@ -221,93 +211,6 @@ def test_what_cannot_be_is_one_sentence(town_run, options, sentence, capsys):
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.strip().splitlines()) == 1
-
-
-# --- diagnosis, from records made by hand -----------------------------------------------------------------------------
-
-
-def belief(log_std):
-    return Belief(torch.zeros(2), torch.full((2,), log_std), torch.tensor([0.5, 0.5]), ["energy", "money"], -1.0)
-
-
-def futures(states, rewards, dones):
-    """Foreseen energy 0.5, money 0.4, a reward of 0.1 and no end in both steps; what came is given."""
-    one = torch.zeros(1)
-    foreseen = torch.tensor([[0.5, 0.4], [0.5, 0.4]])
-    truth = (torch.tensor(states), torch.tensor(rewards), torch.tensor(dones))
-    return Futures(*[one] * 8, foreseen, torch.tensor([0.1, 0.1]), torch.tensor([0.1, 0.2]), *truth)
-
-
-def others(goal=(0.9, 0.1), true_goal=0, acts=0, meters=(0.5, 0.5)):
-    return Others(
-        torch.tensor([2]),
-        torch.tensor([goal]),
-        torch.tensor([[0.8, 0.2]]),
-        torch.tensor([[0.5, 0.5]]),
-        torch.tensor([0.9]),
-        torch.tensor([0]),
-        torch.tensor([acts]),
-        torch.tensor([true_goal]),
-        torch.tensor([meters]),
-    )
-
-
-def goal(energy, kind):
-    targets = torch.tensor([[0.6, 0.0], [0.0, 0.6], [0.0, 0.0]])
-    meters = torch.tensor([energy, 0.5])
-    names = ["survival", "money", "explore"]
-    return Goal(kind, names, torch.ones(3) / 3, 0.3, targets[kind], targets, meters, ["energy", "money"], 4, True)
-
-
-FINE = ([[0.5, 0.4], [0.4, 0.4]], [0.1, 0.1], [0.0, 0.0])
-
-
-def test_an_uncertain_belief_is_named():
-    assert diagnose_belief(belief(-1.0)) == []
-    sentence = "its belief is 2.1 times as uncertain as usual: look at perception first"
-    assert diagnose_belief(belief(-1.0 + math.log(2.1))) == [sentence]
-
-
-def test_wrong_futures_are_named():
-    names = ["energy", "money"]
-    assert diagnose_futures(futures(*FINE), names) == []
-    states = [[0.5, 0.4], [0.5, 0.1]]
-    assert diagnose_futures(futures(states, *FINE[1:]), names) == [
-        "the world model foresaw money 0.40 2 steps later, it became 0.10"
-    ]
-    assert diagnose_futures(futures(FINE[0], [0.1, -2.0], FINE[2]), names) == [
-        "the world model foresaw rewards of 0.20 over 2 steps, they were -1.90"
-    ]
-    assert diagnose_futures(futures(*FINE[:2], [0.0, 1.0]), names) == [
-        "the world model gave the end 2 steps later 20%, it came"
-    ]
-
-
-def test_misread_others_are_named():
-    assert diagnose_others(others(), NAMES) == []
-    assert diagnose_others(others(true_goal=1), NAMES) == ["it took agent 2's need for energy, it was money"]
-    assert diagnose_others(others(acts=1), NAMES) == ["it expected left of agent 2 (80%), it did right"]
-    assert diagnose_others(others(meters=(0.5, 0.1)), NAMES) == ["it thought agent 2's money 0.50, it was 0.10"]
-    untold = dataclasses.replace(others(true_goal=1, meters=(0.0, 0.0)), true_goal=None, true_meters=None)
-    assert diagnose_others(untold, NAMES) == []
-
-
-def test_a_goal_beside_the_point_is_named():
-    assert diagnose_goal(goal(0.12, 1)) == ["goal money while energy is 0.12"]
-    assert diagnose_goal(goal(0.12, 0)) == []
-    assert diagnose_goal(goal(0.3, 1)) == []
-
-
-def test_the_diagnosis_keeps_the_order_of_the_modules(thought):
-    parts = {
-        "belief": belief(0.0),
-        "futures": futures([[0.5, 0.4], [0.5, 0.9]], *FINE[1:]),
-        "others": others(true_goal=1),
-        "goal": goal(0.12, 1),
-    }
-    assert [sentence[0] for sentence in diagnose(dataclasses.replace(thought, **parts))] == list("ABCD")
-    fine = {"belief": belief(-1.0), "futures": futures(*FINE), "others": others(), "goal": goal(0.3, 1)}
-    assert diagnose(dataclasses.replace(thought, **fine)) == [NOTHING_UNUSUAL]
 
 
 def test_a_page_without_a_picture_can_be_written(thought, tmp_path):

@@ -144,9 +144,6 @@ def _record(training: Iterator[Iteration], learner: Learner, iterations: int) ->
     return recorded, seconds
 
 
-# --- ranges -----------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def named_ranges(learner: Learner) -> Iterator[None]:
     """Name the parts of a learner's iterations for the profiler, as long as the context lasts."""
@@ -164,12 +161,13 @@ def named_ranges(learner: Learner) -> Iterator[None]:
     ]
     parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
     traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
-    if not any(part.compiled or part.captured for part in parts):
-        hung += [(learner.agent.policy, "forward", "policy")] if traced else []
-        hung += [(learner.agent.perception, "forward", "perception")] if learner.agent.perception is not None else []
-        hung += [(learner.env, "step_and_maybe_reset", "world")]
-    elif not traced:
-        hung += [(learner.env, "step_and_maybe_reset", "world")]
+    eager = not any(part.compiled or part.captured for part in parts)
+    if eager and traced:
+        hung.append((learner.agent.policy, "forward", "policy"))
+    if eager and learner.agent.perception is not None:
+        hung.append((learner.agent.perception, "forward", "perception"))
+    if eager or not traced:
+        hung.append((learner.env, "step_and_maybe_reset", "world"))
     with ExitStack() as stack:
         stack.enter_context(_replaced(Accelerated, "__call__", _named_by_itself(Accelerated.__call__)))
         for owner, attribute, name in hung:
@@ -200,19 +198,14 @@ def _named_by_itself(function: Callable) -> Callable:
 @contextmanager
 def _replaced(owner: Any, attribute: str, function: Callable) -> Iterator[None]:
     """An attribute of an object, a class or a module, replaced for a while."""
-    own = vars(owner)
-    before = own.get(attribute)
+    before = vars(owner).get(attribute)
     setattr(owner, attribute, function)
     try:
         yield
     finally:
-        if before is None:  # it came from the class
-            delattr(owner, attribute)
-        else:
+        delattr(owner, attribute)
+        if before is not None:  # it did not come from the class
             setattr(owner, attribute, before)
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def summarise(events: Iterable[Any]) -> list[Range]:
@@ -261,13 +254,10 @@ def _self_time(entry: Any) -> float:
 
 def _csv(rows: list[Range] | list[Operator]) -> str:
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, [field for field in asdict(rows[0])])
+    writer = csv.DictWriter(buffer, list(asdict(rows[0])))
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return buffer.getvalue()
-
-
-# --- command line -----------------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -291,18 +281,16 @@ def run(parsed: argparse.Namespace) -> None:
 
 def table(found: Profile) -> str:
     """Ranges, indented by nesting, and operators, for people."""
+
+    def line(name: str, entry: Range | Operator) -> str:
+        return f"{name:<32} {entry.calls:>7,} {entry.cpu_ms:>10,.1f} {entry.cuda_ms:>10,.1f}"
+
     lines = [f"{'range':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10} {'share':>7}"]
     for entry in found.ranges:
-        depth, _, name = entry.name.count("/"), *entry.name.rpartition("/")[1:]
-        lines.append(
-            f"{'  ' * depth + name:<32} {entry.calls:>7,} {entry.cpu_ms:>10,.1f} {entry.cuda_ms:>10,.1f} "
-            f"{entry.share:>7.1%}"
-        )
+        name = "  " * entry.name.count("/") + entry.name.rpartition("/")[2]
+        lines.append(f"{line(name, entry)} {entry.share:>7.1%}")
     lines.append(f"\n{'operator (itself only)':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10}")
-    for operator in found.operators:
-        lines.append(
-            f"{operator.name[:32]:<32} {operator.calls:>7,} {operator.cpu_ms:>10,.1f} {operator.cuda_ms:>10,.1f}"
-        )
+    lines += [line(operator.name[:32], operator) for operator in found.operators]
     lines.append(
         f"\nan iteration took {found.seconds:.3g} s profiled, {found.seconds_without:.3g} s before; the figures are "
         f"sums over {found.iterations}."

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
@@ -33,7 +34,7 @@ doctor: install ## Say what this machine has and lacks
 	$(BIN)/torchrl-agent doctor $(ARGS)
 
 test: install ## Run the fast tests, one process per core
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

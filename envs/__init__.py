@@ -1,10 +1,13 @@
-"""Batched worlds for TorchRL; knows nothing about learning."""
+"""Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well."""
 
 from envs.arena import ArenaEnv
+from envs.registration import register_worlds
 from envs.town import TownEnv
 from envs.world import TransformedWorld, World
 
 WORLDS = {"arena": ArenaEnv, "town": TownEnv}
 """The public worlds by name."""
+
+register_worlds(WORLDS)
 
 __all__ = ["WORLDS", "ArenaEnv", "TownEnv", "TransformedWorld", "World"]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDictBase
 from torchrl.data import Bounded, Categorical, TensorSpec
 
+from envs.gym_actions import whole_numbers
 from envs.world import GROUP, World
 
 
@@ -22,13 +23,13 @@ class GymnasiumVectorEnv(VectorEnv):
 
     Where any world ended, ``infos`` hold, with Gymnasium's masks (``_final_obs`` and so on, bool [num_envs]):
 
-    - ``final_obs``: the true last observations, [num_envs, F]; for several observations per world an array of dicts
+    - ``final_obs``: the true last observations, [num_envs, ...]; for several observations per world an array of dicts
       (None where a world goes on), as Gymnasium's own vector environments give them.
     - ``final_info``: the episode's statistics by name, [num_envs] each, and among them ``episode`` with its return
       ``r`` and length ``l``. It stands here, where Gymnasium puts what a sub-environment's ``RecordEpisodeStatistics``
       says, because the vector wrapper of that name refuses infos that hold an ``episode`` of their own.
 
-    A world that masks actions adds ``action_mask``, bool [num_envs, actions], to every infos.
+    A world that masks actions adds ``action_mask``, bool [num_envs, actions], to every infos and ``final_info``.
 
     Args:
         world: the world; its observation becomes a ``Box``, or a ``Dict`` of them if it has several.
@@ -50,7 +51,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._group = GROUP if world.num_agents else None
         seen = world.observation_spec if self._group is None else world.observation_spec[GROUP]
         other = ("episode", "action_mask", "alive", "potential")
-        boxes = {key: _box(key, spec) for key, spec in seen.items() if key not in other}
+        boxes = {key: _box(key, spec, seen.ndim) for key, spec in seen.items() if key not in other}
         action = world.full_action_spec[world.action_key]
         if not isinstance(action, Categorical):
             raise ValueError(f"{type(world).__name__} does not take one discrete action per world: use it in TorchRL.")
@@ -67,18 +68,20 @@ class GymnasiumVectorEnv(VectorEnv):
         if options:
             raise ValueError(f"options hold {', '.join(options)}: these worlds take none, leave them out.")
         if seed is not None:
-            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-                raise ValueError(f"seed is {seed!r}: give one whole number from 0, from which each row's is made.")
-            super().reset(seed=int(seed))
-            self.world.set_seed(int(seed))
+            seed = checked_seed(seed)
+            super().reset(seed=seed)
+            self.world.set_seed(seed)
         self._root = self.world.reset()
         return self._observation(self._root), self._legal(self._root)
 
-    def step(self, actions: NDArray[np.integer]) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
-        """One step of every world; where one ended, the observation is the first of its next episode."""
+    def step(self, actions: Any) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
+        """One step of every world with whole numbers [num_envs], numpy's or torch's; where a world ended, the
+        observation is the first of its next episode.
+        """
         if self._root is None:
             raise ValueError("step was called before reset: call reset first.")
-        action = self._checked(actions)
+        checked = whole_numbers(actions, (self.num_envs,), int(self.single_action_space.n))
+        action = torch.from_numpy(checked).to(self.world.device)
         action = action if self._group is None else action.unsqueeze(1)
         played, self._root = self.world.step_and_maybe_reset(self._root.set(self.world.action_key, action))
         ended = played["next"]
@@ -104,7 +107,7 @@ class GymnasiumVectorEnv(VectorEnv):
         statistics = {name: _array(value) for name, value in ended.get("episode", {}).items()}
         names = {"r": "return", "l": "length"}
         episode = {short: statistics[name] for short, name in names.items() if name in statistics}
-        info = _masked({**statistics, "episode": _masked(episode, done)}, done)
+        info = _masked({**statistics, **self._legal(ended), "episode": _masked(episode, done)}, done)
         final = self._observation(ended)
         if isinstance(final, dict):
             rows = np.full(self.num_envs, None, dtype=object)
@@ -125,19 +128,12 @@ class GymnasiumVectorEnv(VectorEnv):
         arrays = {key: mine.get(key).cpu().numpy() for key in self._keys}
         return arrays if len(arrays) > 1 else arrays[self._keys[0]]
 
-    def _checked(self, actions: Any) -> torch.Tensor:
-        array = np.asarray(actions)
-        number = int(self.single_action_space.n)
-        if array.shape != (self.num_envs,) or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(
-                f"actions have shape {array.shape} and type {array.dtype}: give {self.num_envs} whole numbers, one "
-                "per world."
-            )
-        if array.min() < 0 or array.max() >= number:
-            raise ValueError(
-                f"actions reach from {array.min()} to {array.max()}: they must lie within 0 and {number - 1}."
-            )
-        return torch.from_numpy(array.astype(np.int64)).to(self.world.device)
+
+def checked_seed(seed: Any) -> int:
+    """``seed`` if it is one whole number from 0."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}: give one whole number from 0, from which each row's is made.")
+    return int(seed)
 
 
 def _array(column: torch.Tensor) -> NDArray:
@@ -150,8 +146,9 @@ def _masked(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
     return {**values, **{f"_{name}": mask.copy() for name in values}}
 
 
-def _box(key: str, spec: TensorSpec) -> gymnasium.spaces.Box:
+def _box(key: str, spec: TensorSpec, leading: int) -> gymnasium.spaces.Box:
+    """The space of one world's observation; ``leading`` axes of the spec count worlds and agents."""
     if not isinstance(spec, Bounded):
         raise ValueError(f"observation {key} is no bounded vector: only worlds of one agent with vectors to see fit.")
-    low, high = (bound.reshape(-1, bound.shape[-1])[0].cpu().numpy() for bound in (spec.space.low, spec.space.high))
+    low, high = (bound[(0,) * leading].cpu().numpy() for bound in (spec.space.low, spec.space.high))
     return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)

@@ -75,6 +75,8 @@ class World(EnvBase):
     """Options for ``torch.compile`` of a function that holds the step."""
     curriculum: Curriculum | None = None
     """Set by a subclass that has stages of difficulty."""
+    transformed_class: type[TransformedEnv]
+    """What to wrap such a world in so that it keeps its branchless reset."""
     num_agents: int | None = None
     """Agents per world; None for a world of one agent with flat keys."""
 
@@ -336,6 +338,9 @@ class TransformedWorld(TransformedEnv):
             return torch.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
 
         return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
+
+
+World.transformed_class = TransformedWorld
 
 
 def checked_device(device: torch.device | str | None) -> torch.device:

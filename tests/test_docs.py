@@ -103,10 +103,15 @@ def test_the_students_own_town_can_be_lived_in(tmp_path):
     assert env.rollout(5).shape == (2, 5)
 
 
+def test_an_agent_with_memory_plays_as_the_guide_says():
+    names: dict = {}
+    exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)
+    assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
+
+
 @pytest.mark.slow
-def test_a_world_of_your_own_is_learnt(folder, capsys):
+def test_a_world_of_your_own_is_learnt(folder):
     run_page(DOCS / "howto" / "own_world.md")
-    print(capsys.readouterr().out)
     assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
 
 

@@ -21,7 +21,7 @@ from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.actor_critic import group_spec
+from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.checkpoint import versions
 

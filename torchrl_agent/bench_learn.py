@@ -22,7 +22,7 @@ from tqdm import tqdm
 from envs.gym import GymnasiumVectorEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.actor_critic import ACTIVATIONS
+from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise

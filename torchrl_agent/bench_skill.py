@@ -41,7 +41,7 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         start = time.perf_counter()
         (iteration,) = deque(learn(experiment), maxlen=1)
         row = {"player": "ppo", "seed": seed, "frames": iteration.frames, "seconds": time.perf_counter() - start}
-        rows.append({**row, **_judge(iteration.agent.policy, _judging_world(experiment))})
+        rows.append({**row, **_judge(iteration.agent.policy, iteration.agent.attach(_judging_world(experiment)))})
     return {
         "config": config,
         "overrides": overrides,

@@ -117,7 +117,7 @@ def _film(parsed: argparse.Namespace) -> None:
     experiment, agent = load_agent(run, parsed.device, parsed.checkpoint)
     if parsed.worlds < 1 or parsed.steps < 1 or parsed.every < 1:
         raise ValueError("--worlds, --steps and --every must be at least 1.")
-    env = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed))
     folder = run if run.is_dir() else run.parent.parent
     path = film_policy(
         env, agent.policy, Path(parsed.output or folder / "film.gif"), parsed.steps, parsed.every, not parsed.stochastic

@@ -21,9 +21,9 @@ from omegaconf import MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
-from envs import TransformedWorld
 from torchrl_agent import keys
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, agent_group
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.specs import agent_group
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.rollout import episode_entries
@@ -137,12 +137,12 @@ class Experiment:
         if potential not in env.observation_spec.keys(True):
             raise ValueError("shaping.scale is set but the world shows no potential: use world.potential=true.")
         gamma = self.ppo.gamma if self.shaping.gamma is None else self.shaping.gamma
-        kind = TransformedWorld if getattr(env, "branchless", False) else TransformedEnv
+        kind = getattr(env, "transformed_class", TransformedEnv)
         return kind(env, PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
 
-    def make_agent(self, env: EnvBase) -> ActorCritic:
+    def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
-        return ActorCritic(env, self.model)
+        return Agent(env, self.model, self.ppo.gamma)
 
 
 def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
 from torchrl_agent.experiment import Experiment, resolve_device
-from torchrl_agent.models.actor_critic import group_spec
+from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.ppo import PPO
@@ -28,10 +28,11 @@ class Learner:
         torch.manual_seed(experiment.seed)
         self.experiment = experiment
         self.device = resolve_device(experiment.device)
-        self.env: EnvBase = experiment.make_world()
-        check_shaping(self.env, experiment.ppo.gamma)
+        env = experiment.make_world()
+        check_shaping(env, experiment.ppo.gamma)
+        self.agent = experiment.make_agent(env)
+        self.env: EnvBase = self.agent.attach(env)
         self.num_envs = self.env.batch_size[0]
-        self.agent = experiment.make_agent(self.env)
         rows = math.prod(group_spec(self.env).shape)
         self.ppo = PPO(self.agent, experiment.ppo, rows, experiment.acceleration)
         self.collector = RolloutCollector(self.env, self.agent, experiment.ppo.rollout_steps, experiment.acceleration)

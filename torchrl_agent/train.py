@@ -20,7 +20,7 @@ from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.film import film_policy
 from torchrl_agent.learner import Learner
 from torchrl_agent.model_card import write_model_card
-from torchrl_agent.models.actor_critic import ActorCritic
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
     find_checkpoint,
@@ -50,7 +50,7 @@ class Iteration:
     """The frames just learnt from [T, N]; its memory is used again by the next iteration."""
 
     @property
-    def agent(self) -> ActorCritic:
+    def agent(self) -> Agent:
         """Actor and critic."""
         return self.learner.agent
 
@@ -163,7 +163,7 @@ def save(iteration: Iteration, folder: Path) -> Path:
 
 def load_agent(
     run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
-) -> tuple[Experiment, ActorCritic]:
+) -> tuple[Experiment, Agent]:
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
     Args:
@@ -187,14 +187,14 @@ def load_agent(
 
 
 def evaluate(
-    experiment: Experiment, agent: ActorCritic, episodes: int | None = None, deterministic: bool | None = None
+    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
 ) -> dict[str, Any]:
     """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
     config = experiment.evaluation
     number = config.episodes if episodes is None else episodes
     if number < 1:
         raise ValueError(f"episodes is {number}: evaluate at least 1.")
-    env = experiment.make_world(evaluation=True, num_envs=number, seed=config.seed)
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
     return summarise(evaluate_policy(agent.policy, env, greedy))
 
@@ -285,7 +285,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
         summary["evaluation"] = evaluate(experiment, learner.agent)
     if experiment.run.film:
         film = film_policy(
-            experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed),
+            learner.agent.attach(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)),
             learner.agent.policy,
             folder / "film.gif",
         )

@@ -34,8 +34,8 @@ class ObservationNormalizer(Transform):
     :meth:`update`.
 
     Args:
-        in_keys: observations to join, each [..., size].
-        sizes: their sizes.
+        in_keys: observations to join, each [..., *shape].
+        shapes: their shapes, or sizes of vectors.
         out_key: where the joined, normalised vector goes; by default the only in key.
         clip: largest absolute value after normalisation.
         epsilon: added to the variance.
@@ -45,30 +45,39 @@ class ObservationNormalizer(Transform):
     def __init__(
         self,
         in_keys: Sequence[NestedKey],
-        sizes: Sequence[int],
+        shapes: Sequence[int | Sequence[int]],
         out_key: NestedKey | None = None,
         clip: float = 10.0,
         epsilon: float = 1e-8,
         enabled: bool = True,
     ) -> None:
-        if len(in_keys) != len(sizes) or not in_keys:
-            raise ValueError(f"{len(in_keys)} observation keys but {len(sizes)} sizes: give one size per key.")
+        if len(in_keys) != len(shapes) or not in_keys:
+            raise ValueError(f"{len(in_keys)} observation keys but {len(shapes)} shapes: give one shape per key.")
         if out_key is None and len(in_keys) > 1:
             raise ValueError("several observations are joined: name the out_key.")
         super().__init__(in_keys=list(in_keys), out_keys=[in_keys[0] if out_key is None else out_key])
-        self.running = RunningMeanStd((sum(sizes),), epsilon=0.0)  # a pseudo-count would spoil large means
+        self.shapes = [torch.Size([shape] if isinstance(shape, int) else shape) for shape in shapes]
+        size = sum(shape.numel() for shape in self.shapes)
+        self.running = RunningMeanStd((size,), epsilon=0.0)  # a pseudo-count would spoil large means
         self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
         self.frozen = False
 
     def join(self, tensordict: TensorDictBase) -> Tensor:
-        """The raw observations side by side, [..., F]."""
-        values = [tensordict.get(key) for key in self.in_keys]
+        """The raw observations side by side (pictures as vectors), [..., F]."""
+        pairs = zip(self.in_keys, self.shapes, strict=True)
+        values = [tensordict.get(key).flatten(-len(shape)) for key, shape in pairs]
         return values[0] if len(values) == 1 else torch.cat(values, -1)
 
-    def update(self, observation: Tensor) -> None:
-        """Merge observations [..., F] into the statistics, unless frozen."""
-        if self.enabled and not self.frozen:
+    def update(self, observation: Tensor, counted: Tensor | None = None) -> None:
+        """Merge observations [..., F] into the statistics, those of ``counted`` rows (bool [...]) only if given; unless
+        frozen.
+        """
+        if not self.enabled or self.frozen:
+            return
+        if counted is None:
             self.running.update(observation)
+        else:
+            _merge(self.running, observation.flatten(0, -2), counted.reshape(-1, 1))
 
     def normalize(self, observation: Tensor) -> Tensor:
         """Normalised [..., F]."""
@@ -142,7 +151,7 @@ class RewardScaler(Transform):
         if alive is None:
             self.running.update(returns)
         else:
-            _merge(self.running, returns, alive.unsqueeze(-1))
+            _merge(self.running, returns.reshape(-1), alive.reshape(-1))
         self.returns.copy_(running)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -191,10 +200,13 @@ def check_shaping(env: EnvBase, gamma: float) -> None:
 
 
 def _merge(running: RunningMeanStd, values: Tensor, counted: Tensor) -> None:
-    """``running.update`` with the ``counted`` values only (at least one), without asking the device which they are."""
+    """``running.update`` with the ``counted`` rows of the values [R, ...] only (at least one), without asking the
+    device
+    which they are.
+    """
     number = counted.sum()
-    mean = torch.where(counted, values, 0.0).sum() / number
-    squares = torch.where(counted, (values - mean) ** 2, 0.0).sum()
+    mean = torch.where(counted, values, 0.0).sum(0) / number
+    squares = torch.where(counted, (values - mean) ** 2, 0.0).sum(0)
     total, delta = running.count + number, mean - running.mean
     spread = running.var * running.count + squares + delta**2 * running.count * number / total
     running.mean.copy_(running.mean + delta * number / total)

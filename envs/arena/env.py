@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
 
 from envs.arena.dynamics import NUM_ACTIONS, advance
-from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, observe
+from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, PICTURES, observe
 from envs.arena.picture import draw
 from envs.arena.rules import RULES, Difficulty, Rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
@@ -29,16 +29,17 @@ MULTIPLIERS = tuple(name for name in Difficulty._fields if name != "stage")
 class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
-    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``);
-    ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N,
-    1], the statistics of the running episode, final where ``("next", "done")``.
+    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``), or a
+    picture in [0, 1]: [N, 3, 64, 64] (``pixels``) or [N, 8, 16, 16] (``heatmap``, channels as in
+    envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1];
+    ``("episode", name)`` float32 [N, 1], the statistics of the running episode, final where ``("next", "done")``.
 
     Args:
         num_envs: number of worlds.
         device: where they live; the CPU by default.
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
-        observation: ``classic``, ``extended`` or ``dict``.
+        observation: ``classic``, ``extended``, ``dict``, ``pixels`` or ``heatmap``.
         rules: a :class:`Rules` or the name of a preset.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
             (envs/curriculum.py).
@@ -74,12 +75,17 @@ class ArenaEnv(World):
         self.rules, self.style, self.mode = rules, style, observation
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, MULTIPLIERS, STATISTICS)
-        sizes = {"classic": {"observation": CLASSIC_SIZE}, "extended": {"observation": EXTENDED_SIZE}}.get(
-            observation, {name: indices.stop - indices.start for name, indices in GROUPS.items()}
-        )
-        seen = {key: Bounded(-1.0, 1.0, (num_envs, size), device=self.device) for key, size in sizes.items()}
         actions = Categorical(NUM_ACTIONS[style], shape=(num_envs,), dtype=torch.int64, device=self.device)
-        self._build(Composite(**seen, shape=(num_envs,), device=self.device), actions, midway=desynchronise)
+        self._build(self._observation_spec(), actions, midway=desynchronise)
+
+    def _observation_spec(self) -> Composite:
+        vectors = {"classic": (CLASSIC_SIZE,), "extended": (EXTENDED_SIZE,)}
+        shapes: dict[str, tuple[int, ...]] = {"observation": {**vectors, **PICTURES}.get(self.mode, ())}
+        if self.mode == "dict":
+            shapes = {name: (indices.stop - indices.start,) for name, indices in GROUPS.items()}
+        low, n = 0.0 if self.mode in PICTURES else -1.0, self.num_envs
+        seen = {key: Bounded(low, 1.0, (n, *shape), device=self.device) for key, shape in shapes.items()}
+        return Composite(**seen, shape=(n,), device=self.device)
 
     def settings(self) -> Difficulty:
         """The full game everywhere, or the curriculum's stage."""

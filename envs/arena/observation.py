@@ -1,5 +1,5 @@
 """What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
-vectors.
+vectors; or what it looks like (envs/arena/pixels.py, envs/arena/heatmap.py).
 """
 
 from __future__ import annotations
@@ -7,12 +7,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from envs.arena.heatmap import CHANNELS, GRID, heatmap
+from envs.arena.pixels import SIZE, pixels
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.geometry import TAU, nearest, relative_angle, squared_distance
 
-MODES = ("classic", "extended", "dict")
+MODES = ("classic", "extended", "dict", "pixels", "heatmap")
 CLASSIC_SIZE, EXTENDED_SIZE = 32, 44
+PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
+"""Shapes (channels, rows, columns) of the modes whose values lie in [0, 1]."""
 GROUPS = {
     "player_state": slice(0, 7),
     "combat_targets": slice(10, 27),
@@ -24,7 +28,9 @@ GROUPS = {
 
 
 def observe(state: State, rules: Rules, mode: str) -> dict[str, Tensor]:
-    """Observations by key, float32 [N, size]."""
+    """Observations by key, float32 [N, size], or [N, C, H, W] for pictures."""
+    if mode in PICTURES:
+        return {"observation": (pixels if mode == "pixels" else heatmap)(state, rules)}
     if mode == "extended":
         return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
     vector = _columns(state, rules, _nearest_projectile(state, rules))

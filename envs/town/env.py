@@ -24,6 +24,7 @@ from envs.town.observation import (
     action_mask,
     global_size,
     global_state,
+    group_shapes,
     group_sizes,
     num_visible,
     observe,
@@ -112,8 +113,9 @@ class TownEnv(World):
 
     def _observation_spec(self) -> Composite:
         n, agents, rules = self.num_envs, self.rules.num_agents, self.rules
-        sizes = group_sizes(rules)
-        sizes = sizes if self.mode == "groups" else {"observation": sum(sizes.values())}
+        shapes = group_shapes(rules)
+        if self.mode == "flat":
+            shapes = {"observation": (sum(group_sizes(rules).values()),)}
 
         def box(*shape: int) -> Bounded:
             return Bounded(-1.0, 1.0, (n, *shape), device=self.device)
@@ -121,7 +123,7 @@ class TownEnv(World):
         def whole(number: int, *shape: int, dtype: torch.dtype = torch.int64) -> Categorical:
             return Categorical(number, shape=(n, *shape), dtype=dtype, device=self.device)
 
-        specs: dict[str, TensorSpec] = {name: box(agents, size) for name, size in sizes.items()}
+        specs: dict[str, TensorSpec] = {name: box(agents, *shape) for name, shape in shapes.items()}
         actions = len(rules.action_names) + rules.symbols
         specs["action_mask"] = Binary(actions, (n, agents, actions), dtype=torch.bool, device=self.device)
         specs["alive"] = whole(2, agents, dtype=torch.bool)
@@ -134,6 +136,7 @@ class TownEnv(World):
             specs["privileged"] = Composite(
                 others_meters=box(agents, seen, meters),
                 others_need=whole(meters, agents, seen),
+                others_action=whole(len(rules.action_names), agents, seen),
                 shape=(n, agents),
                 device=self.device,
             )
@@ -177,7 +180,9 @@ class TownEnv(World):
         """Observations by key."""
         groups: dict[str, Any] = observe(state, self.rules)
         if self.mode == "flat":
-            groups = {"observation": torch.cat(list(groups.values()), -1)}
+            groups = {"observation": torch.cat([value.flatten(2) for value in groups.values()], -1)}
+        elif "window" in groups:
+            groups["window"] = groups["window"].contiguous()  # so that compiled code always meets the same strides
         groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
         groups["alive"] = state.agents.alive.T.clone()
         if num_visible(self.rules):

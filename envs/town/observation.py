@@ -38,6 +38,13 @@ def group_sizes(rules: Rules) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
+def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
+    """Shapes of the groups: vectors, and the window as a picture [channels, side, side]."""
+    side = 2 * (rules.view or 0) + 1
+    picture = (len(rules.kinds) + 2, side, side)
+    return {name: picture if name == "window" else (size,) for name, size in group_sizes(rules).items()}
+
+
 def num_visible(rules: Rules) -> int:
     """Slots for other agents."""
     return min(rules.visible_agents, rules.num_agents - 1)
@@ -50,7 +57,8 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
       one-hot, "none" last. ``progress``: share of the visit under way. ``time``: sine and cosine of the hour, share of
       the longest life. ``previous_action``: one-hot, and whether the last request was refused.
     - ``map`` (without fog): for every kind, the way (x, y) to the nearest place as shares of the map, and 1 if there is
-      one. ``window`` (with fog): for every cell around the agent, row by row, one-hot kind of place, other agent, wall.
+      one. ``window`` (with fog): a picture of the cells around the agent, row by row, one channel for each kind of
+      place, then other agents, then walls; [N, A, channels, side, side], in the flat observation as one vector.
     - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if
       it is family, one-hot what it did last, and its cues. ``traits``: own character. ``messages``: one-hot symbols of
       the family's other members.
@@ -81,7 +89,7 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
     groups = {name: torch.stack(values).permute(2, 1, 0).contiguous() for name, values in rows.items()}
     if rules.view is not None:
         groups["window"] = _window(state, rules)
-    return {name: groups[name] for name in group_sizes(rules)}
+    return {name: groups[name] for name in group_shapes(rules)}
 
 
 def _one_hot(index: Tensor, size: int) -> list[Tensor]:
@@ -108,29 +116,30 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _window(state: State, rules: Rules) -> Tensor:
-    """[N, A, cells * (K + 2)]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number
+    """[N, A, K + 2, side, side]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number
     too many, which is cut off.
     """
     agents, layout, view = state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
-    channels, size = kinds + 2, side * side * (kinds + 2)
+    cells, channels = side * side, kinds + 2
+    size = cells * channels
     slots = torch.arange(rules.num_slots, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
     kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
     cell = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
-    ones = [torch.where(cell >= 0, cell * channels + kind, size)]
+    ones = [torch.where(cell >= 0, kind * cells + cell, size)]
     if rules.num_agents > 1:
         cell = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
         myself = torch.eye(rules.num_agents, dtype=torch.bool, device=cell.device).unsqueeze(-1)
         seen = (cell >= 0) & agents.alive.unsqueeze(1) & ~myself
-        ones.append(torch.where(seen, cell * channels + kinds, size))
-    cells = torch.arange(side * side, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
-    row = torch.div(cells, side, rounding_mode="floor")
-    x, y = agents.x + cells - row * side - view, agents.y + row - view
+        ones.append(torch.where(seen, kinds * cells + cell, size))
+    cell = torch.arange(cells, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
+    row = torch.div(cell, side, rounding_mode="floor")
+    x, y = agents.x + cell - row * side - view, agents.y + row - view
     wall = (x < 0) | (y < 0) | (x >= state.settings.width) | (y >= state.settings.height)
-    ones.append(torch.where(wall, cells * channels + kinds + 1, size))
+    ones.append(torch.where(wall, (kinds + 1) * cells + cell, size))
     index = torch.cat(ones).permute(2, 1, 0).long()
     empty = torch.zeros(*index.shape[:2], size + 1, device=index.device)
-    return empty.scatter(-1, index, 1.0)[..., :size]
+    return empty.scatter(-1, index, 1.0)[..., :size].unflatten(-1, (channels, side, side))
 
 
 def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:
@@ -196,19 +205,23 @@ def others_number(state: State, rules: Rules) -> Tensor:
 
 
 def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
-    """Labels for training, never for acting: of each visible other its meters [N, A, V, M] and its most pressing need
-    [N, A, V] (number of the meter); 0 in empty slots.
+    """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need
+    (number of the meter) and what it did last, [N, A, V]; 0 in empty slots.
     """
     number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
     seen = number < rules.num_agents
     index = torch.where(seen, number, 0)
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
-    need = pressing_need(state.meters, tables)
-    needs = need.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index)
+
+    def theirs_of(values: Tensor) -> Tensor:
+        """Of each visible other the entry of ``values`` [A, N]; [V, A, N]."""
+        return torch.where(seen, values.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index), 0)
+
     return {
         "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
-        "others_need": torch.where(seen, needs, 0).permute(2, 1, 0).contiguous(),
+        "others_need": theirs_of(pressing_need(state.meters, tables)).permute(2, 1, 0).contiguous(),
+        "others_action": theirs_of(state.agents.action.long()).permute(2, 1, 0).contiguous(),
     }
 
 

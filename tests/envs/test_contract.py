@@ -20,6 +20,8 @@ VARIANTS = {
         {"style": 2, "observation": "classic"},
         {"style": 1, "observation": "extended"},
         {"style": 2, "observation": "dict"},
+        {"style": 1, "observation": "pixels"},
+        {"style": 2, "observation": "heatmap"},
         {"style": 1, "curriculum": "ladder", "desynchronise": True},
     ],
     "town": [
@@ -53,13 +55,17 @@ def leaves(tensordict):
     return [key for key in nested if key[0] != "episode"]
 
 
-def play(env, plan):
-    """Every (played, root) of a plan of actions [steps, N]."""
-    root, history = env.reset(), []
+def frames(env, plan):
+    """Every (played, root) of a plan of actions [steps, N], one at a time: pictures are large."""
+    root = env.reset()
     for action in plan:
         played, root = env.step_and_maybe_reset(root.set(env.action_key, action))
-        history.append((played.clone(), root.clone()))
-    return history
+        yield played.clone(), root.clone()
+
+
+def play(env, plan):
+    """All of :func:`frames`."""
+    return list(frames(env, plan))
 
 
 def same(left, right):
@@ -117,7 +123,7 @@ def test_a_partial_reset_touches_only_its_rows(make, options):
 def test_ten_thousand_random_steps_stay_finite_and_inside_the_spec(make, options):
     env = make(num_envs=64, seed=4, **options)
     env.reset()
-    for played, root in play(env, actions(env, 160)):
+    for played, root in frames(env, actions(env, 160)):
         following = played["next"]
         for key in leaves(env.observation_spec):
             assert env.observation_spec[key].is_in(following[key]), key
@@ -145,7 +151,7 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
     options = {**options, "desynchronise": True}
     env = make(num_envs=64, seed=3, **options)
     ended = 0
-    for played, root in play(env, actions(env, 120)):
+    for played, root in frames(env, actions(env, 120)):
         done = played["next", "done"].squeeze(-1)
         terminated, truncated = played["next", "terminated"], played["next", "truncated"]
         assert torch.equal(played["next", "done"], terminated | truncated)
@@ -189,16 +195,18 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
 
     worlds = [make(num_envs=32, seed=8, **options) for _ in range(3)]
     plan = actions(worlds[0], 80)
-    plain = play(TransformedEnv(worlds[0], transforms()), plan)
-    branchless = play(TransformedWorld(worlds[1], transforms()), plan)
-    bare = play(worlds[2], plan)
-    assert any(bool(played["next", "done"].any()) for played, _ in bare)
+    plain = frames(TransformedEnv(worlds[0], transforms()), plan)
+    branchless = frames(TransformedWorld(worlds[1], transforms()), plan)
+    bare = frames(worlds[2], plan)
+    ended = 0
     for (a, b), (c, d), (e, f) in zip(plain, branchless, bare, strict=True):
+        ended += int(e["next", "done"].sum())
         assert (a == c).all()
         last = worlds[0].action_key
         assert (b.exclude(last) == d.exclude(last)).all()  # a reset may clear the last action or keep it
         assert (c["next"].select(*e["next"].keys(True, True)) == e["next"]).all()
         assert (d.select(*f.keys(True, True)).exclude(last) == f.exclude(last)).all()
+    assert ended > 0
 
 
 class Watch(TorchDispatchMode):
@@ -303,7 +311,7 @@ def test_compiled_equals_eager_and_nothing_recompiles(make, options):
     root = compiled.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for action, (played, following) in zip(plan, slow, strict=True):
-            result, root = compiled.step_and_maybe_reset(root.set(env.action_key, action))
+            result, root = compiled.step_and_maybe_reset(root.set(compiled.action_key, action))
             for key in following.keys(True, True):
                 torch.testing.assert_close(root[key], following[key], atol=1e-3, rtol=1e-3)
             reward = [step["next"][eager.reward_key] for step in (result, played)]

@@ -237,6 +237,13 @@ def test_closing_closes_the_world_and_may_be_repeated(vector):
         (None, "type"),
         (np.full(8, 5), "within"),
         (np.full(8, -1), "within"),
+        (torch.zeros(7, dtype=torch.int64), "shape"),
+        (torch.zeros(8, 1, dtype=torch.int64), "shape"),
+        (torch.zeros(8, dtype=torch.bfloat16), "type"),
+        (torch.zeros(8, dtype=torch.bool), "type"),
+        (torch.full((8,), 5), "within"),
+        ([torch.tensor(1), *[np.int64(1)] * 7], "mix"),
+        ([[0], [0, 1], 2, 3, 4, 0, 1, 2], "shape"),
     ],
 )
 def test_bad_actions_are_refused(vector, actions, named):
@@ -246,11 +253,27 @@ def test_bad_actions_are_refused(vector, actions, named):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", [np.int32, np.uint8, np.int64, list])
-def test_whole_numbers_of_any_type_are_actions(vector, kind):
-    vector.reset()
-    actions = [0, 1, 2, 3, 4, 0, 1, 2]
-    vector.step(actions if kind is list else np.array(actions, dtype=kind))
+WHOLE = [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        WHOLE,
+        tuple(WHOLE),
+        np.array(WHOLE, dtype=np.int32),
+        np.array(WHOLE, dtype=np.uint8),
+        torch.tensor(WHOLE),
+        torch.tensor(WHOLE, dtype=torch.uint8),
+        [torch.tensor(action) for action in WHOLE],
+    ],
+    ids=["list", "tuple", "int32", "uint8", "tensor", "uint8 tensor", "tensors"],
+)
+def test_whole_numbers_of_any_type_are_the_same_actions(vector, actions):
+    vector.reset(seed=3)
+    expected = vector.step(np.array(WHOLE))
+    vector.reset(seed=3)
+    assert data_equivalence(vector.step(actions), expected, exact=True)
 
 
 def test_stepping_needs_a_reset(vector):
@@ -299,3 +322,17 @@ def test_the_town_of_one_agent_is_a_gymnasium_world_with_masks():
 def test_several_agents_are_no_gymnasium_world():
     with pytest.raises(ValueError, match="4 agents"):
         GymnasiumVectorEnv(TownEnv(2, level="L6"))
+
+
+@pytest.mark.parametrize(("mode", "shape"), [("pixels", (3, 64, 64)), ("heatmap", (8, 16, 16))])
+def test_pictures_are_boxes_of_their_shape(mode, shape):
+    vector = GymnasiumVectorEnv(make_world(num_envs=2, observation=mode))
+    space = vector.single_observation_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    assert (space.shape, space.dtype) == (shape, np.float32)
+    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (0, 0, 1, 1)
+    assert vector.observation_space.shape == (2, *shape)
+    observation, _ = vector.reset(seed=1)
+    assert observation in vector.observation_space
+    observation, *_ = vector.step(vector.action_space.sample())
+    assert observation in vector.observation_space

@@ -7,11 +7,13 @@ import torch
 from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
+from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, action_heads, agent_group, observation_sizes
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.models.specs import action_heads, agent_group, observation_shapes
 from torchrl_agent.train import learn
-from torchrl_agent.training.ppo import living_first
 from torchrl_agent.training.rollout import agent_rows
 from torchrl_agent.transforms import RewardScaler
 
@@ -23,8 +25,8 @@ def test_a_world_of_one_agent_has_no_group():
 
 def test_agents_never_see_masks_lives_potentials_labels_or_the_global_state():
     env = TownEnv(2, level="L6", observation="groups", privileged=True, potential=True)
-    sizes = observation_sizes(env)
-    assert set(sizes) <= {
+    shapes = observation_shapes(env)
+    assert set(shapes) <= {
         "meters",
         "position",
         "standing_on",
@@ -34,14 +36,14 @@ def test_agents_never_see_masks_lives_potentials_labels_or_the_global_state():
         "window",
         "others",
     }
-    agent = ActorCritic(env, ModelConfig([8]))
+    agent = Agent(env, ModelConfig([8], perception=PerceptionConfig(enabled=True)))
     seen = {key for key in agent.policy.in_keys if key[-1] != "action_mask"}
-    assert seen == {("agents", name) for name in sizes}
+    assert seen == {("agents", name) for name in (*shapes, "others_number")}
 
 
 def test_agents_share_one_policy_that_acts_for_each_alone():
     env = TownEnv(3, level="L6")
-    agent = ActorCritic(env, ModelConfig([16]))
+    agent = Agent(env, ModelConfig([16]))
     root = agent.policy(env.reset())
     logits = agent.actor(root["agents"].clone())["logits"]
     assert logits.shape == (3, 4, 8)
@@ -86,12 +88,6 @@ def test_death_ends_an_agents_episode_and_time_ends_everybodys():
     assert rows["alive"].tolist() == [[True, True], [True, True], [True, False]]
     assert "alive" not in rows["next"].keys()
     assert ("next", "agents", "alive") in rollout.keys(True), "the rollout itself is left as it was"
-
-
-def test_living_rows_stand_in_for_dead_ones():
-    alive = torch.tensor([False, True, True, False, True, False, False])
-    assert living_first(alive).tolist() == [1, 2, 4, 1, 2, 4, 1]
-    assert living_first(torch.ones(4, dtype=torch.bool)).tolist() == [0, 1, 2, 3]
 
 
 def test_rewards_of_the_dead_do_not_count():
@@ -156,7 +152,9 @@ def test_frames_of_the_dead_never_reach_an_update():
         rows = agent_rows(iteration.rollout, "agents")
         data, _ = iteration.learner.ppo.advantages(rows)
         frames = {tuple(frame) for frame in rows["observation"][rows["alive"]].tolist()}
-        assert all(tuple(frame) in frames for frame in data["observation"].tolist())
+        kept = data["observation"][data[keys.VALID]].tolist()
+        assert len(kept) == int(rows["alive"].sum())
+        assert all(tuple(frame) in frames for frame in kept)
         if not rows["alive"].all():
             return
     raise AssertionError("nobody died before the others: the test shows nothing")

@@ -18,7 +18,7 @@ def test_a_row_has_every_promised_column(capsys):
     (row,) = result["rows"]
     assert row["num_envs"] == 16
     assert row["mode"] == "eager"
-    assert row["world"] > row["world_policy"] > row["training"] > 0
+    assert min(row[name] for name in ("world", "world_policy", "training")) > 0
     assert row["peak_memory_mb"] > 0
     assert row["compile_seconds"] >= 0
 

@@ -86,16 +86,24 @@ def test_last_is_by_frames_and_not_by_name_and_a_file_is_itself(tmp_path):
     assert find_checkpoint(folder / "checkpoint_20.pt") == folder / "checkpoint_20.pt"
 
 
-CHILD = """ import os, sys, torch from pathlib import Path from torchrl_agent.training.checkpoint import save_checkpoint
+CHILD = """
+import os, sys, torch
+from pathlib import Path
+from torchrl_agent.training.checkpoint import save_checkpoint
 
 def half(state, path):
-    whole = Path(str(path) + ".whole") write(state, whole) content = whole.read_bytes() whole.unlink() with open(path,
-    "wb") as file:
-        file.write(content[: len(content) // 2]) file.flush() os.fsync(file.fileno())
+    whole = Path(str(path) + ".whole")
+    write(state, whole)
+    content = whole.read_bytes()
+    whole.unlink()
+    with open(path, "wb") as file:
+        file.write(content[: len(content) // 2])
+        file.flush()
+        os.fsync(file.fileno())
     os.kill(os.getpid(), 9)
 
-write, torch.save = torch.save, half save_checkpoint(Path(sys.argv[1]), int(sys.argv[2]), {"agent": {"weights":
-torch.ones(1000)}}, {}, "hash", 99.0, 3)
+write, torch.save = torch.save, half
+save_checkpoint(Path(sys.argv[1]), int(sys.argv[2]), {"agent": {"weights": torch.ones(1000)}}, {}, "hash", 99.0, 3)
 """
 
 

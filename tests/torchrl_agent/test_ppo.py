@@ -10,7 +10,7 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from envs import ArenaEnv
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import ppo as ppo_module
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.metrics import to_host
@@ -44,7 +44,7 @@ def make(num_envs=1, rollout_steps=1, **changes):
     """A PPO whose critic says V(x) = x for x >= 0 and whose policy is (1/4, 3/4) everywhere."""
     defaults = {"minibatch_size": num_envs * rollout_steps, "num_epochs": 1, "scale_rewards": False}
     config = PPOConfig(rollout_steps=rollout_steps, **{**defaults, "normalize_advantage": False, **changes})
-    agent = ActorCritic(Line(num_envs), ModelConfig([1], activation="relu", normalize_observations=False))
+    agent = Agent(Line(num_envs), ModelConfig([1], activation="relu", normalize_observations=False))
     with torch.no_grad():
         for parameter in agent.critic.parameters():
             parameter.fill_(1.0 if parameter.ndim == 2 else 0.0)
@@ -225,7 +225,7 @@ def arena(num_envs=8, steps=16, **changes):
     """Agent, collector and PPO on a small Arena."""
     torch.manual_seed(0)
     env = ArenaEnv(num_envs, desynchronise=True)
-    agent = ActorCritic(env, ModelConfig([16]))
+    agent = Agent(env, ModelConfig([16]))
     config = PPOConfig(rollout_steps=steps, **{"minibatch_size": num_envs * steps, "num_epochs": 1, **changes})
     return PPO(agent, config, num_envs, EAGER), RolloutCollector(env, agent, steps, EAGER)
 

@@ -8,7 +8,7 @@ from torchrl.envs import EnvBase
 
 from envs import ArenaEnv
 from torchrl_agent.experiment import make_world
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries, finished_episodes
 
@@ -52,7 +52,7 @@ class Counting(EnvBase):
 def test_the_buffers_hold_what_stepping_by_hand_gives():
     collector_env, env = (ArenaEnv(5, seed=4, desynchronise=True) for _ in range(2))
     torch.manual_seed(1)
-    agent = ActorCritic(env, ModelConfig([16]))
+    agent = Agent(env, ModelConfig([16]))
     torch.manual_seed(2)
     collector = RolloutCollector(collector_env, agent, 7, EAGER)
     played = [collector.collect().clone() for _ in range(2)]
@@ -76,7 +76,7 @@ def test_the_buffers_hold_what_stepping_by_hand_gives():
 def test_the_rows_of_the_buffers_do_not_share_memory_with_the_world():
     torch.manual_seed(0)
     env = ArenaEnv(4)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), 6, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 6, EAGER)
     rollout = collector.collect()
     rows = rollout["next", "observation"]
     assert all(not torch.equal(rows[step], rows[step + 1]) for step in range(5))
@@ -87,7 +87,7 @@ def test_the_rows_of_the_buffers_do_not_share_memory_with_the_world():
 
 def test_next_holds_the_true_last_observation_and_the_next_frame_the_first_of_a_new_episode():
     env = Counting(2)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), 6, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 6, EAGER)
     rollout = collector.collect()
     # world 0 ends every 2 steps, world 1 every 3
     assert rollout["observation"].squeeze(-1).T.tolist() == [[0, 1, 0, 1, 0, 1], [0, 1, 2, 0, 1, 2]]
@@ -99,7 +99,7 @@ def test_next_holds_the_true_last_observation_and_the_next_frame_the_first_of_a_
 
 def test_finished_episodes_by_hand_in_the_order_of_time():
     env = Counting(2)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), 5, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 5, EAGER)
     assert collector.statistics == {"return": ("episode", "return"), "length": ("episode", "length")}
     first = finished_episodes(collector.collect(), collector.statistics)
     # steps 1 to 5: world 0 ends at 2 and 4, world 1 at 3
@@ -112,14 +112,14 @@ def test_finished_episodes_by_hand_in_the_order_of_time():
 
 def test_a_rollout_in_which_nothing_ends_has_no_finished_episodes():
     env = Counting(2)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), 1, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 1, EAGER)
     finished = finished_episodes(collector.collect(), collector.statistics)
     assert {name: value.tolist() for name, value in finished.items()} == {"return": [], "length": []}
 
 
 def test_buffers_are_used_again_and_do_not_grow():
     env = ArenaEnv(3)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), 4, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 4, EAGER)
     first = collector.collect()
     address, kept = first["observation"].data_ptr(), first["observation"].clone()
     second = collector.collect()
@@ -147,7 +147,7 @@ def cartpole():
 
 def play(env, steps):
     torch.manual_seed(0)
-    collector = RolloutCollector(env, ActorCritic(env, ModelConfig([8])), steps, EAGER)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), steps, EAGER)
     return collector, collector.collect()
 
 

@@ -14,7 +14,7 @@ from torchrl.trainers.algorithms import PPOTrainer
 
 from envs import ArenaEnv
 from torchrl_agent import Experiment, learn
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training.ppo import PPO, PPOConfig
 
 
@@ -22,7 +22,7 @@ from torchrl_agent.training.ppo import PPO, PPOConfig
 def arena():
     torch.manual_seed(0)
     env = ArenaEnv(8, seed=1, desynchronise=True)
-    return env, ActorCritic(env, ModelConfig([16]))
+    return env, Agent(env, ModelConfig([16]))
 
 
 def test_the_collector_plays_our_world_with_our_actor(arena):

@@ -12,7 +12,7 @@ from torchrl.modules import MaskedCategorical, MultiAgentMLP, ProbabilisticActor
 from torchrl.objectives.multiagent import IPPOLoss, MAPPOLoss
 
 from envs import TownEnv
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 
 AGENTS, FRAMES = 4, 256
 
@@ -65,7 +65,7 @@ def test_the_group_map_is_torchrls():
 
 def test_the_collector_plays_the_town_with_our_policy():
     env = town()
-    agent = ActorCritic(env, ModelConfig([16]))
+    agent = Agent(env, ModelConfig([16]))
     batches = list(Collector(env, agent.policy, frames_per_batch=FRAMES, total_frames=2 * FRAMES))
     assert [batch.shape for batch in batches] == [(8, FRAMES // 8)] * 2
     chosen = batches[-1]["agents", "action_mask"].gather(-1, batches[-1]["agents", "action"].unsqueeze(-1))

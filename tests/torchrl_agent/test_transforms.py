@@ -13,7 +13,7 @@ from torchrl.envs.utils import check_env_specs
 
 from envs import ArenaEnv
 from envs.world import TransformedWorld
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.transforms import (
     ObservationNormalizer,
     RewardScaler,
@@ -290,7 +290,7 @@ def test_a_corrupt_or_missing_file_is_refused_in_a_sentence_that_names_it(conten
 def test_a_loaded_policy_carries_its_statistics():
     env = ArenaEnv(2)
     torch.manual_seed(0)
-    first, second = (ActorCritic(env, ModelConfig(hidden_sizes=[8])) for _ in range(2))
+    first, second = (Agent(env, ModelConfig(hidden_sizes=[8])) for _ in range(2))
     first.normalizer.update(torch.randn(50, 32) * 4 + 2)
     second.load_state_dict(first.state_dict())
     frames = env.reset()

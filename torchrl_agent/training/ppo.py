@@ -4,6 +4,7 @@ device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import set_recurrent_mode
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys
-from torchrl_agent.models.actor_critic import ActorCritic
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
 from torchrl_agent.transforms import RewardScaler
@@ -78,10 +81,10 @@ class PPOLoss(ClipPPOLoss):
     and ``max_ratio``.
     """
 
-    def __init__(self, agent: ActorCritic, config: PPOConfig) -> None:
+    def __init__(self, agent: Agent, config: PPOConfig) -> None:
         super().__init__(
-            agent.actor,
-            agent.critic,
+            agent.actor_head,
+            agent.critic_head,
             functional=False,
             clip_epsilon=config.clip_epsilon,
             entropy_coeff=config.entropy_coeff,
@@ -91,25 +94,31 @@ class PPOLoss(ClipPPOLoss):
             log_explained_variance=False,
             clip_value=config.clip_value,
         )
+        self.encoder, self.auxiliary = agent.encoder, agent.auxiliary
         self._buffers.pop("clip_value", None)
         self.__dict__["clip_value"] = config.clip_value
-        self._log_ratio = torch.empty(0)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Losses (``loss_*``) and diagnostics of one minibatch."""
+        """Losses (``loss_*``) and diagnostics of one minibatch [B], or of sequences [B, T]; the encoder runs once."""
+        tensordict = self.encoder(tensordict.copy())
         losses = super().forward(tensordict)
-        log_ratio = self._log_ratio
-        self._log_ratio = torch.empty(0)
+        with torch.no_grad():  # the same numbers once more, which compiled code computes only once
+            log_ratio = self._log_weight(tensordict, tensordict.batch_size)[0]
         ratio = log_ratio.exp()
         losses.set("kl", (ratio - 1 - log_ratio).mean())
         losses.set("min_ratio", ratio.min())
+        for auxiliary in self.auxiliary:
+            losses.update(auxiliary(tensordict))
+        valid = tensordict.get(keys.VALID, None)
+        if valid is not None:  # frames that do not count have only zeros to add to these means
+            share = valid.float().mean().clamp_min(1e-8)
+            for name in ("kl", "entropy", "clip_fraction"):
+                losses.set(name, losses.get(name) / share)
         return losses.exclude("kl_approx", "ESS", "mean_ratio")
 
     def _log_weight(self, tensordict: TensorDictBase, adv_shape: torch.Size) -> tuple:
         log_weight, *rest = super()._log_weight(tensordict, adv_shape)
-        log_weight = log_weight.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        self._log_ratio = log_weight.detach()
-        return log_weight, *rest
+        return log_weight.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), *rest
 
     def _get_entropy(self, dist: torch.distributions.Distribution, adv_shape: torch.Size) -> Tensor:
         return dist.entropy().unsqueeze(-1)
@@ -128,8 +137,8 @@ class PPO:
         ValueError: hyper-parameters that cannot work.
     """
 
-    def __init__(self, agent: ActorCritic, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
-        check_ppo(config, rows)
+    def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
+        check_ppo(config, rows, sequences=agent.sequential)
         self.agent, self.config = agent, config
         self.parameters = list(agent.parameters())
         self.device = device = self.parameters[0].device
@@ -169,7 +178,7 @@ class PPO:
             history += [self._update_minibatch(minibatch) for minibatch in self._minibatches(data)]
             if self.config.target_kl is not None and not bool(self.running):
                 break
-        self.agent.normalizer.update(self.agent.normalizer.join(data))
+        self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
         return {**_summarise(history), "explained_variance": explained, "learning_rate": self.learning_rate.clone()}
 
     def check(self, metrics: dict[str, float]) -> None:
@@ -187,8 +196,8 @@ class PPO:
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, Tensor]:
-        """The rollout's frames in one row [T * rows] with ``advantage`` and ``value_target``, and the critic's
-        explained variance. Frames of the dead are replaced by frames of the living.
+        """The rollout's frames in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
+        and ``value_target``, and the critic's explained variance. Frames of the dead do not count (``keys.VALID``).
 
         Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
         the critic looks at the true terminal or last observation.
@@ -196,23 +205,24 @@ class PPO:
         values = self._values(rollout)
         next_values = self._values(rollout.get(keys.NEXT))
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        advantage, target, explained = self._advantages(
+        advantage, target, reward, explained = self._advantages(
             values,
             next_values,
             *(following.get(key) for key in (keys.REWARD, keys.DONE, keys.TERMINATED)),
             alive,
         )
-        data = rollout.select(*self.agent.input_keys, keys.ACTION, keys.LOG_PROB)
+        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
+        data.update(self.agent.look_back(rollout, reward, next_values, self.config.lmbda))
         data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
-        data = data.reshape(-1)
         if alive is not None:
-            data = data[living_first(alive.reshape(-1))]
-        return data, explained
+            data.set(keys.VALID, alive)
+        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), explained
 
     def _values(self, frames: TensorDictBase) -> Tensor:
         """State values [T, N, 1] in float32."""
         chosen = frames.select(*self.agent.critic.in_keys).reshape(-1)
-        with self._autocast():
+        # a manager that has to choose a goal for a frame that was never acted in takes the likeliest
+        with self._autocast(), set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 
@@ -224,30 +234,33 @@ class PPO:
         done: Tensor,
         terminated: Tensor,
         alive: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self.scaler.update(reward, done, alive)
+        reward = self.scaler.scale(reward)
         advantage, target = generalized_advantage_estimate(
             self.config.gamma,
             self.config.lmbda,
             values,
             next_values,
-            self.scaler.scale(reward),
+            reward,
             done,
             terminated,
             time_dim=0,
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
-        return advantage, target, 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+        explained = 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+        return advantage, target, reward, explained
 
     # --- updates ------------------------------------------------------------------------------------------------------
 
     def _minibatches(self, data: TensorDict) -> Iterator[TensorDict]:
-        """Shuffled once on the device, then slices."""
+        """Shuffled once on the device, then slices: of frames, or of whole sequences."""
         order = torch.randperm(data.shape[0], device=self.device)
-        return iter(data[order].split(self.config.minibatch_size))
+        return iter(data[order].split(self.config.minibatch_size // math.prod(data.shape[1:])))
 
     def _losses(self, minibatch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        losses = self.loss(minibatch)
+        with set_recurrent_mode(minibatch.ndim == 2):
+            losses = self.loss(minibatch)
         total = sum(value for key, value in losses.items() if key.startswith("loss_"))
         return total, {key: value.detach() for key, value in losses.items()}
 
@@ -319,18 +332,6 @@ def make_adam(
         return torch.optim.Adam(parameters, lr=float(learning_rate), eps=epsilon, foreach=True), False
 
 
-def living_first(alive: Tensor) -> Tensor:
-    """Indices that put living rows in the place of dead ones, int64 [rows] of bool [rows]: each living row once, then
-    from the first one again. So minibatches keep their size, hold nobody dead, and nothing waits for the device.
-    """
-    count = alive.cumsum(0)
-    # row number of the k-th living one; the dead all write behind the end
-    slot = torch.where(alive, count - 1, alive.shape[0])
-    rows = torch.arange(alive.shape[0], device=alive.device)
-    living = torch.zeros(alive.shape[0] + 1, dtype=torch.int64, device=alive.device).scatter(0, slot, rows)
-    return living[rows % count[-1].clamp_min(1)]
-
-
 def _variance(values: Tensor, counted: Tensor) -> Tensor:
     """Variance of the ``counted`` values."""
     number = counted.sum()
@@ -338,7 +339,7 @@ def _variance(values: Tensor, counted: Tensor) -> Tensor:
     return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number
 
 
-def check_ppo(config: PPOConfig, rows: int) -> None:
+def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_schedule(config.learning_rate)
     frames = config.rollout_steps * rows
@@ -353,6 +354,12 @@ def check_ppo(config: PPOConfig, rows: int) -> None:
         raise ValueError(
             f"ppo.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
             f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
+        )
+    if sequences and config.minibatch_size % config.rollout_steps:
+        raise ValueError(
+            f"ppo.minibatch_size={config.minibatch_size} is no multiple of ppo.rollout_steps={config.rollout_steps}: "
+            "an "
+            "agent with memory learns from whole sequences."
         )
     if config.precision not in PRECISIONS:
         raise ValueError(f"ppo.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.models.actor_critic import ActorCritic
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 
 
@@ -26,7 +26,7 @@ class RolloutCollector:
         acceleration: what to compile.
     """
 
-    def __init__(self, env: EnvBase, agent: ActorCritic, steps: int, acceleration: AccelerationConfig) -> None:
+    def __init__(self, env: EnvBase, agent: Agent, steps: int, acceleration: AccelerationConfig) -> None:
         self.env, self.agent, self.steps = env, agent, steps
         cudagraphs = acceleration.cudagraphs and env.device is not None and env.device.type == "cuda"
         self.statistics = episode_entries(env)
@@ -73,13 +73,15 @@ class RolloutCollector:
         """The frame to keep, and the next root with nothing but what the world gave."""
         group = self.agent.group
         alive = [] if group is None else [keys.ALIVE]
-        mine = [*self.agent.input_keys, keys.ACTION, keys.LOG_PROB, *alive]
+        mine = [*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB, *alive]
         later = [*self.agent.critic.in_keys, keys.REWARD, *alive]
         world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
+        shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]
         frame = played.select(
+            *shared,
             *(_under(group, key) for key in mine),
             *(_under(keys.NEXT, _under(group, key)) for key in later),
-            *(_under(keys.NEXT, key) for key in world),
+            *(_under(keys.NEXT, key) for key in (*world, *shared)),
             strict=group is None,
         )
         return frame, self._tidy(following)
@@ -98,8 +100,8 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
     """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
 
     An agent is ``done`` when its world is, and ``terminated`` when it dies, whatever goes on without it; frames in
-    which it was dead already are marked by ``alive`` (left out if the world has no such key). The rollout of a world
-    without a group is returned as it is.
+    which it was dead already are marked by ``alive`` (left out if the world has no such key). The world's ``state`` is
+    every agent's. The rollout of a world without a group is returned as it is.
     """
     if group is None:
         return rollout
@@ -108,6 +110,10 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
     for key in (keys.DONE, keys.TERMINATED):
         of_world = rollout.get((keys.NEXT, key)).unsqueeze(-2).expand(*mine.shape, 1)
         later.set(key, of_world if died is None else of_world | died)
+    if keys.STATE in rollout.keys():
+        for part, source in ((mine, rollout), (later, rollout.get(keys.NEXT))):
+            state = source.get(keys.STATE).unsqueeze(-2)
+            part.set(keys.STATE, state.expand(*mine.shape, state.shape[-1]))
     mine.set(keys.NEXT, later)
     return mine.flatten(1, 2)
 

@@ -167,7 +167,9 @@ def test_every_agent_has_its_own_map(scene):
 def window(town, agent=0):
     """[rows, columns, channels]: kinds, other agent, wall."""
     side = 2 * town.rules.view + 1
-    return torch.tensor(town.look(agent)["window"]).reshape(side, side, len(town.rules.kinds) + 2)
+    picture = torch.tensor(town.look(agent)["window"])
+    assert picture.shape == (len(town.rules.kinds) + 2, side, side)
+    return picture.permute(1, 2, 0)
 
 
 @pytest.fixture
@@ -356,8 +358,8 @@ def test_flat_is_the_groups_joined(scene, level):
             results.append(town.step(*[[action, 1] if town.rules.symbols else action] * agents)["agents"])
     names = list(group_sizes(load_level(level)))
     for joined, parts in zip(flat, groups, strict=True):
-        assert torch.equal(joined["observation"], torch.cat([parts[name] for name in names], -1))
-        assert [parts[name].shape[-1] for name in names] == list(group_sizes(load_level(level)).values())
+        assert torch.equal(joined["observation"], torch.cat([parts[name].flatten(2) for name in names], -1))
+        assert [parts[name][0, 0].numel() for name in names] == list(group_sizes(load_level(level)).values())
 
 
 def test_sizes_are_equal_on_all_maps_and_for_all_places():

@@ -11,7 +11,8 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv
-from torchrl_agent.models.actor_critic import ActorCritic, ModelConfig, action_heads, observation_sizes
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.specs import action_heads, observation_shapes
 
 
 class Cabinet(EnvBase):
@@ -48,7 +49,7 @@ def gains(layer):
 
 @pytest.mark.parametrize(("part", "last_gain"), [("actor", 0.01), ("critic", 1.0)])
 def test_weights_are_orthogonal_with_the_usual_gains_and_biases_zero(part, last_gain):
-    agent = ActorCritic(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16]))
+    agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16]))
     layers = linear_layers(getattr(agent, part))
     assert [tuple(layer.weight.shape) for layer in layers[:2]] == [(24, 32), (16, 24)]
     for layer, gain in zip(layers, (math.sqrt(2), math.sqrt(2), last_gain), strict=True):
@@ -57,13 +58,13 @@ def test_weights_are_orthogonal_with_the_usual_gains_and_biases_zero(part, last_
 
 
 def test_the_first_policy_is_almost_uniform():
-    agent = ActorCritic(ArenaEnv(16), ModelConfig(hidden_sizes=[64, 64]))
+    agent = Agent(ArenaEnv(16), ModelConfig(hidden_sizes=[64, 64]))
     logits = agent.actor(ArenaEnv(16).reset())["logits"]
     torch.testing.assert_close(logits.softmax(-1), torch.full((16, 5), 0.2), atol=0.01, rtol=0)
 
 
 def test_separate_networks_share_nothing_and_have_the_parameters_counted_by_hand():
-    agent = ActorCritic(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16]))
+    agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16]))
     actor = 32 * 24 + 24 + 24 * 16 + 16 + 16 * 5 + 5
     critic = 32 * 24 + 24 + 24 * 16 + 16 + 16 * 1 + 1
     assert sum(p.numel() for p in agent.parameters()) == actor + critic
@@ -72,7 +73,7 @@ def test_separate_networks_share_nothing_and_have_the_parameters_counted_by_hand
 
 
 def test_a_shared_trunk_is_counted_once_and_taught_by_both_heads():
-    agent = ActorCritic(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
+    agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
     trunk = 32 * 24 + 24 + 24 * 16 + 16
     assert sum(p.numel() for p in agent.parameters()) == trunk + (16 * 5 + 5) + (16 * 1 + 1)
     shared = {id(p) for p in agent.actor.parameters()} & {id(p) for p in agent.critic.parameters()}
@@ -84,7 +85,7 @@ def test_a_shared_trunk_is_counted_once_and_taught_by_both_heads():
 
 
 def test_trunk_and_heads_have_the_usual_gains():
-    agent = ActorCritic(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
+    agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
     expected = {"actor": (math.sqrt(2), math.sqrt(2), 0.01), "critic": (math.sqrt(2), math.sqrt(2), 1.0)}
     for part, wanted in expected.items():
         found = [gains(layer).mean().item() for layer in linear_layers(getattr(agent, part))]
@@ -93,7 +94,7 @@ def test_trunk_and_heads_have_the_usual_gains():
 
 def test_the_actor_writes_action_log_probability_and_logits_and_the_critic_a_value():
     env = ArenaEnv(6)
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8]))
+    agent = Agent(env, ModelConfig(hidden_sizes=[8]))
     frames = agent.critic(agent.actor(env.reset()))
     assert frames["action"].dtype == torch.int64
     assert env.action_spec.is_in(frames["action"])
@@ -105,7 +106,7 @@ def test_the_actor_writes_action_log_probability_and_logits_and_the_critic_a_val
 
 def test_deterministic_exploration_takes_the_most_likely_action():
     env = ArenaEnv(6)
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8]))
+    agent = Agent(env, ModelConfig(hidden_sizes=[8]))
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         frames = agent.actor(env.reset())
     assert torch.equal(frames["action"], frames["logits"].argmax(-1))
@@ -113,8 +114,8 @@ def test_deterministic_exploration_takes_the_most_likely_action():
 
 def test_an_action_mask_is_read_and_obeyed_but_is_no_observation():
     env = Cabinet({"observation": vector(2), "action_mask": Categorical(2, shape=(3, 4), dtype=torch.bool)})
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8]))
-    assert observation_sizes(env) == {"observation": 2}
+    agent = Agent(env, ModelConfig(hidden_sizes=[8]))
+    assert observation_shapes(env) == {"observation": (2,)}
     assert set(agent.input_keys) == {"observation", "action_mask"}
     mask = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 1], [1, 1, 1, 1]], dtype=torch.bool)
     frames = TensorDict({"observation": torch.randn(3, 2), "action_mask": mask}, [3]).expand(500, 3).clone()
@@ -127,8 +128,8 @@ def test_an_action_mask_is_read_and_obeyed_but_is_no_observation():
 
 def test_dict_observations_are_joined_in_the_order_of_the_spec():
     env = Cabinet({"near": vector(1), "far": vector(2), "lidar": vector(3)})
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8]))
-    assert observation_sizes(env) == {"near": 1, "far": 2, "lidar": 3}
+    agent = Agent(env, ModelConfig(hidden_sizes=[8]))
+    assert observation_shapes(env) == {"near": (1,), "far": (2,), "lidar": (3,)}
     assert set(agent.input_keys) == {"near", "far", "lidar"}
     root = TensorDict(
         {"lidar": torch.full((3, 3), 3.0), "near": torch.full((3, 1), 1.0), "far": torch.full((3, 2), 2.0)}, [3]
@@ -139,9 +140,9 @@ def test_dict_observations_are_joined_in_the_order_of_the_spec():
 
 def test_the_arena_in_groups_works_like_any_dict_of_vectors():
     env = ArenaEnv(3, observation="dict")
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8]))
-    assert len(observation_sizes(env)) > 1
-    assert sum(observation_sizes(env).values()) == 32
+    agent = Agent(env, ModelConfig(hidden_sizes=[8]))
+    assert len(observation_shapes(env)) > 1
+    assert sum(shape.numel() for shape in observation_shapes(env).values()) == 32
     assert agent.critic(env.reset())["state_value"].shape == (3, 1)
 
 
@@ -154,12 +155,12 @@ def test_episode_statistics_and_counters_are_no_observations():
             "step_count": Unbounded((3, 1), dtype=torch.int64),
         }
     )
-    assert observation_sizes(env) == {"observation": 2}
+    assert observation_shapes(env) == {"observation": (2,)}
 
 
 def test_without_normalisation_observations_pass_unchanged():
     env = ArenaEnv(3)
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8], normalize_observations=False))
+    agent = Agent(env, ModelConfig(hidden_sizes=[8], normalize_observations=False))
     agent.normalizer.update(torch.full((5, 32), 100.0))
     frames = agent.actor(env.reset())
     assert torch.equal(frames["observation_normalized"], frames["observation"])
@@ -167,7 +168,7 @@ def test_without_normalisation_observations_pass_unchanged():
 
 def test_observations_are_clipped_as_configured():
     env = Cabinet({"observation": vector(2)})
-    agent = ActorCritic(env, ModelConfig(hidden_sizes=[8], clip_observations=3.0))
+    agent = Agent(env, ModelConfig(hidden_sizes=[8], clip_observations=3.0))
     joined = agent.actor(TensorDict({"observation": torch.tensor([[50.0, -50.0]]).expand(3, 2)}, [3]))
     assert joined["observation_normalized"][0].tolist() == [3.0, -3.0]
 
@@ -186,15 +187,15 @@ def test_observations_are_clipped_as_configured():
 )
 def test_impossible_networks_are_refused_by_name(config, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        ActorCritic(ArenaEnv(1), ModelConfig(**config))
+        Agent(ArenaEnv(1), ModelConfig(**config))
     assert "\n" not in str(caught.value)
 
 
 def test_worlds_that_do_not_fit_are_refused_with_a_hint():
     with pytest.raises(ValueError, match="pixels"):
-        observation_sizes(Cabinet({"pixels": Unbounded((3, 4, 4))}))
-    with pytest.raises(ValueError, match="no vector observation"):
-        observation_sizes(Cabinet({"tile": Categorical(9, shape=(3,))}))
+        Agent(Cabinet({"pixels": Unbounded((3, 1, 4, 4))}), ModelConfig())
+    with pytest.raises(ValueError, match="no float observation"):
+        observation_shapes(Cabinet({"tile": Categorical(9, shape=(3,))}))
     with pytest.raises(ValueError, match="categorical_action_encoding"):
         action_heads(Cabinet({"observation": vector(2)}, OneHot(4, shape=(3, 4))))
     with pytest.raises(ValueError, match="not supported"):

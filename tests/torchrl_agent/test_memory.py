@@ -1,0 +1,277 @@
+"""Agents with memory: states handed on and forgotten at the right time, learnt from in sequences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.collectors import Collector
+from torchrl.envs import GymEnv, TransformedEnv
+from torchrl.envs.utils import check_env_specs
+from torchrl.modules import set_recurrent_mode
+
+from envs import ArenaEnv, TownEnv
+from envs.arena.rules import Rules
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.memory import Memory, recurrence
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.train import learn
+from torchrl_agent.training.rollout import agent_rows
+
+EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
+TOWN = [
+    "world.level=L6",
+    "world.num_envs=6",
+    "ppo.rollout_steps=24",
+    "ppo.minibatch_size=144",
+    "model.hidden_sizes=[16]",
+    "model.perception.memory_size=12",
+    "world.rules={max_steps: 10}",  # several episodes in each rollout
+    *EAGER,
+]
+
+
+def small(memory, **changes):
+    return ModelConfig([16], memory=memory, perception=PerceptionConfig(memory_size=12, belief_size=8, **changes))
+
+
+@pytest.fixture(params=["gru", "lstm"])
+def kind(request):
+    return request.param
+
+
+def sequences(kind, batch=3, steps=7):
+    module, states = recurrence(kind, 5, 4, "in", "out")
+    torch.manual_seed(1)
+    data = TensorDict({"in": torch.randn(batch, steps, 5)}, [batch, steps])
+    data["is_init"] = torch.zeros(batch, steps, 1, dtype=torch.bool)
+    data["is_init"][1, 3] = data["is_init"][2, 0] = data["is_init"][2, 5] = True
+    for name in states:
+        data[name] = torch.zeros(batch, steps, 1, 4)
+        data[name][0, 0] = torch.randn(1, 4)  # the first row goes on from a rollout before
+    return module, states, data
+
+
+def play(module, states, data):
+    """The sequence step by step."""
+    out, carried = [], {name: data[name][:, 0] for name in states}
+    for step in range(data.shape[1]):
+        frame = data[:, step].clone().update(carried)
+        frame = module(frame)
+        out.append(frame["out"])
+        carried = {name: frame["next", name] for name in states}
+    return torch.stack(out, 1)
+
+
+def test_sequences_equal_steps(kind):
+    module, states, data = sequences(kind)
+    with set_recurrent_mode(True):
+        at_once = module(data.clone())["out"]
+    torch.testing.assert_close(at_once, play(module, states, data), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["steps", "sequences"])
+def test_nothing_before_a_reset_reaches_what_comes_after(kind, mode):
+    module, states, data = sequences(kind)
+    other = data.clone()
+    other["in"][1, :3] = 99.0
+    for name in states:
+        other[name][1, 0] = -5.0
+    results = []
+    for version in (data, other):
+        with set_recurrent_mode(mode == "sequences"):
+            results.append(module(version.clone())["out"] if mode == "sequences" else play(module, states, version))
+    assert torch.equal(results[0][1, 3:], results[1][1, 3:]), "bit by bit"
+    assert not torch.equal(results[0][1, :3], results[1][1, :3])
+
+
+def test_what_is_remembered_matters_and_is_trained(kind):
+    module, _, data = sequences(kind)
+    value = data["in"].requires_grad_()
+    with set_recurrent_mode(True):
+        module(data.set("in", value))["out"][0, -1].sum().backward()
+    assert value.grad[0, 0].abs().sum() > 0, "the gradient goes back through time"
+    assert value.grad[1].abs().sum() == 0
+    assert all(parameter.grad.abs().sum() > 0 for parameter in module.parameters() if parameter.ndim == 2)
+
+
+def test_gates_begin_orthogonal_and_an_lstm_begins_by_keeping():
+    module, _ = recurrence("lstm", 6, 6, "in", "out")
+    parameters = dict(module.named_parameters())
+    for name, value in parameters.items():
+        if "weight" in name:
+            for gate in value.split(6):
+                torch.testing.assert_close(gate @ gate.T, torch.eye(6))
+    bias = sum(value for name, value in parameters.items() if "bias" in name)
+    assert bias.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12
+    assert all(
+        not value.any() for name, value in recurrence("gru", 6, 6, "in", "out")[0].named_parameters() if "bias" in name
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: ArenaEnv(4, rules=Rules(max_steps=5)), lambda: TownEnv(4, level="L6", rules={"max_steps": 5})]
+)
+def test_states_start_at_zero_go_on_and_start_again(make, kind):
+    env = make()
+    agent = Agent(env, small(kind))
+    world = agent.attach(env)
+    check_env_specs(world)
+    path = (lambda key: key) if agent.group is None else (lambda key: ("agents", key))
+    root = world.reset()
+    assert root[path("is_init")].all()
+    assert not root[path("hidden")].any()
+    for step in range(1, 13):
+        played, root = world.step_and_maybe_reset(agent.policy(root))
+        ended = played["next", "done"].any()
+        assert bool(ended) == (step % 5 == 0)
+        assert bool(root[path("is_init")].all()) == bool(ended)
+        assert bool(root[path("hidden")].any()) != bool(ended)
+        assert not played["next"][path("is_init")].any()
+        if not ended:
+            assert torch.equal(root[path("hidden")], played["next"][path("hidden")])
+
+
+def test_a_partial_reset_leaves_the_other_rows_their_memory(kind):
+    env = ArenaEnv(4)
+    agent = Agent(env, small(kind))
+    world = agent.attach(env)
+    root = world.reset()
+    for _ in range(3):
+        _, root = world.step_and_maybe_reset(agent.policy(root))
+    before = root["hidden"].clone()
+    request = root.clone().set("_reset", torch.tensor([True, False, False, True]).unsqueeze(-1))
+    after = world.reset(request)
+    assert after["is_init"].squeeze(-1).tolist() == [True, False, False, True]
+    assert not after["hidden"][[0, 3]].any()
+    assert torch.equal(after["hidden"][1:3], before[1:3])
+
+
+def test_a_random_player_leaves_the_memory_as_it_is():
+    env = ArenaEnv(2)
+    world = Agent(env, small("gru")).attach(env)
+    root = world.rand_step(world.reset())
+    assert not root["next", "hidden"].any()
+
+
+def test_plain_worlds_remember_too():
+    env = TransformedEnv(GymEnv("CartPole-v1", num_envs=2, categorical_action_encoding=True))
+    agent = Agent(env, small("gru"))
+    world = agent.attach(env)
+    assert any(isinstance(part, Memory) for part in world.transform)
+    data = world.rollout(30, agent.policy, break_when_any_done=False)
+    first = data["is_init"].squeeze(-1)
+    assert first[:, 0].all()
+    assert first[:, 1:].any(), "an episode ended"
+    assert not data["hidden"][first].any()
+    assert data["hidden"][~first].flatten(1).any(-1).all()
+
+
+def test_torchrls_collector_plays_an_agent_with_memory():
+    env = TownEnv(4, level="L6", rules={"max_steps": 5})
+    agent = Agent(env, small("lstm"))
+    for data in Collector(agent.attach(env), agent.policy, frames_per_batch=48, total_frames=48):
+        first = data["agents", "is_init"].squeeze(-1)
+        assert first[:, [0, 5, 10]].all()
+        assert int(first.sum()) == 4 * 4 * 3
+        assert data["agents", "cell"][~first].flatten(1).any(-1).all()
+
+
+def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
+    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
+    rollout = learner.collector.collect()
+    rows = agent_rows(rollout, "agents")
+    assert rows["is_init"][1:].any(), "there are resets inside the rollout"
+    data, _ = learner.ppo.advantages(rows)
+    assert data.shape == (24, 24)
+    with set_recurrent_mode(True):
+        losses = learner.ppo.loss(data)
+    assert losses["max_ratio"] == pytest.approx(1, abs=1e-5)
+    assert losses["min_ratio"] == pytest.approx(1, abs=1e-5)
+    assert losses["kl"].abs() < 1e-8
+
+
+def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
+    learner = Learner(Experiment.load("town", *TOWN, "model.memory=gru", "world.level=L3", "ppo.minibatch_size=24"))
+    rows = agent_rows(learner.collector.collect(), "agents")
+    following = rows["next"]
+    cut = (following["done"] & ~following["terminated"]).squeeze(-1)
+    assert cut.any()
+    values = learner.ppo._values(following)
+    frame = following[cut]
+    assert not frame["is_init"].any()
+    assert frame["hidden"].any()
+    torch.testing.assert_close(values[cut], learner.agent.critic(frame.clone())["state_value"])
+
+
+def test_a_run_with_memory_resumes_bit_by_bit(kind):
+    overrides = [*TOWN, f"model.memory={kind}", "total_frames=288"]
+    whole = [iteration.metrics["train/value_loss"] for iteration in learn(Experiment.load("town", *overrides))]
+    first = next(iter(learn(Experiment.load("town", *overrides))))
+    state = first.learner.state_dict()
+    rest = [iteration.metrics["train/value_loss"] for iteration in learn(Experiment.load("town", *overrides), state)]
+    assert len(whole) == 2
+    assert rest == whole[1:]
+
+
+def test_an_unknown_memory_and_broken_sequences_are_refused():
+    with pytest.raises(ValueError, match="none, gru, lstm"):
+        Agent(ArenaEnv(2), ModelConfig(memory="elephant"))
+    with pytest.raises(ValueError, match="whole sequences"):
+        Learner(Experiment.load("town", *TOWN, "model.memory=gru", "ppo.minibatch_size=36"))
+    with pytest.raises(ValueError, match="memory_size"):
+        Agent(ArenaEnv(2), ModelConfig(memory="gru", perception=PerceptionConfig(memory_size=0)))
+
+
+def _gradients(agent):
+    return [parameter.grad.clone() for parameter in agent.parameters() if parameter.grad is not None]
+
+
+def test_what_the_dead_see_changes_no_gradient():
+    learner = Learner(Experiment.load("town", *TOWN, "model.memory=gru"))
+    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    data["shifted_valid"][:, 15:] = False
+    data["action_mask"][:, 15:] = torch.eye(8, dtype=torch.bool)[5]
+    other = data.clone()
+    other["value_target"][:, 15:] = 77.0
+    other["advantage"][:, 15:] = -9.0
+    gradients = []
+    for version in (data, other):
+        learner.agent.zero_grad()
+        total, _ = learner.ppo._losses(version)
+        total.backward()
+        gradients.append(_gradients(learner.agent))
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.slow
+def test_compiled_learning_equals_eager(kind):
+    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
+    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    results = []
+    for function in (learner.ppo._losses, torch.compile(learner.ppo._losses, fullgraph=True, dynamic=False)):
+        learner.agent.zero_grad()
+        total, metrics = function(data)
+        total.backward()
+        results.append((total, metrics, _gradients(learner.agent)))
+    (eager, eager_metrics, eager_gradients), (compiled, compiled_metrics, compiled_gradients) = results
+    torch.testing.assert_close(compiled, eager)
+    for name, value in eager_metrics.items():
+        torch.testing.assert_close(compiled_metrics[name], value, atol=1e-5, rtol=1e-4)
+    for one, two in zip(eager_gradients, compiled_gradients, strict=True):
+        torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_everything_is_compiled_and_nothing_recompiles(kind):
+    compiling = [override.replace("false", "true") for override in EAGER[:3]]
+    torch._dynamo.reset()
+    for iteration in learn(Experiment.load("town", *TOWN, *compiling, f"model.memory={kind}", "total_frames=576")):
+        parts = (*iteration.learner.collector.accelerated, *iteration.learner.ppo.accelerated)
+        assert all(part.compiled for part in parts), "nothing fell back"
+        if iteration.number == 2:
+            counters = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == counters

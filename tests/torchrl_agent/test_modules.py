@@ -1,0 +1,449 @@
+"""The four modules, each alone on tensors made by hand, and together."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import set_recurrent_mode
+
+from envs import ArenaEnv, TownEnv
+from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.manager import ManagerConfig, semi_markov_advantage
+from torchrl_agent.models.networks import masked_mean, symexp, symlog
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.models.social_model import SocialModelConfig, follow
+from torchrl_agent.models.world_model import (
+    HIGH_VARIANCE,
+    NOTHING,
+    NOVEL_STATE,
+    WorldModel,
+    WorldModelConfig,
+    WorldModelLoss,
+    spread,
+)
+from torchrl_agent.train import learn
+from torchrl_agent.training.rollout import agent_rows
+
+EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
+SMALL = [
+    "world.num_envs=6",
+    "ppo.rollout_steps=16",
+    "ppo.minibatch_size=96",
+    "model.hidden_sizes=[16]",
+    "model.perception.memory_size=12",
+    "model.perception.belief_size=8",
+    "model.perception.embedding_size=16",
+    "model.world_model.hidden_size=16",
+    "model.manager.steps=4",
+    "world.rules={max_steps: 9}",  # several episodes in each rollout
+    *EAGER,
+]
+
+
+def config(**changes):
+    return ModelConfig(
+        [16],
+        memory="gru",
+        perception=PerceptionConfig(memory_size=12, belief_size=8, embedding_size=16),
+        **changes,
+    )
+
+
+def whole():
+    return config(
+        world_model=WorldModelConfig(enabled=True, hidden_size=16),
+        social_model=SocialModelConfig(enabled=True, memory_size=6),
+        manager=ManagerConfig(enabled=True, steps=4),
+        centralised_critic=True,
+    )
+
+
+def town(**changes):
+    return TownEnv(
+        **{"num_envs": 3, "level": "L7", "num_agents": 4, "observation": "groups", "privileged": True, **changes}
+    )
+
+
+@pytest.fixture
+def learner():
+    return Learner(Experiment.load("town_agent", *SMALL))
+
+
+# --- together ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_parameter_of_every_module_learns(learner):
+    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    total, _ = learner.ppo._losses(data)
+    total.backward()
+    parameters = learner.agent.named_parameters()
+    still = [name for name, value in parameters if value.grad is None or not value.grad.any()]
+    assert not still
+
+
+def test_every_parameter_learns_in_half_precision_too():
+    learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
+    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with learner.ppo._autocast():
+        total, _ = learner.ppo._losses(data)
+    total.backward()
+    assert all(
+        parameter.grad is not None and parameter.grad.isfinite().all() for parameter in learner.agent.parameters()
+    )
+
+
+def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner):
+    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with set_recurrent_mode(True):
+        losses = learner.ppo.loss(data)
+        goal = learner.agent.encoder(data.copy())[keys.GOAL]
+    assert losses["max_ratio"] == pytest.approx(1, abs=1e-4)
+    assert losses["min_ratio"] == pytest.approx(1, abs=1e-4)
+    torch.testing.assert_close(goal["log_prob"], data["goal_old_log_prob"], atol=1e-5, rtol=1e-4)
+    assert data[keys.GOAL, "decided"][data["is_init"].squeeze(-1)].all(), "every episode begins with a choice"
+
+
+def test_no_label_is_an_input_at_execution():
+    agent = Agent(town(), whole())
+    flat = {part for key in agent.policy.in_keys for part in (key if isinstance(key, tuple) else (key,))}
+    assert keys.PRIVILEGED not in flat
+    assert keys.STATE not in flat, "the actor sees what the agent sees"
+    assert keys.STATE in agent.critic.in_keys
+    plain = TownEnv(3, level="L7", num_agents=4, observation="groups")
+    world = agent.attach(plain)  # a world without labels will do to act in
+    assert world.rollout(5, agent.policy, break_when_any_done=False).shape == (3, 5)
+
+
+def test_a_module_that_is_off_is_not_there():
+    agent = Agent(town(), config())
+    names = " ".join(name for name, _ in agent.named_modules())
+    assert agent.world_model is agent.social_model is agent.manager is None
+    assert len(agent.auxiliary) == 0
+    for word in ("social", "world", "manager"):
+        assert word not in names
+    assert set(agent.memory) == {"hidden"}
+
+
+def test_a_single_agent_world_has_all_but_company():
+    env = ArenaEnv(3, observation="dict")
+    modules = {"world_model": WorldModelConfig(enabled=True), "perception": PerceptionConfig(belief_size=8)}
+    agent = Agent(env, ModelConfig([16], memory="lstm", **modules))
+    played = agent.attach(env).rollout(4, agent.policy, break_when_any_done=False)
+    assert played["action"].shape == (3, 4)
+    assert played["futures", "rewards"].shape[-1] == 5
+
+
+def test_training_is_finite_and_repeats_itself():
+    def run():
+        return [iteration.metrics for iteration in learn(Experiment.load("town_agent", *SMALL, "total_frames=192"))]
+
+    first, second = run(), run()
+    assert len(first) == 2
+    for one, two in zip(first, second, strict=True):
+        for name, value in one.items():
+            if name.startswith("train/"):
+                assert math.isfinite(value), name
+                assert value == two[name], name
+
+
+def test_a_run_of_the_whole_agent_resumes_bit_by_bit():
+    overrides = [*SMALL, "total_frames=192"]
+    full = [iteration.metrics["train/grad_norm"] for iteration in learn(Experiment.load("town_agent", *overrides))]
+    first = next(iter(learn(Experiment.load("town_agent", *overrides))))
+    state = first.learner.state_dict()
+    rest = [it.metrics["train/grad_norm"] for it in learn(Experiment.load("town_agent", *overrides), state)]
+    assert rest == full[1:]
+
+
+@pytest.mark.parametrize(
+    ("env", "model", "sentence"),
+    [
+        (
+            lambda: ArenaEnv(2),
+            lambda: ModelConfig(world_model=WorldModelConfig(enabled=True)),
+            "model.world_model works on",
+        ),
+        (lambda: ArenaEnv(2), lambda: config(social_model=SocialModelConfig(enabled=True)), "shows others"),
+        (
+            lambda: TownEnv(2, level="L7", observation="groups"),
+            lambda: config(social_model=SocialModelConfig(enabled=True)),
+            "privileged",
+        ),
+        (lambda: ArenaEnv(2), lambda: config(manager=ManagerConfig(enabled=True)), "does not show"),
+        (lambda: ArenaEnv(2), lambda: config(centralised_critic=True), "no 'state'"),
+        (town, lambda: config(manager=ManagerConfig(enabled=True, goals={"a": {"fame": 1.0}, "b": {}})), "fame"),
+        (town, lambda: config(manager=ManagerConfig(enabled=True, meter_names=["energy"])), "shows 8 meters"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(env, model, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Agent(env(), model())
+
+
+# --- A: perception ----------------------------------------------------------------------------------------------------
+
+
+def test_a_belief_says_what_it_promises():
+    env = town()
+    agent = Agent(env, whole())
+    root = agent.attach(env).reset()
+    belief = agent.encoder(root["agents"].clone())[keys.BELIEF]
+    assert belief["mean"].shape == belief["log_std"].shape == (3, 4, 8)
+    assert torch.equal(belief["known_state"][..., :8], root["agents", "meters"])
+    assert torch.equal(belief["social_cues"].flatten(-2), root["agents", "others"])
+    assert torch.equal(belief["visible"], root["agents", "others_number"] < 4)
+    assert belief["log_std"].abs().max() < 1
+
+
+def test_pictures_are_read_where_they_are():
+    """The same window, with one cell changed, gives another belief; the statistics keep shapes apart."""
+    env = town()
+    agent = Agent(env, config())
+    root = agent.attach(env).reset()["agents"]
+    other = root.clone()
+    other["window"][..., 3, 2, 2] += 1.0
+    one, two = (agent.encoder(version.clone())[keys.BELIEF, "mean"] for version in (root, other))
+    assert not torch.allclose(one, two)
+
+
+# --- B: world model ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return WorldModel(6, 3, [4], WorldModelConfig(enabled=True, hidden_size=16, candidates=3, horizon=4), "silu", 0.9)
+
+
+def test_imagination_equals_step_after_step(model):
+    belief, known, actions = torch.randn(5, 6), torch.rand(5, 3), torch.randint(4, (5, 2, 4))
+    futures = model.imagine(belief, known, actions)
+    assert futures.shape == (5, 2)
+    for candidate in range(2):
+        now, own = belief, known
+        for step in range(4):
+            one_hot = torch.nn.functional.one_hot(actions[:, candidate, step], 4).float()
+            outcome = model(now, own, one_hot)
+            now, own = outcome["belief"], outcome["known_state"]
+            torch.testing.assert_close(futures["states"][:, candidate, step], own)
+            torch.testing.assert_close(futures["rewards"][:, candidate, step], symexp(outcome["reward"]))
+            torch.testing.assert_close(futures["dones"][:, candidate, step], outcome["end"].sigmoid())
+            torch.testing.assert_close(futures["values"][:, candidate, step], symexp(model.worth(now, own)))
+
+
+def test_gradients_pass_through_dreams(model):
+    belief = torch.randn(2, 6, requires_grad=True)
+    model.imagine(belief, torch.rand(2, 3), torch.randint(4, (2, 1, 4)))["rewards"][..., -1].sum().backward()
+    assert belief.grad.abs().sum() > 0
+
+
+def test_only_the_likeliest_legal_candidates_are_imagined(model):
+    mask = torch.tensor([[True, False, True, True], [True, True, True, False]])
+    futures = model.candidates(torch.randn(2, 6), torch.rand(2, 3), mask)
+    first = futures["actions"][..., 0]
+    assert sorted(first[0].tolist()) == [0, 2, 3]
+    assert sorted(first[1].tolist()) == [0, 1, 2]
+
+
+def test_expected_return_by_hand(model):
+    futures = TensorDict(
+        {
+            "rewards": torch.tensor([[[1.0, 2.0]]]),
+            "dones": torch.tensor([[[0.5, 0.0]]]),
+            "values": torch.tensor([[[9.0, 10.0]]]),
+            "confidence": torch.ones(1, 1),
+        },
+        [1, 1],
+    )
+    assert model.expected_return(futures).item() == pytest.approx(1 + 0.9 * 0.5 * 2 + 0.81 * 0.5 * 10)
+
+
+def test_doubt_has_a_reason(model):
+    belief, known, actions = torch.randn(1, 6), torch.rand(1, 3), torch.zeros(1, 1, 3, dtype=torch.int64)
+    model.usual_spread.fill_(1e6)
+    sure = model.imagine(belief, known, actions)
+    assert sure["reason"].item() == NOTHING
+    assert sure["confidence"].item() > 0.99
+    model.usual_spread.fill_(1e-6)
+    lost = model.imagine(belief, known, actions)
+    assert lost["reason"].item() == NOVEL_STATE
+    assert lost["confidence"].item() < 0.01
+    with torch.no_grad():
+        model.change[0].weight.mul_(100)  # beliefs run away, so that opinions part later on
+        model.usual_spread.copy_(spread(model(belief, known, torch.eye(4)[:1])["opinions"]).squeeze())
+        assert model.imagine(belief, known, actions)["reason"].item() == HIGH_VARIANCE
+
+
+def test_the_world_model_learns_what_follows(model):
+    """A world in which action 1 raises the first number and brings a reward, and action 0 ends the episode."""
+    torch.manual_seed(0)
+    optimizer, loss = torch.optim.Adam(model.parameters(), 3e-3), WorldModelLoss(model)
+    for _ in range(300):
+        action = torch.randint(4, (64, 6))
+        known = torch.cat(((action == 1).float().cumsum(1).roll(1, 1).unsqueeze(-1) * 0.1, torch.zeros(64, 6, 2)), -1)
+        known[:, 0] = 0
+        ends = (action == 0).unsqueeze(-1)
+        data = TensorDict({"action": action, "reward": (action == 1).float().unsqueeze(-1), "done": ends}, [64, 6])
+        data.update({"terminated": ends, "value_target": torch.zeros(64, 6, 1)})
+        data["belief"] = TensorDict({"mean": torch.zeros(64, 6, 6), "known_state": known}, [64, 6])
+        losses = loss(data)
+        optimizer.zero_grad()
+        sum(value for name, value in losses.items() if name.startswith("loss_")).backward()
+        optimizer.step()
+    one_hot = torch.eye(4)
+    outcome = model(torch.zeros(4, 6), torch.full((4, 3), 0.2) * torch.tensor([1.0, 0.0, 0.0]), one_hot)
+    assert outcome["known_state"][1, 0].item() == pytest.approx(0.3, abs=0.03)
+    assert outcome["known_state"][2, 0].item() == pytest.approx(0.2, abs=0.03)
+    rewards = symexp(outcome["reward"])
+    assert rewards[1].item() == pytest.approx(1, abs=0.1)
+    assert rewards[[0, 2, 3]].abs().max() < 0.1
+    assert outcome["end"].sigmoid()[0] > 0.9
+    assert outcome["end"].sigmoid()[1:].max() < 0.1
+
+
+def test_symlog_and_its_inverse():
+    values = torch.tensor([-100.0, -1.0, 0.0, 0.5, 1000.0])
+    torch.testing.assert_close(symexp(symlog(values)), values)
+    assert symlog(torch.tensor(math.e - 1)).item() == pytest.approx(1)
+
+
+# --- C: social model --------------------------------------------------------------------------------------------------
+
+
+def test_exchanging_others_exchanges_what_is_thought_of_them():
+    env = town(rules={"sight": 14})
+    agent = Agent(env, whole())
+    world = agent.attach(env)
+    root = world.rollout(4, agent.policy, break_when_any_done=False)[:, -1]["agents"]
+    assert (root["others_number"] < 4).all(), "everybody is in sight"
+    order = [2, 0, 1]
+    perception, social = agent.perception, agent.social_model
+    one = social(perception(agent.normalizer(root.clone())))
+    # the same observation vector for perception, so that only the social model sees the exchange
+    two_input = perception(agent.normalizer(root.clone()))
+    two_input[keys.BELIEF, "social_cues"] = two_input[keys.BELIEF, "social_cues"][..., order, :]
+    two_input[keys.BELIEF, "number"] = two_input[keys.BELIEF, "number"][..., order]
+    two = social(two_input)
+    for name in ("goal", "next_action", "meters"):
+        torch.testing.assert_close(one[keys.SOCIAL, name][..., order, :], two[keys.SOCIAL, name])
+    torch.testing.assert_close(one[keys.COMPANY], two[keys.COMPANY], atol=1e-5, rtol=1e-4)
+
+
+def test_who_is_out_of_sight_is_not_thought_of():
+    env = town(rules={"sight": 1, "width": 9, "height": 9})
+    agent = Agent(env, whole())
+    world = agent.attach(env)
+    root = world.reset()
+    for corner, (x, y) in enumerate([(0, 0), (0, 8), (8, 0), (8, 8)]):
+        env.state.agents.x[corner], env.state.agents.y[corner] = x, y
+    wait = torch.full(env.full_action_spec[env.action_key].shape, 5)
+    root = agent.policy(world.step_and_maybe_reset(root.set(env.action_key, wait))[1])["agents"]
+    assert (root["others_number"] == 4).all()
+    assert not root[keys.SOCIAL, "goal"].any()
+    assert not root[keys.COMPANY].any()
+
+
+def test_others_are_followed_by_number_not_by_slot():
+    number = torch.tensor([[[2, 1, 3], [1, 2, 3]]])  # agents 1 and 2 change places; 3 is nobody
+    action = torch.tensor([[[7, 7, 0], [4, 5, 0]]])
+    following, seen = follow(number, action, number < 3, 3)
+    assert following[0, 0].tolist() == [5, 4, 0]
+    assert seen[0, 0].tolist() == [True, True, False]
+
+
+def test_memory_of_others_lasts_while_they_are_away():
+    env = town(rules={"sight": 14})
+    agent = Agent(env, whole())
+    root = agent.attach(env).reset()["agents"]
+    seen = agent.encoder(root.clone())
+    later = root.clone().update({"is_init": torch.zeros_like(root["is_init"])})
+    later["others_hidden"] = seen["next", "others_hidden"]
+    later["others_number"].fill_(4)
+    later["others"].zero_()
+    away = agent.encoder(later)
+    oneself = torch.eye(4, dtype=torch.bool)
+    remembered = away["next", "others_hidden"].abs().sum(-1) > 0
+    assert torch.equal(remembered, ~oneself.expand(3, 4, 4))
+
+
+# --- D: manager -------------------------------------------------------------------------------------------------------
+
+
+def test_semi_markov_advantage_by_hand():
+    """Two goals: the first lives two steps, the second three and is cut off by the rollout's end."""
+    reward = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]).unsqueeze(-1)
+    decided = torch.tensor([True, False, True, False, False]).unsqueeze(-1)
+    value = torch.tensor([10.0, 0.0, 20.0, 0.0, 0.0]).unsqueeze(-1)
+    following = torch.tensor([0.0, 0.0, 0.0, 0.0, 30.0]).unsqueeze(-1)
+    never = torch.zeros(5, 1, dtype=torch.bool)
+    g, lmbda = 0.9, 0.8
+    advantage, target = semi_markov_advantage(reward, never, decided, value, following, never, g, lmbda)
+    second = 3 + g * 4 + g**2 * 5 + g**3 * 30 - 20
+    first = 1 + g * 2 + g**2 * (20 + lmbda * second) - 10
+    assert advantage.squeeze(-1).tolist() == pytest.approx([first, 0, second, 0, 0], rel=1e-5)
+    assert target[0].item() == pytest.approx(first + 10)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_semi_markov_advantage_at_an_episodes_end(terminated):
+    reward = torch.tensor([1.0, 2.0, 3.0]).unsqueeze(-1)
+    done = torch.tensor([False, True, False]).unsqueeze(-1)
+    decided = torch.tensor([True, False, True]).unsqueeze(-1)
+    value = torch.tensor([10.0, 0.0, 20.0]).unsqueeze(-1)
+    following = torch.tensor([0.0, 50.0, 30.0]).unsqueeze(-1)
+    advantage, _ = semi_markov_advantage(reward, done, decided, value, following, done & terminated, 0.9, 0.8)
+    after = 0.0 if terminated else 50.0
+    assert advantage[0].item() == pytest.approx(1 + 0.9 * (2 + 0.9 * after) - 10, rel=1e-5)
+    assert advantage[2].item() == pytest.approx(3 + 0.9 * 30 - 20, rel=1e-5)
+
+
+def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
+    env = town(num_envs=1, num_agents=2, rules={"max_steps": 50})
+    goals = {"rich": {"money": 0.6}, "idle": {}}
+    agent = Agent(env, config(manager=ManagerConfig(enabled=True, steps=4, goals=goals)))
+    manager = agent.manager
+    meters = torch.zeros(1, 8)
+    meters[0, 3] = 0.59
+    rich, idle = torch.tensor([0]), torch.tensor([1])
+    assert not manager.met(rich, meters)
+    assert manager.progress(rich, meters).item() == pytest.approx(0.59 / 0.6)
+    meters[0, 3] = 0.6
+    assert manager.met(rich, meters)
+    assert not manager.met(idle, meters), "a goal without targets ends by time alone"
+    world = agent.attach(env)
+    with torch.no_grad():
+        manager.choose[-1].bias.copy_(torch.tensor([-99.0, 99.0]))  # always idle
+        played = world.rollout(13, agent.policy, break_when_any_done=False)["agents", "goal"]
+    assert played["decided"][0, :, 0].tolist() == [step % 4 == 0 for step in range(13)]
+    assert played["steps_left"][0, :5, 0, 0].tolist() == [4, 3, 2, 1, 4]
+    with torch.no_grad():
+        manager.choose[-1].bias.copy_(torch.tensor([99.0, -99.0]))
+        env.state.meters[3].fill_(0.9)
+        played = world.rollout(4, agent.policy, break_when_any_done=False, auto_reset=True)["agents", "goal"]
+    rich_now = played["type"][0, :, 0] == 0
+    assert rich_now.all()
+
+
+def test_the_most_likely_goal_is_taken_when_exploration_is_off():
+    env = town()
+    agent = Agent(env, whole())
+    root = agent.attach(env).reset()
+    with torch.no_grad():
+        agent.manager.choose[-1].bias.copy_(torch.tensor([0.0, 0.0, 0.5, 0.0, 0.0]))
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        assert (agent.policy(root.clone())["agents", "goal", "type"] == 2).all()
+    torch.manual_seed(0)
+    assert len(set(agent.policy(root.clone())["agents", "goal", "type"].flatten().tolist())) > 1
+
+
+def test_masked_mean():
+    values, counted = torch.tensor([1.0, 5.0, torch.nan]), torch.tensor([True, True, False])
+    assert masked_mean(values, counted).item() == 3
+    assert masked_mean(values, torch.zeros(3, dtype=torch.bool)).item() == 0

@@ -1,0 +1,297 @@
+"""The agent: normaliser, encoder, action distribution and state value, put together; the only file that knows every
+part.
+
+In a world of several agents all of them share the networks, which read and write the tensordict of the group
+(``tensordict["agents"]``, [N, A]) as if each agent were a world; :attr:`Agent.policy` does so for a whole world.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import (
+    InteractionType,
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+    TensorDictModuleBase,
+    TensorDictSequential,
+)
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
+from torchrl.envs import EnvBase, TransformedEnv
+
+from torchrl_agent import keys
+from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
+from torchrl_agent.models.memory import KINDS, Memory
+from torchrl_agent.models.networks import ACTIVATIONS, mlp
+from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
+from torchrl_agent.models.specs import action_heads, agent_group, group_spec, observation_shapes
+from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
+from torchrl_agent.transforms import ObservationNormalizer
+
+
+@dataclass
+class ModelConfig:
+    """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
+
+    hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64])
+    """Widths of the hidden layers of actor and critic."""
+    activation: str = "silu"
+    """silu, relu, tanh, elu or gelu."""
+    shared_trunk: bool = False
+    """One network with two heads instead of two networks."""
+    normalize_observations: bool = True
+    """Normalise observations by running statistics, kept inside the policy."""
+    clip_observations: float = 10.0
+    """Largest absolute normalised observation."""
+    memory: str = "none"
+    """none, gru or lstm: what the agent remembers with."""
+    perception: PerceptionConfig = field(default_factory=PerceptionConfig)
+    world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
+    social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
+    manager: ManagerConfig = field(default_factory=ManagerConfig)
+    centralised_critic: bool = False
+    """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
+
+
+class Agent(nn.Module):
+    """A policy and a value function.
+
+    ``normalizer`` joins and normalises the observations, ``encoder`` (which begins with it) makes of them what both
+    heads
+    read, ``actor_head`` turns that into actions and ``critic_head`` into values.
+
+    Attributes:
+        actor: encoder and actor head; reads the observations (and ``action_mask`` if the world has one), writes
+            ``logits``,
+            ``action``, ``action_log_prob``.
+        policy: the actor for the world's own tensordict; another module only in a world of several agents.
+        group: key of the agents' tensordict in a world of several, else None.
+        critic: encoder and critic head; writes ``state_value`` [..., 1].
+        memory: specs of the states that the agent carries from step to step, by key; see :meth:`attach`.
+
+    Raises:
+        ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
+    """
+
+    def __init__(self, env: EnvBase, config: ModelConfig, gamma: float = 0.99) -> None:
+        super().__init__()
+        check_model(config)
+        shapes = observation_shapes(env)
+        heads = action_heads(env)
+        self.group = agent_group(env)
+        self.normalizer = ObservationNormalizer(
+            list(shapes),
+            list(shapes.values()),
+            keys.NORMALIZED,
+            config.clip_observations,
+            enabled=config.normalize_observations,
+        )
+        width, hidden = sum(shape.numel() for shape in shapes.values()), config.hidden_sizes
+        entry: NestedKey = keys.NORMALIZED
+        body: list[TensorDictModuleBase] = [self.normalizer]
+        self.memory: dict[str, TensorSpec] = {}
+        self.auxiliary = nn.ModuleList()
+        self.perception: Perception | None = None
+        self.world_model: WorldModel | None = None
+        self.social_model: SocialModel | None = None
+        self.manager: Manager | None = None
+        if config.perception.enabled or config.memory != "none":
+            body += self._add_modules(env, config, heads, width, gamma)
+            width, entry = body[-1].size, keys.FEATURES
+        else:
+            _check_vectors(shapes)
+        if config.shared_trunk:
+            trunk = mlp(width, hidden[-1], hidden[:-1], config.activation)
+            trunk.append(ACTIVATIONS[config.activation]())
+            body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
+            width, entry, hidden = hidden[-1], keys.FEATURES, []
+        self.encoder = TensorDictSequential(*body)
+        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
+        self.actor_head = ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env)))
+        self.critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
+        self.critic = TensorDictSequential(*body, self.critic_head)
+        self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
+        self.to(env.device)
+
+    def _add_modules(
+        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float
+    ) -> list[TensorDictModuleBase]:
+        """Perception, then what the configuration asks for; the last module joins what the controller reads."""
+        perception = self.perception = Perception(env, config.perception, config.memory, config.activation)
+        body: list[TensorDictModuleBase] = [perception]
+        read: dict[NestedKey, int] = {(keys.BELIEF, "mean"): config.perception.belief_size}
+        if config.perception.reconstruction_coeff or config.perception.prediction_coeff:
+            self.auxiliary.append(PerceptionLoss(config.perception, width, heads, config.activation))
+        if config.social_model.enabled:
+            sizes = social_sizes(env, heads[0])
+            social = SocialModel(env, config.social_model, perception.social, sizes, config.activation)
+            self.social_model = social
+            body.append(social)
+            read[keys.COMPANY] = social.size
+            if config.social_model.coeff:
+                self.auxiliary.append(SocialModelLoss(social))
+        if config.world_model.enabled:
+            self.world_model = WorldModel(
+                config.perception.belief_size,
+                perception.known_size,
+                heads,
+                config.world_model,
+                config.activation,
+                gamma,
+            )
+            self.auxiliary.append(WorldModelLoss(self.world_model))
+            if config.world_model.candidates:
+                body.append(Imagination(self.world_model, _masked(env)))
+                read[keys.IMAGINED] = body[-1].size
+        if config.manager.enabled:
+            self.manager = Manager(env, config.manager, read, config.activation, gamma)
+            self.auxiliary.append(ManagerLoss(self.manager))
+            body.append(self.manager)
+            read[keys.WISH] = self.manager.size
+        for module in (perception, self.social_model, self.manager):
+            self.memory.update(module.memory if module is not None else {})
+        return [*body, Join(read)]
+
+    @property
+    def sequential(self) -> bool:
+        """It learns from whole sequences, because it remembers or foresees."""
+        return bool(self.memory) or len(self.auxiliary) > 0
+
+    @property
+    def recorded_keys(self) -> list[NestedKey]:
+        """What a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
+        goals = [] if self.manager is None else RECORDED
+        labels = [key for part in self.auxiliary if isinstance(part, SocialModelLoss) for key in LABELS]
+        return [*self.input_keys, *goals, *labels]
+
+    def look_back(
+        self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
+    ) -> dict[NestedKey, Tensor]:
+        """What the modules' losses need of a whole rollout [T, rows] besides its frames (see ``Manager.look_back``)."""
+        if not self.auxiliary:
+            return {}
+        following = rollout.get(keys.NEXT)
+        found: dict[NestedKey, Tensor] = {key: following.get(key) for key in (keys.DONE, keys.TERMINATED)}
+        found[keys.REWARD] = reward
+        if self.manager is not None:
+            found.update(self.manager.look_back(rollout, reward, next_value, lmbda))
+        return found
+
+    @property
+    def input_keys(self) -> list[str]:
+        """What actor and critic read, besides what they write themselves."""
+        written = {keys.LOGITS, *self.encoder.out_keys}
+        found = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
+        return [key for key in found if key not in written]
+
+    def attach(self, env: EnvBase) -> EnvBase:
+        """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
+        if not self.memory:
+            return env
+        kind = getattr(env, "transformed_class", TransformedEnv)
+        return kind(env, Memory(self.memory, self.group))
+
+
+def _masked(env: EnvBase) -> bool:
+    return keys.ACTION_MASK in group_spec(env).keys()
+
+
+def _choice(heads: list[int], masked: bool) -> ProbabilisticTensorDictModule:
+    """From logits (and a mask) to an action with its log-probability."""
+    return ProbabilisticTensorDictModule(
+        in_keys={"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if masked else [keys.LOGITS],
+        out_keys=[keys.ACTION],
+        distribution_class=MaskedCategorical if len(heads) == 1 else MaskedMultiCategorical,
+        distribution_kwargs={} if len(heads) == 1 else {"sizes": heads},
+        default_interaction_type=InteractionType.RANDOM,
+        return_log_prob=True,
+        log_prob_key=keys.LOG_PROB,
+    )
+
+
+def _value_network(
+    env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
+) -> tuple[nn.Module, list[NestedKey]]:
+    """The critic's network and what it reads."""
+    if not config.centralised_critic:
+        return mlp(width, 1, hidden, config.activation, 1.0), [entry]
+    if keys.STATE not in env.observation_spec.keys():
+        raise ValueError("model.centralised_critic is set but the world shows no 'state': switch it off.")
+    width += env.observation_spec[keys.STATE].shape[-1]
+    return _Joined(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
+
+
+class Join(TensorDictModuleBase):
+    """Puts what the controller reads side by side into ``features``."""
+
+    def __init__(self, sizes: dict[NestedKey, int]) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict.set(keys.FEATURES, torch.cat([tensordict.get(key) for key in self.in_keys], -1))
+
+
+class _Joined(nn.Module):
+    """A network that reads several tensors side by side."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        return self.network(torch.cat(parts, -1))
+
+
+class GroupPolicy(TensorDictModuleBase):
+    """A policy of one agent as the policy of a group of them: it acts on the group's tensordict."""
+
+    def __init__(self, policy: TensorDictModuleBase, group: str) -> None:
+        super().__init__()
+        self.policy, self.group = policy, group
+        self.in_keys = [(group, key) for key in policy.in_keys if key not in policy.out_keys]
+        self.out_keys = [
+            (keys.NEXT, group, *key[1:]) if key[0] == keys.NEXT else (group, *key)
+            for key in (key if isinstance(key, tuple) else (key,) for key in policy.out_keys)
+        ]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the group's actions, and what it carries on under ``("next", group)``."""
+        inner = self.policy(tensordict.get(self.group))
+        following = inner.pop(keys.NEXT, None)
+        return tensordict if following is None else tensordict.set((keys.NEXT, self.group), following)
+
+
+def check_model(config: ModelConfig) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
+    if config.activation not in ACTIVATIONS:
+        raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
+    if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
+        raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+    modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
+    if modules and config.memory == "none" and not config.perception.enabled:
+        raise ValueError(
+            f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
+        )
+    if config.memory not in KINDS:
+        raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
+    for name in ("embedding_size", "memory_size", "belief_size", "channels"):
+        if getattr(config.perception, name) < 1:
+            raise ValueError(f"model.perception.{name} is {getattr(config.perception, name)}: give at least 1.")
+
+
+def _check_vectors(shapes: dict[str, torch.Size]) -> None:
+    for key, shape in shapes.items():
+        if len(shape) != 1:
+            raise ValueError(
+                f"observation {key!r} has shape {tuple(shape)} but plain networks read vectors: use "
+                "model.perception.enabled=true, which reads pictures too."
+            )

@@ -1,0 +1,274 @@
+"""D1, the manager: every so many steps it chooses what the agent wants; the controller does the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import InteractionType, TensorDictModuleBase
+from tensordict.nn.probabilistic import interaction_type
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.data import TensorSpec, Unbounded
+from torchrl.envs import EnvBase
+from torchrl.modules import recurrent_mode
+
+from torchrl_agent import keys
+from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.networks import masked_mean, mlp
+from torchrl_agent.models.specs import observation_shapes
+
+CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE = ((keys.GOAL, name) for name in ("type", "decided", "log_prob", "value"))
+RECORDED = (CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE)
+"""What a rollout keeps of a goal."""
+OLD_LOG_PROB, GOAL_ADVANTAGE, GOAL_TARGET = "goal_old_log_prob", "goal_advantage", "goal_value_target"
+
+
+@dataclass
+class ManagerConfig:
+    """D1: choosing goals."""
+
+    enabled: bool = False
+    hidden_size: int = 64
+    steps: int = 50
+    """k, the longest life of a goal."""
+    goals: dict[str, dict[str, float]] = field(
+        default_factory=lambda: {
+            "survival": {"energy": 0.6, "health": 0.6, "satiation": 0.6},
+            "thriving": {"mood": 0.7, "fitness": 0.6, "hygiene": 0.7},
+            "social": {"social": 0.7},
+            "money": {"money": 0.6},
+            "explore": {},
+        }
+    )
+    """What to want: meter -> level that fulfils the goal; a goal without meters ends by time alone."""
+    meters: str = "meters"
+    """Observation of the agent's own meters."""
+    meter_names: list[str] = field(
+        default_factory=lambda: ["energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness"]
+    )
+    """Their names, in order."""
+    traits: str = "traits"
+    """Observation of the agent's own character (its DNA), which the manager alone reads; left out if not shown."""
+    clip_epsilon: float = 0.2
+    entropy_coeff: float = 0.01
+    coeff: float = 1.0
+    """Weight of its losses beside PPO's."""
+    progress_coeff: float = 0.0
+    """Reward of the controller for bringing the goal's meters nearer to their targets."""
+
+
+class Manager(TensorDictModuleBase):
+    """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
+
+    ``type`` [...], ``priority`` [..., 1] in 0..1 (how sure it was), ``target`` [..., M] (0 where a meter does not
+    matter),
+    ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its ``log_prob`` and the manager's
+    ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
+
+    A goal ends when its targets are met or its time is up: tensor expressions over the meters.
+
+    Args:
+        env: the world.
+        config: goals.
+        features: keys of what it reads, each with its size.
+        activation: of its network.
+        gamma: discount.
+
+    Raises:
+        ValueError: the world has no such meters.
+    """
+
+    def __init__(
+        self, env: EnvBase, config: ManagerConfig, features: dict[NestedKey, int], activation: str, gamma: float
+    ) -> None:
+        super().__init__()
+        self.gamma = gamma
+        self.config, self.names = config, list(config.goals)
+        shapes = observation_shapes(env)
+        check_goals(config, shapes)
+        self.features = list(features)
+        self.traits = [config.traits] if config.traits in shapes else []
+        meters = len(config.meter_names)
+        width = sum(features.values()) + meters + sum(shapes[name].numel() for name in self.traits)
+        self.choose = mlp(width, len(self.names), [config.hidden_size], activation, gain=0.01)
+        self.value = mlp(width, 1, [config.hidden_size], activation, gain=1.0)
+        table = [[goal.get(name, 0.0) for name in config.meter_names] for goal in config.goals.values()]
+        self.register_buffer("targets", torch.tensor(table))
+        self.memory: dict[str, TensorSpec] = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
+        self.size = len(self.names) + meters + 2
+        self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
+        self.out_keys = [keys.GOAL, keys.WISH, *((keys.NEXT, name) for name in self.memory)]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step; in TorchRL's recurrent mode the goals of the rollout are taken as they were."""
+        meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
+        parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
+        context = torch.cat(parts, -1)
+        choice = MaskedCategorical(self.choose(context))
+        held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
+        if recurrent_mode():
+            kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
+        else:
+            decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | self.met(held, meters)
+            greedy = interaction_type() in (InteractionType.DETERMINISTIC, InteractionType.MODE)
+            fresh = choice.deterministic_sample if greedy else choice.sample()
+            kind = torch.where(decided, fresh, held)
+        left = torch.where(decided.unsqueeze(-1), float(self.config.steps), left)
+        target = self.targets[kind]
+        priority = choice.probs.gather(-1, kind.unsqueeze(-1)).detach()
+        goal = {
+            "type": kind,
+            "priority": priority,
+            "target": target,
+            "steps_left": left,
+            "decided": decided,
+            "log_prob": choice.log_prob(kind),
+            "entropy": choice.entropy(),
+            "value": self.value(context).float(),
+        }
+        tensordict.set(keys.GOAL, TensorDict(goal, tensordict.batch_size))
+        tensordict.set((keys.NEXT, keys.GOAL_TYPE), kind.unsqueeze(-1).float())
+        tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
+        one_hot = F.one_hot(kind, len(self.names)).float()
+        return tensordict.set(keys.WISH, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
+
+    def met(self, kind: Tensor, meters: Tensor) -> Tensor:
+        """Whether a goal's targets are met, [...]; never for a goal without targets."""
+        target = self.targets[kind]
+        return ((meters >= target) | (target <= 0)).all(-1) & (target > 0).any(-1)
+
+    def progress(self, kind: Tensor, meters: Tensor) -> Tensor:
+        """How near the goal's meters are to their targets, [...] in 0..1."""
+        target = self.targets[kind]
+        reached = torch.where(target > 0, (meters / target.clamp_min(1e-6)).clamp(0, 1), 0.0)
+        return reached.sum(-1) / (target > 0).sum(-1).clamp_min(1)
+
+    def look_back(self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float) -> dict[str, Tensor]:
+        """What :class:`ManagerLoss` needs of a rollout [T, rows]: advantages of decisions over the lives of their
+        goals.
+
+        Args:
+            rollout: with ``goal`` as it was recorded, and ``next`` with ``done`` and ``terminated``.
+            reward: scaled rewards, [T, rows, 1].
+            next_value: the critic's values after each step, [T, rows, 1].
+            lmbda: decay of the advantage estimate.
+        """
+        following = rollout.get(keys.NEXT)
+        advantage, target = semi_markov_advantage(
+            reward.squeeze(-1),
+            following.get(keys.DONE).squeeze(-1),
+            rollout.get(DECIDED),
+            rollout.get(GOAL_VALUE).squeeze(-1),
+            next_value.squeeze(-1),
+            following.get(keys.TERMINATED).squeeze(-1),
+            self.gamma,
+            lmbda,
+        )
+        return {OLD_LOG_PROB: rollout.get(GOAL_LOG_PROB), GOAL_ADVANTAGE: advantage, GOAL_TARGET: target}
+
+
+def semi_markov_advantage(
+    reward: Tensor,
+    done: Tensor,
+    decided: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    gamma: float,
+    lmbda: float,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage of the manager's decisions, over the steps that each goal lived, all [T, N].
+
+    For a goal chosen at t that lives k steps, ``delta = r_t + ... + gamma^(k-1) r_(t+k-1) + gamma^k V(s_(t+k)) -
+    V(s_t)``
+    (Sutton, Precup and Singh 1999, section 3), and ``A = delta + gamma^k lmbda A'`` with the next decision's A'.
+
+    Args:
+        reward: of each step.
+        done: the episode ended with the step.
+        decided: a goal was chosen before the step.
+        value: the manager's value before each step.
+        next_value: a value after each step, used where the episode was cut off or the rollout ends.
+        terminated: the episode ended for good: nothing follows.
+        gamma: discount.
+        lmbda: decay of the estimate.
+
+    Returns:
+        advantages (0 where nothing was decided) and targets of the manager's value.
+    """
+    # what a goal that is still alive gets from the next step on, as seen from there
+    rest = torch.where(terminated[-1], 0.0, next_value[-1])
+    advantages = []
+    for step in reversed(range(reward.shape[0])):
+        after = torch.where(terminated[step], 0.0, next_value[step])
+        total = reward[step] + gamma * torch.where(done[step], after, rest)
+        advantage = torch.where(decided[step], total - value[step], 0.0)
+        advantages.append(advantage)
+        # seen from the step before: a decision here ends the goal that was held before it
+        rest = torch.where(decided[step], value[step] + lmbda * advantage, total)
+    result = torch.stack(advantages[::-1])
+    return result, result + value
+
+
+class ManagerLoss(nn.Module):
+    """PPO for the manager: clipped objective over the frames in which it decided; reads ``goal`` as the encoder found
+    it,
+    and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
+    """
+
+    in_keys = (CHOSEN, DECIDED, GOAL_LOG_PROB)
+
+    def __init__(self, manager: Manager) -> None:
+        super().__init__()
+        self.config = manager.config
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over decisions, in sequences [B, T]."""
+        goal, config = tensordict.get(keys.GOAL), self.config
+        decided = goal["decided"]
+        valid = tensordict.get(keys.VALID, None)
+        decided = decided if valid is None else decided & valid
+        advantage, target = tensordict.get(GOAL_ADVANTAGE), tensordict.get(GOAL_TARGET)
+        mean = masked_mean(advantage, decided)
+        deviation = masked_mean((advantage - mean).square(), decided).sqrt().clamp_min(1e-6)
+        advantage = (advantage - mean) / deviation
+        ratio = (goal["log_prob"] - tensordict.get(OLD_LOG_PROB)).clamp(-20, 20).exp()
+        clipped = ratio.clamp(1 - config.clip_epsilon, 1 + config.clip_epsilon)
+        gain = torch.minimum(ratio * advantage, clipped * advantage)
+        value_error = (goal["value"].squeeze(-1) - target).square()
+        entropy = masked_mean(goal["entropy"], decided)
+        return TensorDict(
+            {
+                "loss_manager_objective": -config.coeff * masked_mean(gain, decided),
+                "loss_manager_critic": 0.5 * config.coeff * masked_mean(value_error, decided),
+                "loss_manager_entropy": -config.coeff * config.entropy_coeff * entropy,
+                "manager_entropy": entropy.detach(),
+                "manager_decisions": decided.float().mean(),
+            }
+        )
+
+
+def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> None:
+    """Raise ValueError if the goals do not fit the world."""
+    if config.meters not in shapes:
+        raise ValueError(
+            f"model.manager reads the observation {config.meters!r}, which this world does not show: use "
+            "world.observation=groups, or switch the manager off."
+        )
+    if shapes[config.meters].numel() != len(config.meter_names):
+        raise ValueError(
+            f"this world shows {shapes[config.meters].numel()} meters but model.manager.meter_names has "
+            f"{len(config.meter_names)}: name them all, in order."
+        )
+    for goal, targets in config.goals.items():
+        unknown = set(targets) - set(config.meter_names)
+        if unknown:
+            raise ValueError(
+                f"goal {goal!r} is about {', '.join(sorted(unknown))}, which this world has no meter for: change "
+                "model.manager.goals."
+            )
+    if len(config.goals) < 2 or config.steps < 1:
+        raise ValueError("model.manager needs at least 2 goals and 1 step.")

@@ -1,0 +1,146 @@
+"""Memory: what an agent carries from one step to the next (recurrent states, a goal), and recurrent networks that use
+it.
+
+A policy with memory reads its states from the tensordict, where ``is_init`` marks the first step of an episode, and
+writes the following ones under ``"next"``. :class:`Memory` is the transform that hands them on, so any TorchRL loop
+over
+``agent.attach(env)`` plays with memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs.transforms import Transform
+from torchrl.modules import GRUModule, LSTMModule
+
+from torchrl_agent import keys
+
+KINDS = ("none", "gru", "lstm")
+"""What a policy may remember with."""
+FORGET_BIAS = 1.0
+"""Of an LSTM's forget gate at first, so that it begins by keeping what it has (Jozefowicz et al. 2015)."""
+
+
+class Memory(Transform):
+    """Hands an agent's states on from step to step, and starts them at zero with every episode.
+
+    Args:
+        specs: one agent's states by key, without batch dimensions.
+        group: key of the agents' tensordict in a world of several, else None.
+    """
+
+    def __init__(self, specs: dict[str, TensorSpec], group: str | None) -> None:
+        super().__init__()
+        self.specs, self.group = specs, group
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The states and ``is_init`` become part of what the agent is shown."""
+        inner = observation_spec if self.group is None else observation_spec[self.group]
+        shape = inner.shape
+        inner[keys.IS_INIT] = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=inner.device)
+        for key, spec in self.specs.items():
+            inner[key] = spec.expand(*shape, *spec.shape).clone().to(inner.device)
+        return observation_spec
+
+    def transform_input_spec(self, input_spec: Composite) -> Composite:
+        """The states are also what a partial reset must be given, to leave the other rows their memory."""
+        state = input_spec["full_state_spec"]
+        if state is None:
+            input_spec["full_state_spec"] = state = Composite(shape=input_spec.shape, device=input_spec.device)
+        shape = self.parent.full_action_spec[self.parent.action_key].shape[: 1 if self.group is None else 2]
+        specs = {
+            key: spec.expand(*shape, *spec.shape).clone().to(input_spec.device) for key, spec in self.specs.items()
+        }
+        if self.group is None:
+            for key, spec in specs.items():
+                state[key] = spec
+        else:
+            state[self.group] = Composite(specs, shape=shape, device=input_spec.device)
+        return input_spec
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        inner = self._inner(tensordict_reset)
+        reset = None if tensordict is None else tensordict.get("_reset", None)
+        old = self._inner(tensordict) if reset is not None else None
+        begins = torch.ones(*inner.shape, 1, dtype=torch.bool, device=inner.device)
+        if reset is not None and old is not None:
+            begins = begins & reset.reshape(-1, *[1] * len(inner.shape))
+        inner.set(keys.IS_INIT, begins)
+        for key, spec in self.specs.items():
+            fresh = torch.zeros(*inner.shape, *spec.shape, dtype=spec.dtype, device=inner.device)
+            before = None if old is None else old.get(key, None)
+            inner.set(key, fresh if before is None else torch.where(_right(begins, fresh), fresh, before))
+        return tensordict_reset
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        now, following = self._inner(tensordict), self._inner(next_tensordict)
+        following.set(keys.IS_INIT, torch.zeros(*following.shape, 1, dtype=torch.bool, device=following.device))
+        for key in self.specs:
+            if following.get(key, None) is None:  # a policy without this memory acted: nothing has changed
+                following.set(key, now.get(key))
+        return next_tensordict
+
+    def _inner(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return tensordict if self.group is None else tensordict.get(self.group)
+
+
+class GRU(GRUModule):
+    """TorchRL's GRU with steps that ask the device nothing, and that compile as one graph."""
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
+        if self.recurrent_mode:
+            return _GRU_SEQUENCES(self, tensordict)
+        value, hidden = (tensordict.get(key) for key in self.in_keys[:2])
+        hidden = torch.where(tensordict.get(keys.IS_INIT).unsqueeze(-1), 0.0, hidden)
+        out, following = self.gru(value.reshape(-1, 1, value.shape[-1]), hidden.reshape(1, -1, hidden.shape[-1]))
+        tensordict.set(self.out_keys[0], out.reshape(*value.shape[:-1], -1))
+        return tensordict.set(self.out_keys[1], following.reshape(hidden.shape))
+
+
+_GRU_SEQUENCES = inspect.unwrap(GRUModule.forward)  # without a decorator that sets an environment variable
+
+
+def recurrence(
+    kind: str, width: int, size: int, in_key: str, out_key: str, device: torch.device | None = None
+) -> tuple[GRUModule | LSTMModule, dict[str, TensorSpec]]:
+    """A recurrent network with orthogonal weights, and the specs of its states by key.
+
+    Args:
+        kind: ``gru`` or ``lstm``.
+        width: numbers in.
+        size: numbers out, and of each state.
+        in_key: what it reads besides its states and ``is_init``.
+        out_key: what it writes besides ``("next", state)``.
+        device: where it will live.
+    """
+    names = [keys.HIDDEN] if kind == "gru" else [keys.HIDDEN, keys.CELL]
+    module = (GRU if kind == "gru" else LSTMModule)(
+        input_size=width,
+        hidden_size=size,
+        in_keys=[in_key, *names],
+        out_keys=[out_key, *((keys.NEXT, name) for name in names)],
+        python_based=True,  # the other kind cannot be traced
+        recurrent_backend="scan",  # checks now, before anything is traced, that scans work on this device
+        device=device,
+    )
+    module.recurrent_backend = "auto"  # scans in compiled code, padded sequences in eager code
+    for name, parameter in module.named_parameters():
+        if "bias" in name:
+            nn.init.zeros_(parameter)
+        else:
+            for gate in parameter.data.split(size):
+                nn.init.orthogonal_(gate)
+        if kind == "lstm" and "bias_ih" in name:
+            parameter.data[size : 2 * size].fill_(FORGET_BIAS)
+    return module, {name: Unbounded((1, size)) for name in names}
+
+
+def _right(mask: Tensor, like: Tensor) -> Tensor:
+    """A mask [..., 1] with as many dimensions as ``like``."""
+    return mask.reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))

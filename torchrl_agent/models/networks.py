@@ -1,0 +1,77 @@
+"""Plain networks with the initialisation that suits PPO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchrl.modules import MLP
+
+ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "gelu": nn.GELU}
+
+
+def mlp(width: int, out: int, hidden: Sequence[int], activation: str, gain: float = math.sqrt(2)) -> nn.Sequential:
+    """A multi-layer perceptron with orthogonal weights (gain sqrt(2) inside, ``gain`` at the end) and zero biases."""
+    network = MLP(width, out, num_cells=list(hidden), depth=len(hidden), activation_class=ACTIVATIONS[activation])
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        orthogonal(layer, gain if layer is layers[-1] else math.sqrt(2))
+    return network
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    """Orthogonal weights and zero biases (Saxe et al. 2014)."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+class Picture(nn.Module):
+    """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
+
+    Small pictures (such as a window of 5 x 5 cells) keep their resolution, large ones are halved down to 8 cells or
+    less.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, channels: int, activation: str) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        depth, height, width = self.shape
+        layers: list[nn.Module] = []
+        while max(height, width) > 8:
+            layers += [nn.Conv2d(depth, channels, 4, stride=2, padding=1), ACTIVATIONS[activation]()]
+            depth, height, width = channels, height // 2, width // 2
+        layers += [nn.Conv2d(depth, channels, 3, padding=1), ACTIVATIONS[activation](), nn.Flatten()]
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                orthogonal(layer, math.sqrt(2))
+        self.network = nn.Sequential(*layers, mlp(channels * height * width, out, [], activation))
+
+    def forward(self, flat: Tensor) -> Tensor:
+        """Features of the picture."""
+        batch = flat.shape[:-1]
+        return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
+
+
+def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
+    """Discrete actions, [...] of one head or [..., heads] of several, as one-hot choices side by side."""
+    parts = [action] if len(heads) == 1 else action.unbind(-1)
+    return torch.cat([F.one_hot(part, size) for part, size in zip(parts, heads, strict=True)], -1).float()
+
+
+def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the ``counted`` values (0 if there are none)."""
+    return torch.where(counted, values, 0.0).sum() / counted.sum().clamp_min(1)
+
+
+def symlog(value: Tensor) -> Tensor:
+    """``sign(x) log(1 + |x|)``: squeezes large numbers (Hafner et al. 2023, section 3)."""
+    return value.sign() * torch.log1p(value.abs())
+
+
+def symexp(value: Tensor) -> Tensor:
+    """Inverse of :func:`symlog`."""
+    return value.sign() * torch.expm1(value.abs())

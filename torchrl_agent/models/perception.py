@@ -1,0 +1,199 @@
+"""A, perception: what an agent sees becomes what it believes, with a memory of what it saw before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.models.memory import recurrence
+from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
+from torchrl_agent.models.specs import group_spec, observation_shapes
+
+SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
+
+
+@dataclass
+class PerceptionConfig:
+    """A: from observations to a belief."""
+
+    enabled: bool = False
+    """Use it also without memory (a memory always uses it)."""
+    embedding_size: int = 128
+    """Numbers that the observations become before they are remembered."""
+    memory_size: int = 128
+    """Size of the recurrent state."""
+    belief_size: int = 64
+    """D, dimensions of the belief."""
+    channels: int = 16
+    """Channels of the convolutions over pictures, such as a window."""
+    known: list[str] = field(default_factory=lambda: ["meters", "position"])
+    """Observations that are the agent's exact knowledge of itself; those that the world lacks are left out, and all
+    vectors are taken if it lacks all.
+    """
+    others: str = "others"
+    """Observation of the visible others, [V * C]."""
+    others_number: str = "others_number"
+    """Who they are, [V]."""
+    reconstruction_coeff: float = 0.0
+    """Weight of seeing again what was just seen."""
+    prediction_coeff: float = 0.0
+    """Weight of foreseeing the next observation from belief and action."""
+    kl_coeff: float = 0.001
+    """Weight of the belief's distance from a standard normal, if one of the two above is in use."""
+
+
+class Perception(TensorDictModuleBase):
+    """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``:
+
+    ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``known_state`` [...,
+    K],
+    what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with ``visible``
+    [..., V] and ``number`` [..., V].
+
+    Attributes:
+        memory: specs of the recurrent states by key; empty without memory.
+        known_size: K.
+    """
+
+    def __init__(self, env: EnvBase, config: PerceptionConfig, memory: str, activation: str) -> None:
+        super().__init__()
+        shapes = observation_shapes(env)
+        self.sizes = [shape.numel() for shape in shapes.values()]
+        vectors = [number for number, shape in enumerate(shapes.values()) if len(shape) == 1]
+        self.vectors = vectors
+        self.pictures = nn.ModuleDict(
+            {
+                str(number): Picture(shape, config.embedding_size, config.channels, activation)
+                for number, shape in enumerate(shapes.values())
+                if len(shape) == 3
+            }
+        )
+        strange = [name for name, shape in shapes.items() if len(shape) not in (1, 3)]
+        if strange:
+            raise ValueError(
+                f"observation {strange[0]!r} has shape {tuple(shapes[strange[0]])}: perception reads vectors [size] "
+                "and "
+                "pictures [channels, height, width]."
+            )
+        width = sum(self.sizes[number] for number in vectors)
+        self.vector_encoder = mlp(width, config.embedding_size, [], activation) if vectors else None
+        parts = len(self.pictures) + bool(vectors)
+        self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
+        self.activation = nn.SiLU()
+        self.memory: dict[str, TensorSpec] = {}
+        self.recurrence, width = None, config.embedding_size
+        if memory != "none":
+            self.recurrence, self.memory = recurrence(
+                memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
+            )
+            width = config.memory_size
+        self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
+        self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
+        self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
+        self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
+        self.known_size = sum(shapes[name].numel() for name in self.known)
+        group = group_spec(env)
+        self.others = None
+        if config.others in shapes and config.others_number in group.keys():
+            self.others, self.number = config.others, config.others_number
+            self.slots = group[config.others_number].shape[-1]
+            self.cue_size = shapes[config.others].numel() // self.slots
+            self.nobody = int(group[config.others_number].space.n) - 1
+        social = [] if self.others is None else [self.others, self.number]
+        self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
+        self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
+        fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
+        self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
+
+    @property
+    def social(self) -> tuple[int, int, int]:
+        """Slots for visible others, numbers that each shows, and agents in the world.
+
+        Raises:
+            ValueError: the world shows no others.
+        """
+        if self.others is None:
+            raise ValueError(
+                "model.social_model.enabled needs a world that shows others (observations 'others' and "
+                "'others_number'): "
+                "use world.observation=groups with several agents, or switch the social model off."
+            )
+        return self.slots, self.cue_size, self.nobody
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        features = self.embed(tensordict.get(keys.NORMALIZED))
+        if self.recurrence is not None:
+            states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
+            states = self.recurrence(states)
+            features = states.get(_REMEMBERED)
+            for name in self.memory:
+                tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
+        belief = {
+            "mean": self.mean(features).float(),
+            "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
+            "known_state": torch.cat([tensordict.get(name) for name in self.known], -1),
+        }
+        if self.others is not None:
+            belief["social_cues"] = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
+            belief["number"] = tensordict.get(self.number)
+            belief["visible"] = belief["number"] != self.nobody
+        return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size))
+
+    def embed(self, observation: Tensor) -> Tensor:
+        """Features [..., E] of joined observations [..., F], each by an encoder of its kind."""
+        parts = observation.split(self.sizes, -1)
+        encoded = [picture(parts[int(number)]) for number, picture in self.pictures.items()]
+        if self.vector_encoder is not None:
+            encoded.append(self.vector_encoder(torch.cat([parts[number] for number in self.vectors], -1)))
+        return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
+
+
+class PerceptionLoss(nn.Module):
+    """Losses of a belief that must say what was seen (reconstruction) and what will be seen (prediction from belief and
+    action), for sequences [B, T] whose encoder has run; beliefs are sampled (Kingma and Welling 2014) and kept near a
+    standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
+    """
+
+    in_keys = (keys.DONE,)
+
+    def __init__(self, config: PerceptionConfig, width: int, heads: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.config, self.heads = config, list(heads)
+        hidden = [config.embedding_size]
+        self.decoder = self.predictor = None
+        if config.reconstruction_coeff:
+            self.decoder = mlp(config.belief_size, width, hidden, activation, gain=1.0)
+        if config.prediction_coeff:
+            self.predictor = mlp(config.belief_size + sum(heads), width, hidden, activation, gain=1.0)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the frames that count."""
+        observation, action = tensordict.get(keys.NORMALIZED), tensordict.get(keys.ACTION)
+        mean, log_std = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "log_std"))
+        done = tensordict.get(keys.DONE).squeeze(-1)
+        valid = tensordict.get(keys.VALID, torch.ones_like(done))
+        sample = mean + log_std.exp() * torch.randn_like(mean)
+        kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
+        losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
+        if self.decoder is not None:
+            error = (self.decoder(sample) - observation).square().mean(-1)
+            losses["loss_perception_reconstruction"] = self.config.reconstruction_coeff * masked_mean(error, valid)
+        if self.predictor is not None:
+            foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
+            error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
+            steps = torch.arange(done.shape[1], device=done.device)
+            goes_on = valid & ~done & (steps < done.shape[1] - 1)
+            losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
+        return TensorDict(losses)
+
+
+_EMBEDDED, _REMEMBERED = "embedded", "remembered"

@@ -1,0 +1,196 @@
+"""C, the social model: what do the others that I see want, what will they do, and how are they?
+
+It has a memory of each other agent, fed by public cues alone, and treats all of them alike: exchanging two of them
+exchanges what it says of them. Their true minds are labels in training, never an input (CTDE).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor, nn
+from torchrl.data import TensorSpec, Unbounded
+from torchrl.envs import EnvBase
+from torchrl.modules import recurrent_mode
+
+from torchrl_agent import keys
+from torchrl_agent.models.memory import recurrence
+from torchrl_agent.models.networks import masked_mean, mlp
+from torchrl_agent.models.specs import group_spec
+from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+
+DOUBT = 0.5
+"""A likeliest goal below this probability is a reason for little confidence."""
+LABELS = tuple((keys.PRIVILEGED, name) for name in ("others_need", "others_meters", "others_action"))
+
+
+@dataclass
+class SocialModelConfig:
+    """C: reading others."""
+
+    enabled: bool = False
+    memory_size: int = 32
+    """Numbers remembered of each other agent."""
+    company_size: int = 32
+    """Numbers that the policy reads of all visible others together."""
+    coeff: float = 0.2
+    """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
+
+
+class SocialModel(TensorDictModuleBase):
+    """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V] and the memory of every other
+    agent ``others_hidden`` [..., A, H]; writes ``social``, for each visible other (zeros in empty slots)
+
+    ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
+    0..1
+    and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
+
+    and ``company`` [..., S], what the policy reads: a sum over the visible others.
+
+    Raises:
+        ValueError: the world shows no others.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        config: SocialModelConfig,
+        slots: tuple[int, int, int],
+        sizes: tuple[int, int, int],
+        activation: str,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        _, cue_size, self.agents = slots
+        self.goals, self.actions, self.meters = sizes
+        self.embed = mlp(cue_size + 1, config.memory_size, [], activation)
+        self.activation = nn.SiLU()
+        self.recurrence, states = recurrence("gru", config.memory_size, config.memory_size, "in", "out", env.device)
+        (self.state,) = states
+        self.memory: dict[str, TensorSpec] = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
+        width = config.memory_size + cue_size
+        self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
+        seen = cue_size + self.goals + self.actions + self.meters
+        self.each = mlp(seen, config.company_size, [config.company_size], activation)
+        self.size = config.company_size
+        beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number"))
+        self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
+        self.out_keys = [keys.SOCIAL, keys.COMPANY, (keys.NEXT, keys.OTHERS_HIDDEN)]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        cues, visible, number, begins, hidden = (tensordict.get(key) for key in self.in_keys)
+        where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
+        shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
+        per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
+        remembered, following = self._remember(self.activation(self.embed(per_agent)), begins, hidden)
+        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), following)
+        mind = where @ remembered  # [..., V, H]
+        known_before = (where @ (hidden.abs().sum(-1, keepdim=True) > 0).float()).squeeze(-1) > 0
+        goal, action, meters = (
+            self.heads(torch.cat((mind, cues), -1)).float().split([self.goals, self.actions, self.meters], -1)
+        )
+        meters = meters.sigmoid()
+        there = visible.unsqueeze(-1)
+        likeliest = goal.softmax(-1).amax(-1)
+        doubt = torch.where(likeliest < DOUBT, HIGH_VARIANCE, NOTHING)
+        thoughts = {
+            "goal": torch.where(there, goal, 0.0),
+            "next_action": torch.where(there, action, 0.0),
+            "meters": torch.where(there, meters, 0.0),
+            "confidence": torch.where(visible, likeliest, 0.0),
+            "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
+        }
+        # the policy learns to use these thoughts, the thoughts learn from labels alone
+        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach()), -1)
+        company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
+        tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size))
+        return tensordict.set(keys.COMPANY, company)
+
+    def _remember(self, features: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own."""
+        begins = begins.unsqueeze(-2).expand(*features.shape[:-1], 1)
+        rows = TensorDict({"in": features, keys.IS_INIT: begins, self.state: hidden.unsqueeze(-2)}, features.shape[:-1])
+        if recurrent_mode():  # [B, T, A] -> [B * A, T]
+            batch, steps, agents = rows.shape
+            rows = self.recurrence(rows.transpose(1, 2).reshape(batch * agents, steps))
+            rows = rows.select("out", (keys.NEXT, self.state)).reshape(batch, agents, steps).transpose(1, 2)
+        else:
+            rows = self.recurrence(rows)
+        return rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
+
+
+class SocialModelLoss(nn.Module):
+    """Losses against the true minds of the visible others, for sequences [B, T] whose encoder has run.
+
+    Reads ``social`` and ``privileged`` labels (``others_need``, ``others_meters``, ``others_action`` [..., V], the
+    action
+    that each took last); what another does next is what it is seen to have done a frame later. Writes
+    ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
+    ``social_action_accuracy``.
+    """
+
+    in_keys = (*LABELS, keys.DONE)
+
+    def __init__(self, model: SocialModel) -> None:
+        super().__init__()
+        self.agents, self.coeff = model.agents, model.config.coeff
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the others that are seen."""
+        social = tensordict.get(keys.SOCIAL)
+        visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("visible", "number"))
+        need, meters, last_action = (tensordict.get(label) for label in LABELS)
+        done = tensordict.get(keys.DONE)
+        valid = tensordict.get(keys.VALID, torch.ones_like(done.squeeze(-1))).unsqueeze(-1)
+        seen = visible & valid
+        following, seen_again = follow(number, last_action, visible, self.agents)
+        steps = done.shape[1]
+        goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
+        acted = seen & seen_again & goes_on
+        goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
+        action_loss = F.cross_entropy(social["next_action"].movedim(-1, 1), following, reduction="none")
+        meter_loss = (social["meters"] - meters).square().mean(-1)
+        with torch.no_grad():
+            goal_right = masked_mean((social["goal"].argmax(-1) == need).float(), seen)
+            action_right = masked_mean((social["next_action"].argmax(-1) == following).float(), acted)
+        return TensorDict(
+            {
+                "loss_social_goal": self.coeff * masked_mean(goal_loss, seen),
+                "loss_social_action": self.coeff * masked_mean(action_loss, acted),
+                "loss_social_meters": self.coeff * masked_mean(meter_loss, seen),
+                "social_goal_accuracy": goal_right,
+                "social_action_accuracy": action_right,
+            }
+        )
+
+
+def follow(number: Tensor, values: Tensor, visible: Tensor, agents: int) -> tuple[Tensor, Tensor]:
+    """What slots show one frame later of those who are in them now, [B, T, V] of int64 ``values``, and whether they are
+    seen then at all; slots are matched by the agents' numbers.
+    """
+    now = F.one_hot(number, agents + 1)[..., :agents]  # [B, T, V, A]
+    later = now.roll(-1, 1)
+    per_agent = (later * values.roll(-1, 1).unsqueeze(-1)).sum(-2)  # [B, T, A]
+    there = (later * visible.roll(-1, 1).unsqueeze(-1)).sum(-2)
+    return (now * per_agent.unsqueeze(-2)).sum(-1), (now * there.unsqueeze(-2)).sum(-1) > 0
+
+
+def social_sizes(env: EnvBase, actions: int) -> tuple[int, int, int]:
+    """Goals, actions and meters of others that a world has labels for; a world without labels has one of each.
+
+    Raises:
+        ValueError: the labels are not there although the model is to learn from them.
+    """
+    spec = group_spec(env)
+    if keys.PRIVILEGED not in spec.keys():
+        raise ValueError(
+            "model.social_model.enabled needs a world that shows others with privileged labels to learn from: use "
+            "world.privileged=true with at least 2 agents, or switch the social model off."
+        )
+    labels = spec[keys.PRIVILEGED]
+    return int(labels["others_need"].space.n), actions, labels["others_meters"].shape[-1]

@@ -1,0 +1,274 @@
+"""B, the world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor, nn
+
+from torchrl_agent import keys
+from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
+
+NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
+"""Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
+UNUSUAL = 2.0
+"""Disagreement of so many times the usual one is a reason."""
+
+
+@dataclass
+class WorldModelConfig:
+    """B: dreaming of consequences."""
+
+    enabled: bool = False
+    hidden_size: int = 128
+    ensemble: int = 4
+    """Small heads whose disagreement gives the confidence."""
+    candidates: int = 4
+    """P, first actions whose futures the policy looks at; 0 for none (the model is then only trained)."""
+    horizon: int = 5
+    """H, steps of each imagined future."""
+    open_loop: int = 5
+    """Steps foreseen without looking, in training."""
+    coeff: float = 0.5
+    """Weight of its losses beside PPO's."""
+
+
+class WorldModel(nn.Module):
+    """(belief, action) -> next belief, own state, reward, end and value; a residual network, so that "nothing changes"
+    is
+    where it starts.
+
+    Args:
+        belief_size: D.
+        known_size: K, numbers that the agent exactly knows of itself.
+        heads: choices of each discrete action.
+        config: sizes.
+        activation: of its networks.
+        gamma: discount, to sum up an imagined future.
+    """
+
+    def __init__(
+        self,
+        belief_size: int,
+        known_size: int,
+        heads: Sequence[int],
+        config: WorldModelConfig,
+        activation: str,
+        gamma: float,
+    ) -> None:
+        super().__init__()
+        self.heads, self.config, self.gamma, self.known_size = list(heads), config, gamma, known_size
+        width = belief_size + known_size
+        self.body = mlp(width + sum(heads), config.hidden_size, [config.hidden_size], activation)
+        self.activation = nn.SiLU()
+        self.change = mlp(config.hidden_size, width, [], activation, gain=0.1)
+        self.ensemble = mlp(config.hidden_size, config.ensemble * (known_size + 1), [], activation, gain=0.1)
+        self.end = mlp(config.hidden_size, 1, [], activation, gain=0.1)
+        self.value = mlp(width, 1, [config.hidden_size], activation, gain=0.1)
+        self.proposal = mlp(width, heads[0], [config.hidden_size], activation, gain=0.01)
+        self.register_buffer("usual_spread", torch.ones(()))
+
+    def forward(self, belief: Tensor, known: Tensor, action: Tensor) -> dict[str, Tensor]:
+        """One imagined step.
+
+        Args:
+            belief: [..., D].
+            known: the agent's own state, [..., K].
+            action: one-hot choices side by side, [..., sum of heads].
+
+        Returns:
+            ``belief`` and ``known_state`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
+            [...]),
+            and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
+        """
+        hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
+        change = self.change(hidden)
+        opinions = self.ensemble(hidden).unflatten(-1, (self.config.ensemble, self.known_size + 1))
+        opinions = torch.cat((opinions[..., :-1] + known.unsqueeze(-2), opinions[..., -1:]), -1)
+        mean = opinions.mean(-2)
+        return {
+            "belief": belief + change[..., : belief.shape[-1]],
+            "known_state": mean[..., :-1],
+            "reward": mean[..., -1],
+            "end": self.end(hidden).squeeze(-1),
+            "opinions": opinions,
+        }
+
+    def worth(self, belief: Tensor, known: Tensor) -> Tensor:
+        """Symlog value [...] of a belief."""
+        return self.value(torch.cat((belief, known), -1)).squeeze(-1)
+
+    def imagine(self, belief: Tensor, known: Tensor, actions: Tensor) -> TensorDict:
+        """Futures of given sequences of (first-head) actions, [..., P, H] from beliefs [..., D].
+
+        Returns:
+            a tensordict [..., P] of ``actions`` [H], ``states`` [H, K], ``rewards``, ``dones`` (probabilities),
+            ``values``
+            [H], ``confidence`` in 0..1 and ``reason`` (:data:`NOTHING`, :data:`NOVEL_STATE`, :data:`HIGH_VARIANCE`).
+        """
+        return self._dream(belief, known, actions.shape[-2], lambda step, *_: actions[..., step], actions.shape[-1])
+
+    def candidates(self, belief: Tensor, known: Tensor, mask: Tensor | None) -> TensorDict:
+        """Futures (see :meth:`imagine`) of the ``candidates`` likeliest legal first actions, each continued by what the
+        agent would then likeliest do; selective imagination.
+
+        Args:
+            belief: [..., D].
+            known: [..., K].
+            mask: legal actions, bool [..., actions of all heads], None for all.
+        """
+        number = min(self.config.candidates, self.heads[0])
+        logits = self.proposal(torch.cat((belief, known), -1)).float()
+        if mask is not None:
+            logits = logits.masked_fill(~mask[..., : self.heads[0]], torch.finfo(logits.dtype).min)
+        first = logits.topk(number, -1).indices
+
+        def choose(step: int, belief: Tensor, known: Tensor) -> Tensor:
+            return first if step == 0 else self.proposal(torch.cat((belief, known), -1)).argmax(-1)
+
+        return self._dream(belief, known, number, choose, self.config.horizon)
+
+    def _dream(
+        self, belief: Tensor, known: Tensor, number: int, choose: Callable[[int, Tensor, Tensor], Tensor], horizon: int
+    ) -> TensorDict:
+        batch = (*belief.shape[:-1], number)
+        belief = belief.unsqueeze(-2).expand(*batch, belief.shape[-1])
+        known = known.unsqueeze(-2).expand(*batch, known.shape[-1])
+        steps: list[dict[str, Tensor]] = []
+        spreads = []
+        for step in range(horizon):
+            action = choose(step, belief, known)
+            others = [torch.zeros_like(action)] * (len(self.heads) - 1)
+            whole = action if not others else torch.stack([action, *others], -1)
+            outcome = self(belief, known, one_hot_actions(whole, self.heads))
+            belief, known = outcome["belief"], outcome["known_state"]
+            spreads.append(spread(outcome["opinions"]))
+            steps.append(
+                {
+                    "actions": action,
+                    "states": known,
+                    "rewards": symexp(outcome["reward"]),
+                    "dones": outcome["end"].sigmoid(),
+                    "values": symexp(self.worth(belief, known)),
+                }
+            )
+        dim = len(batch)
+        futures = TensorDict({name: torch.stack([step[name] for step in steps], dim) for name in steps[0]}, batch)
+        first, worst = spreads[0] / self.usual_spread, torch.stack(spreads).amax(0) / self.usual_spread
+        futures["confidence"] = torch.exp(-torch.stack(spreads).mean(0) / (UNUSUAL * self.usual_spread))
+        later = torch.where(worst > UNUSUAL, HIGH_VARIANCE, NOTHING)
+        futures["reason"] = torch.where(first > UNUSUAL, NOVEL_STATE, later)
+        return futures
+
+    def expected_return(self, futures: TensorDictBase) -> Tensor:
+        """What each future is worth, [..., P]: discounted rewards as long as it lives, and the value at its end."""
+        alive, total, discount = torch.ones_like(futures["confidence"]), 0.0, 1.0
+        for step in range(futures["rewards"].shape[-1]):
+            total = total + discount * alive * futures["rewards"][..., step]
+            alive = alive * (1.0 - futures["dones"][..., step])
+            discount *= self.gamma
+        return total + discount * alive * futures["values"][..., -1]
+
+
+def spread(opinions: Tensor) -> Tensor:
+    """Disagreement of the heads, [...] of [..., E, K + 1]."""
+    return opinions.std(-2, correction=0).mean(-1)
+
+
+class Imagination(TensorDictModuleBase):
+    """The world model inside a policy: writes ``futures``, and in ``imagined`` [..., 3 actions] what the policy reads
+    of
+    them: for each first action its symlog return, its confidence and whether it was imagined at all.
+    """
+
+    def __init__(self, model: WorldModel, masked: bool) -> None:
+        super().__init__()
+        self.model, self.masked = model, masked
+        self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
+        self.out_keys = [keys.FUTURES, keys.IMAGINED]
+        self.size = 3 * model.heads[0]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Dream; nothing learns from the policy's use of its dreams."""
+        belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
+        with torch.no_grad():
+            futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
+            chosen = F.one_hot(futures["actions"][..., 0], self.model.heads[0]).float()  # [..., P, actions]
+            facts = torch.stack(
+                (
+                    symlog(self.model.expected_return(futures)),
+                    futures["confidence"],
+                    torch.ones_like(futures["confidence"]),
+                ),
+                -1,
+            )
+            imagined = (chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3).flatten(-2)
+        tensordict.set(keys.FUTURES, futures.detach())
+        return tensordict.set(keys.IMAGINED, imagined)
+
+
+class WorldModelLoss(nn.Module):
+    """Losses of foreseeing ``open_loop`` steps from every frame of sequences [B, T] whose encoder has run.
+
+    Reads ``belief``, ``action``, ``reward`` (scaled), ``done``, ``terminated`` and ``value_target``; frames after an
+    episode's end, after the sequence's end and of the dead do not count. Writes ``loss_world_state``,
+    ``loss_world_reward``, ``loss_world_end``, ``loss_world_value``, ``loss_world_proposal``, and ``world_error`` (mean
+    absolute error of the own state after one step).
+    """
+
+    in_keys = (keys.REWARD, keys.DONE, keys.TERMINATED, keys.VALUE_TARGET)
+
+    def __init__(self, model: WorldModel) -> None:
+        super().__init__()
+        self.model, self.coeff = model, model.config.coeff
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the frames that count."""
+        model, steps = self.model, tensordict.shape[1]
+        mean, known = tensordict.get((keys.BELIEF, "mean")), tensordict.get((keys.BELIEF, "known_state"))
+        action = one_hot_actions(tensordict.get(keys.ACTION), model.heads)
+        reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
+        valid = tensordict.get(keys.VALID, torch.ones_like(done))
+        losses = dict.fromkeys(("state", "reward", "end"), torch.zeros((), device=mean.device))
+        belief, own, counts, error = mean, known, valid, None
+        for ahead in range(min(model.config.open_loop, steps - 1)):
+            outcome = model(belief, own, _shift(action, ahead))
+            goes_on = counts & ~_shift(done, ahead) & _before(steps, ahead + 1, done)
+            future_belief, future_own = _shift(mean, ahead + 1).detach(), _shift(known, ahead + 1)
+            opinions = outcome["opinions"]
+            own_error = (opinions[..., :-1] - future_own.unsqueeze(-2)).square().mean((-1, -2))
+            belief_error = (outcome["belief"] - future_belief).square().mean(-1)
+            reward_error = (opinions[..., -1] - symlog(_shift(reward, ahead)).unsqueeze(-1)).square().mean(-1)
+            end_error = F.binary_cross_entropy_with_logits(
+                outcome["end"], _shift(terminated, ahead).float(), reduction="none"
+            )
+            losses["state"] = losses["state"] + masked_mean(own_error + 0.1 * belief_error, goes_on)
+            losses["reward"] = losses["reward"] + masked_mean(reward_error, counts)
+            losses["end"] = losses["end"] + masked_mean(end_error, counts)
+            if error is None:
+                error = masked_mean((outcome["known_state"] - future_own).abs().mean(-1), goes_on).detach()
+                usual = masked_mean(spread(opinions), counts).detach()
+                with torch.no_grad():
+                    model.usual_spread.lerp_(usual.clamp_min(1e-6), 0.01)
+            belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
+        losses["value"] = masked_mean((model.worth(mean.detach(), known) - symlog(target)).square(), valid)
+        proposal = model.proposal(torch.cat((mean.detach(), known), -1)).float()
+        first = action[..., : model.heads[0]].argmax(-1)
+        losses["proposal"] = masked_mean(F.cross_entropy(proposal.movedim(-1, 1), first, reduction="none"), valid)
+        result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}
+        return TensorDict({**result, "world_error": torch.zeros(()) if error is None else error})
+
+
+def _shift(values: Tensor, ahead: int) -> Tensor:
+    """Values [B, T, ...] of ``ahead`` frames later; the last ones are those of the start and do not count."""
+    return values if ahead == 0 else values.roll(-ahead, 1)
+
+
+def _before(steps: int, ahead: int, like: Tensor) -> Tensor:
+    """Frames that have another one ``ahead`` frames later, bool [T]."""
+    return torch.arange(steps, device=like.device) < steps - ahead

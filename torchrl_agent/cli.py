@@ -13,9 +13,12 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from torchrl_agent import bench, doctor, report
+from torchrl_agent import bench, doctor, export, profiling, report
+from torchrl_agent.diagnosis import diagnose
 from torchrl_agent.experiment import Experiment, config_names
+from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.film import film_policy
+from torchrl_agent.thought_page import as_text
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
 from torchrl_agent.training.ppo import NonFiniteError
 
@@ -27,10 +30,13 @@ examples:
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
+  torchrl-agent explain runs/first --step 40              what the agent believed, foresaw, wanted and did, and why
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
+  torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
   torchrl-agent configs arena                             every key of a configuration with its value
   torchrl-agent bench arena --json
+  torchrl-agent profile arena acceleration.step=false     where the time of an iteration goes
 """
 
 
@@ -127,6 +133,18 @@ def _film(parsed: argparse.Namespace) -> None:
     print(path)
 
 
+def _explain(parsed: argparse.Namespace) -> None:
+    thought = explain(
+        parsed.run_folder, parsed.step, parsed.world, parsed.agent, parsed.device, which=parsed.checkpoint
+    )
+    diagnosis = diagnose(thought)
+    print(as_text(thought, diagnosis))
+    if parsed.output is not None:
+        print(f"\n{write_page(thought, Path(parsed.output))}")
+    if parsed.json:
+        print(json.dumps(as_dict(thought, diagnosis)))
+
+
 def _plot(parsed: argparse.Namespace) -> None:
     folders = [Path(folder) for folder in parsed.run_folders]
     print(report.plot(folders, parsed.metric or [report.METRIC], Path(parsed.output)))
@@ -209,6 +227,17 @@ def _parser() -> argparse.ArgumentParser:
             verb.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
             verb.add_argument("--every", type=int, default=3, help="draw each so many steps")
 
+    verb = verbs.add_parser("explain", help="open an agent's head in one step of an evaluation episode")
+    verb.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    verb.add_argument("--step", type=int, default=10, help="step of the episode, from 0 (10)")
+    verb.add_argument("--world", type=int, default=0, help="number of the evaluation world (0)")
+    verb.add_argument("--agent", type=int, default=0, help="number of the agent in its world (0)")
+    verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
+    verb.add_argument("--output", help="also write the page, with pictures, as one .html file")
+    verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    verb.set_defaults(run=_explain)
+
     verb = verbs.add_parser("plot", help="draw learning curves of runs, one per configuration, over its seeds")
     verb.add_argument("run_folders", metavar="RUN", nargs="+")
     verb.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({report.METRIC})")
@@ -225,6 +254,16 @@ def _parser() -> argparse.ArgumentParser:
     verb = verbs.add_parser("bench", help="measure speed, or learning against Stable-Baselines3")
     bench.add_arguments(verb)
     verb.set_defaults(run=_bench)
+
+    verb = verbs.add_parser("export", help="write a run's policy or perception as a file for PyTorch or ONNX runtimes")
+    export.add_arguments(verb)
+    verb.set_defaults(run=export.run)
+
+    verb = verbs.add_parser("profile", help="say where the time of a training iteration goes")
+    verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
+    verb.add_argument("overrides", **overrides)
+    profiling.add_arguments(verb)
+    verb.set_defaults(run=profiling.run)
 
     verb = verbs.add_parser("doctor", help="check versions, device and compiler, and say what to do")
     verb.add_argument("--deep", action="store_true", help="also compile a small function")

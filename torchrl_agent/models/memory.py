@@ -103,12 +103,29 @@ class GRU(GRUModule):
         return tensordict.set(self.out_keys[1], following.reshape(hidden.shape))
 
 
+class LSTM(LSTMModule):
+    """TorchRL's LSTM with steps that can be exported for any number of worlds, which its reshapes would fix."""
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
+        if self.recurrent_mode:
+            return super().forward(tensordict)
+        value, *states = (tensordict.get(key) for key in self.in_keys[:3])
+        begins = tensordict.get(keys.IS_INIT).unsqueeze(-1)
+        rows = [torch.where(begins, 0.0, state).reshape(1, -1, state.shape[-1]) for state in states]
+        out, following = self.lstm(value.reshape(-1, 1, value.shape[-1]), tuple(rows))
+        tensordict.set(self.out_keys[0], out.reshape(*value.shape[:-1], -1))
+        for key, before, state in zip(self.out_keys[1:], states, following, strict=True):
+            tensordict.set(key, state.reshape(before.shape))
+        return tensordict
+
+
 _GRU_SEQUENCES = inspect.unwrap(GRUModule.forward)  # without a decorator that sets an environment variable
 
 
 def recurrence(
     kind: str, width: int, size: int, in_key: str, out_key: str, device: torch.device | None = None
-) -> tuple[GRUModule | LSTMModule, dict[str, TensorSpec]]:
+) -> tuple[GRU | LSTM, dict[str, TensorSpec]]:
     """A recurrent network with orthogonal weights, and the specs of its states by key.
 
     Args:
@@ -120,7 +137,7 @@ def recurrence(
         device: where it will live.
     """
     names = [keys.HIDDEN] if kind == "gru" else [keys.HIDDEN, keys.CELL]
-    module = (GRU if kind == "gru" else LSTMModule)(
+    module = (GRU if kind == "gru" else LSTM)(
         input_size=width,
         hidden_size=size,
         in_keys=[in_key, *names],

@@ -1,0 +1,193 @@
+"""The profile of training: ranges nested as the loop is, counted exactly, and gone afterwards."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+
+from torchrl_agent import cli
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.profiling import named_ranges, profile_training, summarise
+from torchrl_agent.train import learn
+from torchrl_agent.training.acceleration import Accelerated
+
+TINY = ["device=cpu", "threads=1", "world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=4"]
+COMPILED = ["acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true"]
+UPDATES = 2 * 2  # epochs, minibatches
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """A profile of two eager iterations of an agent with memory, and its folder."""
+    folder = tmp_path_factory.mktemp("profile") / "deep"
+    return profile_training(Experiment.load("smoke", *TINY, "model.memory=gru"), folder, 2, 5), folder
+
+
+def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
+    calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in profiled[0].ranges}
+    step = "collect/policy and world"
+    assert calls == {
+        "iteration": 2,
+        "collect": 2,
+        step: 2 * 2,
+        f"{step}/policy": 2 * 2,
+        f"{step}/policy/perception": 2 * 2,
+        f"{step}/world": 2 * 2,
+        "check": 2,
+        "learn": 2,
+        "learn/advantages": 2,
+        "learn/advantages/perception": 2 * 2,  # values now, and values next
+        "learn/advantages/estimate": 2,
+        "learn/update": 2 * UPDATES,
+        "learn/update/loss": 2 * UPDATES,
+        "learn/update/loss/perception": 2 * UPDATES,
+        "learn/update/backward": 2 * UPDATES,
+        "learn/update/optimiser": 2 * UPDATES,
+        "metrics": 2 * 4,
+    }
+
+
+def test_inner_ranges_take_no_longer_than_the_one_around_them(profiled):
+    times = {entry.name: entry.cpu_ms for entry in profiled[0].ranges}
+    for name, time in times.items():
+        inner = sum(other for path, other in times.items() if path.rpartition("/")[0] == name)
+        assert time > 0
+        assert inner <= time * 1.001
+    whole = profiled[0].ranges[0]
+    assert whole.name == "iteration"
+    assert whole.share == 1.0
+    assert whole.cpu_ms / 1e3 == pytest.approx(2 * profiled[0].seconds, rel=0.1)
+    direct = sum(entry.share for entry in profiled[0].ranges if entry.name.count("/") == 1)
+    assert direct > 0.95  # hardly any time is nobody's
+
+
+def test_tables_and_trace_are_written(profiled):
+    found, folder = profiled
+    with (folder / "ranges.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["name"], int(row["calls"])) for row in rows] == [(entry.name, entry.calls) for entry in found.ranges]
+    with (folder / "operators.csv").open() as file:
+        operators = list(csv.DictReader(file))
+    assert len(operators) == 5
+    assert all(row["name"].startswith("aten::") or "Backward" in row["name"] for row in operators)
+    times = [float(row["cpu_ms"]) for row in operators]
+    assert times == sorted(times, reverse=True)
+    trace = json.loads((folder / "trace.json").read_text())
+    assert {"iteration", "perception", "backward"} <= {event.get("name") for event in trace["traceEvents"]}
+    assert {path.name for path in folder.iterdir()} == {"ranges.csv", "operators.csv", "trace.json"}
+
+
+def test_ranges_are_taken_off_again_also_after_an_error():
+    learner = Learner(Experiment.load("smoke", *TINY, "model.memory=gru"))
+    owners = (learner, learner.collector, learner.env, learner.agent.policy, learner.agent.perception, learner.ppo)
+    before = [dict(vars(owner)) for owner in owners]
+    call, backward = Accelerated.__call__, torch.Tensor.backward
+    with pytest.raises(KeyboardInterrupt), named_ranges(learner):
+        assert Accelerated.__call__ is not call
+        assert torch.Tensor.backward is not backward
+        assert "forward" in vars(learner.agent.perception)
+        raise KeyboardInterrupt
+    assert Accelerated.__call__ is call
+    assert torch.Tensor.backward is backward
+    assert [vars(owner).keys() for owner in owners] == [attributes.keys() for attributes in before]
+
+
+def test_profiling_changes_no_number():
+    """The ranges pass everything through."""
+    plain = learn(Experiment.load("smoke", *TINY, "total_frames=64"))
+    expected = [next(plain).metrics for _ in range(3)][-1]
+    watched = learn(Experiment.load("smoke", *TINY, "total_frames=64"))
+    learner = next(watched).learner
+    with named_ranges(learner):
+        found = [next(watched).metrics for _ in range(2)][-1]
+    same = [name for name in expected if not name.startswith("time/")]
+    torch.testing.assert_close([found[name] for name in same], [expected[name] for name in same], equal_nan=True)
+
+
+def test_a_kernel_counts_where_it_was_launched_on_any_thread():
+    def event(name, start, end, annotation=True, kernels=(), device=DeviceType.CPU):
+        return SimpleNamespace(
+            name=name,
+            time_range=SimpleNamespace(start=start, end=end),
+            is_user_annotation=annotation,
+            kernels=[SimpleNamespace(duration=duration) for duration in kernels],
+            device_type=device,
+        )
+
+    events = [
+        event("iteration", 0, 1000),
+        event("backward", 100, 400),
+        event("Optimizer.step#Adam.step", 500, 700),
+        event("aten::mm", 150, 160, annotation=False, kernels=[2000.0, 500.0]),  # longer than its launch
+        event("aten::add", 600, 610, annotation=False, kernels=[250.0]),
+        event("aten::copy_", 1100, 1110, annotation=False, kernels=[9000.0]),  # after the iteration
+        event("backward", 150, 3000, device=DeviceType.CUDA),  # the device's own view of a range
+    ]
+    found = {entry.name: (entry.calls, entry.cpu_ms, entry.cuda_ms, entry.share) for entry in summarise(events)}
+    assert found == {
+        "iteration": (1, 1.0, 2.75, 1.0),
+        "iteration/backward": (1, 0.3, 2.5, pytest.approx(0.3)),
+        "iteration/optimiser": (1, 0.2, 0.25, pytest.approx(0.2)),
+    }
+
+
+def test_the_command_ends_with_one_line_of_json(tmp_path, capsys):
+    arguments = ["--output", str(tmp_path), "--iterations", "1", "--top", "3", "--json"]
+    assert cli.main(["profile", "smoke", *arguments, *TINY]) == 0
+    printed = capsys.readouterr().out.strip().split("\n")
+    found = json.loads(printed[-1])
+    assert found["iterations"] == 1
+    assert len(found["operators"]) == 3
+    assert {"iteration", "iteration/learn/update/backward"} <= {entry["name"] for entry in found["ranges"]}
+    assert printed[-2] == str(tmp_path)
+    assert any(line.startswith("    policy and world") and line.endswith("%") for line in printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--iterations", "0"], "--iterations"),
+        (["--top", "0"], "--top"),
+        (["ppo.gama=1"], "gama"),
+        (["--output", "{blocked}/there"], "--output"),
+    ],
+)
+def test_what_cannot_be_profiled_is_one_sentence(tmp_path, capsys, arguments, named):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    assert cli.main(["profile", "smoke", *(word.format(blocked=blocked) for word in arguments)]) == 2
+    printed = capsys.readouterr()
+    assert named in printed.err
+    assert len(printed.err.strip().split("\n")) == 1
+
+
+@pytest.mark.slow
+def test_compiled_training_stays_compiled(tmp_path, caplog):
+    """Ranges stand around what is compiled, never inside it: nothing falls back, nothing compiles again."""
+    torch._dynamo.reset()
+    experiment = Experiment.load("smoke", *TINY, *COMPILED, "total_frames=1_000")
+    training = learn(experiment)
+    learner = [next(training) for _ in range(2)][-1].learner
+    torch._dynamo.utils.counters.clear()
+    with caplog.at_level(logging.WARNING), named_ranges(learner):
+        next(training)
+    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    assert all(part.compiled for part in parts)
+    assert not torch._dynamo.utils.counters["frames"]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    found = profile_training(Experiment.load("smoke", *TINY, *COMPILED), tmp_path, 1, 5)
+    names = [entry.name.rpartition("/")[2] for entry in found.ranges]
+    assert names == [
+        "iteration",
+        *("collect", "policy and world"),
+        "check",
+        *("learn", "advantages", "estimate", "update", "loss", "backward", "optimiser"),
+        "metrics",
+    ]

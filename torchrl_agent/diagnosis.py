@@ -1,0 +1,110 @@
+"""What was unusual in an agent's thinking, as sentences that follow from numbers, in the order in which errors spread:
+perception, world model, social model, policy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
+
+UNCERTAIN = 1.5
+"""A belief whose deviation is so many times the episode's usual one."""
+STATE_ERROR = 0.2
+"""A number of the own state that was foreseen so far off."""
+REWARD_ERROR = 0.5
+"""Rewards over the horizon that were foreseen so far off in sum, in the agent's units."""
+SURE = 0.5
+"""A probability above this is a prediction that can be wrong."""
+METER_ERROR = 0.3
+"""A meter of another that was thought so far off."""
+DIRE = 0.2
+"""A meter below this should be somebody's goal."""
+NOTHING_UNUSUAL = "nothing unusual"
+
+
+def diagnose(thought: Thought) -> list[str]:
+    """Sentences, each with its module's letter before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
+    found: list[str] = []
+    if thought.belief is not None:
+        found += [f"A: {sentence}" for sentence in diagnose_belief(thought.belief)]
+        if thought.futures is not None:
+            names = thought.belief.known_names
+            found += [f"B: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
+    if thought.others is not None:
+        found += [f"C: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
+    if thought.goal is not None:
+        found += [f"D: {sentence}" for sentence in diagnose_goal(thought.goal)]
+    return found or [NOTHING_UNUSUAL]
+
+
+def diagnose_belief(belief: Belief) -> list[str]:
+    """Whether it knows less about its surroundings than usual."""
+    times = math.exp(belief.uncertainty - belief.usual)
+    if times <= UNCERTAIN:
+        return []
+    return [f"its belief is {times:.1f} times as uncertain as usual: look at perception first"]
+
+
+def diagnose_futures(futures: Futures, names: list[str]) -> list[str]:
+    """Whether what really followed was foreseen: the worst number of the own state, the rewards, the end."""
+    found = []
+    error = (futures.foreseen_states - futures.true_states).abs()
+    if error.numel() and error.max() > STATE_ERROR:
+        step, number = divmod(int(error.argmax()), error.shape[1])
+        foreseen, became = futures.foreseen_states[step, number], futures.true_states[step, number]
+        found.append(
+            f"the world model foresaw {names[number]} {foreseen:.2f} {_steps(step + 1)} later, it became {became:.2f}"
+        )
+    foreseen, became = futures.foreseen_rewards.sum(), futures.true_rewards.sum()
+    if (foreseen - became).abs() > REWARD_ERROR:
+        steps = _steps(len(futures.true_rewards))
+        found.append(f"the world model foresaw rewards of {foreseen:.2f} over {steps}, they were {became:.2f}")
+    for step, (probability, ended) in enumerate(zip(futures.foreseen_dones, futures.true_dones, strict=True), 1):
+        if (probability > SURE) != (ended > SURE):
+            what = "it did not come" if probability > SURE else "it came"
+            found.append(f"the world model gave the end {_steps(step)} later {probability:.0%}, {what}")
+            break
+    return found
+
+
+def diagnose_others(others: Others, names: Names) -> list[str]:
+    """Whether somebody was misread: need, next action and the worst meter of each."""
+    found = []
+    for slot, number in enumerate(others.number.tolist()):
+        thought = int(others.goal[slot].argmax())
+        if others.true_goal is not None and thought != int(others.true_goal[slot]):
+            true = names.meter(int(others.true_goal[slot]))
+            found.append(f"it took agent {number}'s need for {names.meter(thought)}, it was {true}")
+        expected, probability = int(others.next_action[slot].argmax()), float(others.next_action[slot].max())
+        acted = int(others.true_next_action[slot])
+        if probability > SURE and expected != acted:
+            found.append(
+                f"it expected {names.action(expected)} of agent {number} ({probability:.0%}), it did "
+                f"{names.action(acted)}"
+            )
+        if others.true_meters is not None:
+            error = (others.meters[slot] - others.true_meters[slot]).abs()
+            worst = int(error.argmax())
+            if error[worst] > METER_ERROR:
+                found.append(
+                    f"it thought agent {number}'s {names.meter(worst)} {others.meters[slot, worst]:.2f}, it was "
+                    f"{others.true_meters[slot, worst]:.2f}"
+                )
+    return found
+
+
+def diagnose_goal(goal: Goal) -> list[str]:
+    """Whether the goal leaves out the lowest of the meters that some goal is about, although it is dire."""
+    matters = (goal.targets > 0).any(0)
+    if not bool(matters.any()):
+        return []
+    lowest = int(goal.meters.where(matters, math.inf).argmin())
+    level = goal.meters[lowest]
+    if level >= DIRE or goal.target[lowest] > 0:
+        return []
+    return [f"goal {goal.names[goal.type]} while {goal.meter_names[lowest]} is {level:.2f}"]
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number} steps"

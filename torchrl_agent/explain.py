@@ -1,0 +1,189 @@
+"""Explains one step of a trained agent: what it believed, foresaw, thought of others, wanted and did, and what was
+wrong with that (``torchrl-agent explain``).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.diagnosis import diagnose
+from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.thinking import check_agent, think
+from torchrl_agent.thought import Goal, Thought
+from torchrl_agent.thought_page import as_html
+from torchrl_agent.train import load_agent
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
+from torchrl_agent.transforms import RewardScaler
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
+"""Colours of what was chosen, of what was not, and of what followed."""
+LINES = (":", "--", "-.", "-")
+"""Tell the candidates that were not chosen apart."""
+
+
+def explain(
+    run: Path | str, step: int = 10, world: int = 0, agent: int = 0, device: str = "auto", which: str = "last"
+) -> Thought:
+    """What an agent thinks in a step of an evaluation episode (its fixed seed, most likely actions).
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        step: of the episode, from 0.
+        world: number of the evaluation world.
+        agent: its number, 0 in a world of one agent.
+        device: where to play.
+        which: checkpoint, ``last`` or ``best``.
+
+    Raises:
+        ValueError: there is no such run, world, agent or step.
+    """
+    experiment, player = load_agent(run, device, which)
+    config = experiment.evaluation
+    if not 0 <= world < config.episodes:
+        raise ValueError(
+            f"there is no evaluation world {world}: the run has {config.episodes}, choose a --world of 0 to "
+            f"{config.episodes - 1}."
+        )
+    if step < 0:
+        raise ValueError(f"--step is {step}: steps are counted from 0.")
+    # a world's game depends on seed and row alone, so the rows behind it need not be played
+    env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
+    check_agent(env, player, agent)
+    return think(env, player, world, agent, step, reward_unit(experiment, Path(run), which))
+
+
+def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:
+    """What the run divided rewards by, in which its values and imagined rewards are told."""
+    if not experiment.ppo.scale_rewards:
+        return 1.0
+    scaler = RewardScaler(1, clip=torch.inf)
+    state = load_checkpoint(find_checkpoint(run, which), resolve_device("cpu"))["ppo"]["reward_scaler"]
+    scaler.load_state_dict({**state, "returns": scaler.returns})
+    return 1 / scaler.scale(torch.ones(())).item()
+
+
+def as_dict(thought: Thought, diagnosis: list[str]) -> dict[str, Any]:
+    """All numbers of the page as plain lists; without the picture."""
+    return {**_plain(dataclasses.replace(thought, picture=None)), "diagnosis": diagnosis}
+
+
+def write_page(thought: Thought, path: Path) -> Path:
+    """Write the page as one HTML file that needs nothing else.
+
+    Raises:
+        ValueError: it cannot be written there.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
+    pictures = {name: _png(figure) for name, figure in figures(thought).items()}
+    text = as_html(thought, diagnose(thought), pictures)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(f"{path} cannot be written: choose another file with --output.") from None
+    return path
+
+
+def figures(thought: Thought) -> dict[str, Figure]:
+    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, and the ``choice`` of goal and
+    action; those without anything to show are left out.
+    """
+    drawn = {"choice": _draw_choice(thought)}
+    seen = [values for values in thought.observation.values() if values.ndim == 3]
+    if thought.picture is not None or seen:
+        drawn["scene"] = _draw_scene(thought, seen)
+    if thought.futures is not None:
+        drawn["futures"] = _draw_futures(thought)
+    return drawn
+
+
+def _draw_scene(thought: Thought, seen: list[Tensor]) -> Figure:
+    """The world, and for each window the number of the channel that is set in each cell."""
+    pictures = [] if thought.picture is None else [("scene", thought.picture)]
+    for values in seen:
+        channels = values.abs().argmax(0) + 1
+        pictures.append(("what it sees (a colour per channel)", (channels * values.any(0)).numpy()))
+    figure, panels = _panels(len(pictures), 4.5)
+    for panel, (title, pixels) in zip(panels, pictures, strict=True):
+        panel.imshow(pixels, interpolation="nearest", cmap="tab20b")
+        panel.set_title(title)
+        panel.set_axis_off()
+    return figure
+
+
+def _draw_futures(thought: Thought) -> Figure:
+    """Rewards of the candidates beside those that followed, and foreseen own state against the true one."""
+    futures, belief = thought.futures, thought.belief
+    assert futures is not None and belief is not None, "a world model dreams in beliefs"
+    figure, (rewards, states) = _panels(2, 4.0)
+    chosen = int(thought.action[0])
+    steps = range(1, futures.rewards.shape[1] + 1)
+    for number, action in enumerate(futures.actions[:, 0].tolist()):
+        colour, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[number % len(LINES)])
+        rewards.plot(steps, futures.rewards[number].numpy(), line, color=colour, label=thought.names.action(action))
+    followed = futures.true_rewards.numpy()
+    rewards.plot(steps[: len(followed)], followed, "o", color=REAL, label="what followed")
+    rewards.set(title="imagined rewards (orange: what it did)", xlabel="steps ahead", xticks=steps)
+    rewards.legend(fontsize="small")
+    for number, name in enumerate(belief.known_names):
+        start, colour = belief.known_state[number : number + 1], f"C{number % 10}"
+        states.plot(torch.cat((start, futures.true_states[:, number])).numpy(), color=colour, label=name)
+        states.plot(torch.cat((start, futures.foreseen_states[:, number])).numpy(), "--", color=colour)
+    states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
+    states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _draw_choice(thought: Thought) -> Figure:
+    """Probabilities of goals and actions."""
+    probabilities = thought.probabilities[0]
+    names = [thought.names.action(number) for number in range(len(probabilities))]
+    figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(names)))
+    _bars(panels[-1], "actions", names, probabilities, int(thought.action[0]))
+    if isinstance(thought.goal, Goal):
+        _bars(panels[0], "goals", thought.goal.names, thought.goal.probabilities, thought.goal.type)
+    return figure
+
+
+def _bars(panel: Axes, title: str, names: list[str], probabilities: Tensor, chosen: int) -> None:
+    colours = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
+    panel.barh(names, probabilities.numpy(), color=colours)
+    panel.invert_yaxis()
+    panel.set(title=title, xlim=(0, 1))
+
+
+def _panels(number: int, height: float) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+
+    figure = Figure(figsize=(5.5 * number, height), layout="constrained")
+    return figure, list(figure.subplots(1, number, squeeze=False)[0])
+
+
+def _png(figure: Figure) -> str:
+    """The figure as PNG in base64."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _plain(value: Any) -> Any:
+    """Records and tensors as what JSON knows."""
+    if isinstance(value, Tensor):
+        return value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {part.name: _plain(getattr(value, part.name)) for part in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value

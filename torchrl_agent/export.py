@@ -1,0 +1,269 @@
+"""A trained agent as a file that runs without this project: a PyTorch program (torch.export), or ONNX for other
+runtimes.
+
+A file takes and gives tensors by name, any number of rows at once, and keeps nothing between calls: an agent with
+memory is handed its states, and ``is_init`` where an episode begins. The frozen normaliser is inside. In a world of
+several agents it is one agent's module, and a row is an agent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase, TensorDictSequential
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.data import Composite
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.specs import group_spec
+from torchrl_agent.train import load_agent
+from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
+
+SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
+"""Formats, and how their files are called."""
+ONNX_PACKAGES = ("onnx", "onnxscript")
+BATCH = "batch"
+MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
+MEANINGS: dict[NestedKey, str] = {
+    keys.ACTION_MASK: "true where an action is legal, at least once in a row",
+    keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
+    keys.ACTION: "the most likely legal action",
+    keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
+    MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
+    LOG_STD: "logarithm of its standard deviation",
+}
+
+
+@dataclass
+class Part:
+    """A part of an agent that can be exported: what runs, and the keys that it gives."""
+
+    module: TensorDictModuleBase
+    out_keys: list[NestedKey]
+
+
+class Plain(nn.Module):
+    """A TensorDict module as a plain one, from tensors by name [B, ...] to tensors by name [B, ...]."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.module, self.out_keys = part.module, part.out_keys
+
+    def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Nothing is sampled: the action is the most likely one."""
+        tensordict = TensorDict(dict(inputs), next(iter(inputs.values())).shape[:1])
+        with set_exploration_type(ExplorationType.DETERMINISTIC):
+            tensordict = self.module(tensordict)
+        return {flat_name(key): tensordict.get(key) for key in self.out_keys}
+
+
+def export_run(
+    run: Path | str,
+    module: str = "policy",
+    format: str = "torch_export",
+    output: Path | str | None = None,
+    checkpoint: str = "last",
+) -> list[Path]:
+    """Write a part of a run's agent as a file, with a JSON file beside it that says what goes in and comes out.
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        module: ``perception`` (observations to beliefs), ``policy`` (observations to actions), or ``all`` that the
+            agent has.
+        format: ``torch_export`` (read by ``torch.export.load``) or ``onnx``.
+        output: the file, or the folder of the files of ``all``; by default ``<module>.pt2`` or ``.onnx`` in the run.
+        checkpoint: ``last`` or ``best``.
+
+    Returns:
+        the files written, without their JSON files.
+
+    Raises:
+        ValueError: the agent has no such part, the format is unknown or its packages are missing, the part cannot be
+            traced, or the output cannot be written.
+    """
+    check_format(format)
+    experiment, agent = load_agent(run, "cpu", checkpoint)
+    found = parts(agent)
+    if module != "all" and module not in found:
+        raise ValueError(_absent(module, list(found)))
+    path = find_checkpoint(Path(run), checkpoint)
+    written = []
+    for name in found if module == "all" else [module]:
+        target = _target(path.parent.parent, name, format, output, several=module == "all")
+        origin = {
+            "folder": path.parent.parent.resolve().name,
+            "checkpoint": path.name,
+            "config": experiment.name,
+            "config_hash": experiment.hash(),
+        }
+        _write(target, found[name], name, format, _example(experiment, agent, found[name]), origin)
+        written.append(target)
+    return written
+
+
+def parts(agent: Agent) -> dict[str, Part]:
+    """What can be exported of an agent, by name."""
+    found = {}
+    if agent.perception is not None:
+        carried: list[NestedKey] = [(keys.NEXT, name) for name in agent.perception.memory]
+        perception = TensorDictSequential(agent.normalizer, agent.perception)
+        found["perception"] = Part(perception, [MEAN, LOG_STD, *carried])
+    carried = [(keys.NEXT, name) for name in agent.memory]
+    found["policy"] = Part(agent.actor, [keys.ACTION, keys.LOGITS, *carried])
+    return found
+
+
+def check_format(format: str) -> None:
+    """Raise ValueError if there is no such format, or if the packages that it needs are missing."""
+    if format not in SUFFIXES:
+        raise ValueError(f"format {format!r} is unknown: use one of {', '.join(SUFFIXES)}.")
+    missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    if format == "onnx" and missing:
+        raise ValueError(
+            f"format onnx needs {' and '.join(missing)}, not installed here: pip install 'torchrl-agent[export]'."
+        )
+
+
+def flat_name(key: NestedKey) -> str:
+    """A key of a tensordict as the name of an input or output: ``("next", "hidden")`` is ``next_hidden``."""
+    return key if isinstance(key, str) else "_".join(key)
+
+
+def trace(part: Part, example: dict[str, Tensor]) -> torch.export.ExportedProgram:
+    """The part as a program for any number of rows."""
+    rows = ({name: {0: torch.export.Dim(BATCH, min=1)} for name in example},)
+    with torch.no_grad():
+        program = torch.export.export(Plain(part).eval(), (example,), dynamic_shapes=rows, strict=False)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # which would tell where on this machine the code lives
+    return program
+
+
+def _example(experiment: Experiment, agent: Agent, part: Part) -> dict[str, Tensor]:
+    """Two rows of input to trace the part with: all zeros, every action legal."""
+    spec: Composite = group_spec(agent.attach(experiment.make_world(evaluation=True, num_envs=2)))
+    example = {}
+    for key in part.module.in_keys:
+        if key in spec.keys():
+            rows = spec[key].zero().reshape(-1, *spec[key].shape[len(spec.shape) :])[:2]
+            example[key] = torch.ones_like(rows) if key == keys.ACTION_MASK else rows.clone()
+    return example
+
+
+def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Tensor], origin: dict[str, str]) -> None:
+    try:
+        with _quiet():
+            program = trace(part, example)
+            content = _torch_bytes(program) if format == "torch_export" else _onnx_bytes(program, part, example)
+    except Exception as error:  # tracing fails in as many ways as there are modules
+        reason = str(error).strip().split("\n")[0][:200]
+        raise ValueError(
+            f"the {name} of this agent cannot be exported as {format} ({type(error).__name__}: {reason})."
+        ) from None
+    with torch.no_grad():
+        result = Plain(part)(example)
+    description = {
+        "module": name,
+        "format": format,
+        "file": path.name,
+        "inputs": [_describe(key, value) for key, value in example.items()],
+        "outputs": [_describe(key, result[flat_name(key)]) for key in part.out_keys],
+        "run": origin,
+        "versions": {**versions(), **({name: version(name) for name in ONNX_PACKAGES} if format == "onnx" else {})},
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: temporary.write_bytes(content))
+        write_json(path.with_name(f"{path.name}.json"), description)
+    except (OSError, ValueError):
+        raise ValueError(f"{path} cannot be written: choose another place with --output.") from None
+
+
+def _torch_bytes(program: torch.export.ExportedProgram) -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+def _onnx_bytes(program: torch.export.ExportedProgram, part: Part, example: dict[str, Tensor]) -> bytes:
+    converted: Any = torch.onnx.export(
+        program,
+        dynamo=True,
+        input_names=list(example),
+        output_names=[flat_name(key) for key in part.out_keys],
+        dynamic_shapes=({name: {0: BATCH} for name in example},),  # gives the rows their name
+        verbose=False,
+    )
+    return converted.model_proto.SerializeToString()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporters say about packages of their own."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _describe(key: NestedKey, value: Tensor) -> dict[str, Any]:
+    meaning = MEANINGS.get(key, f"observation of the world, as the world gives it: {key}")
+    if isinstance(key, tuple) and key[0] == keys.NEXT:
+        meaning = f"state to hand to the next step as {key[1]}"
+    elif key in keys.MEMORY and key != keys.IS_INIT:
+        meaning = f"state of the memory: what the last step gave as {flat_name((keys.NEXT, str(key)))}"
+    dtype = str(value.dtype).removeprefix("torch.")
+    return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": meaning}
+
+
+def _target(folder: Path, name: str, format: str, output: Path | str | None, several: bool) -> Path:
+    suffix = SUFFIXES[format]
+    if output is None:
+        return folder / f"{name}{suffix}"
+    if several:
+        return Path(output) / f"{name}{suffix}"
+    if Path(output).suffix != suffix:
+        raise ValueError(f"--output is {output}: files of format {format} end in {suffix}.")
+    return Path(output)
+
+
+def _absent(module: str, found: list[str]) -> str:
+    """What to say of a part that the agent does not have."""
+    hint = "; a perception comes with model.memory=gru or model.perception.enabled=true" if module != "policy" else ""
+    return f"this agent has no module {module!r} to export: use {', '.join(found)} or all{hint}."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``torchrl-agent export``."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    parser.add_argument("--module", default="policy", help="perception, policy, or all that the agent has (policy)")
+    parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
+    parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
+    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Carry out ``torchrl-agent export``."""
+    paths = export_run(parsed.run_folder, parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    print("\n".join(str(path) for path in paths))

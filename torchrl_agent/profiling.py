@@ -1,0 +1,310 @@
+"""Where the time of training goes: named ranges around the parts of an iteration, as torch.profiler sees them.
+
+The ranges are hung around functions from outside and taken off again, so ordinary training carries none. What is
+compiled stays one range, because looking into it would compile it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import io
+import json
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.train import Iteration, learn
+from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.checkpoint import write_atomically
+
+WARMUP = 2
+"""Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
+ITERATION = "iteration"
+OPTIMISER_STEP = "Optimizer.step#Adam.step"
+"""How PyTorch names the range that it puts around an optimiser's step itself."""
+SHOWN = {
+    "the policy with the world's step": "policy and world",
+    "the policy": "policy",
+    "the advantage function": "estimate",
+    "the update": "update",
+    "the loss": "loss",
+    OPTIMISER_STEP: "optimiser",
+}
+"""Names of accelerated functions (and of PyTorch's range) in the table."""
+
+
+@dataclass
+class Range:
+    """A part of training in the profiled iterations."""
+
+    name: str
+    """With the ranges around it, such as ``iteration/collect/policy and world``."""
+    calls: int
+    cpu_ms: float
+    """Time on the host with all that is inside, waiting for the device included."""
+    cuda_ms: float
+    """Time of the device kernels launched in it; 0 without CUDA."""
+    share: float
+    """Of the iterations' host time."""
+
+
+@dataclass
+class Operator:
+    """An operator in the profiled iterations, itself only."""
+
+    name: str
+    calls: int
+    cpu_ms: float
+    cuda_ms: float
+
+
+@dataclass
+class Profile:
+    """What :func:`profile_training` found."""
+
+    iterations: int
+    seconds: float
+    """Of one profiled iteration."""
+    seconds_without: float
+    """Of one iteration before, without ranges and profiler."""
+    ranges: list[Range]
+    """In the order of the loop, inner ones after the one around them."""
+    operators: list[Operator]
+    """The most expensive ones first."""
+
+
+def profile_training(experiment: Experiment, output: Path, iterations: int = 3, top: int = 20) -> Profile:
+    """Profile some iterations of training after a warm-up; writes ``ranges.csv``, ``operators.csv`` and ``trace.json``
+    (for chrome://tracing or ui.perfetto.dev) into a folder.
+
+    Args:
+        experiment: what to train; it may be compiled or not.
+        output: the folder, made if it is missing.
+        iterations: iterations to profile.
+        top: operators to keep.
+
+    Raises:
+        ValueError: a number below 1, a configuration that cannot work, or a folder that cannot be written to.
+    """
+    if iterations < 1 or top < 1:
+        raise ValueError("--iterations and --top must be at least 1.")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{output} cannot be made ({error.strerror}): choose another folder with --output.") from None
+    experiment.total_frames = sys.maxsize
+    training = learn(experiment)
+    for _ in range(WARMUP):
+        start = time.perf_counter()
+        learner = next(training).learner
+        without = time.perf_counter() - start
+    recorded, seconds = _record(training, learner, iterations)
+    events = recorded.events()
+    averages = sorted(recorded.key_averages(), key=_self_time, reverse=True)
+    operators = [
+        Operator(entry.key, entry.count, entry.self_cpu_time_total / 1e3, entry.self_device_time_total / 1e3)
+        for entry in averages
+        if not entry.is_user_annotation
+    ]
+    found = Profile(iterations, seconds / iterations, without, summarise(events), operators[:top])
+    try:
+        write_atomically(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges)))
+        write_atomically(output / "operators.csv", lambda path: path.write_text(_csv(found.operators)))
+        write_atomically(output / "trace.json", lambda path: recorded.export_chrome_trace(str(path)))
+    except ValueError:
+        raise ValueError(f"{output} cannot be written to: choose another folder with --output.") from None
+    return found
+
+
+def _record(training: Iterator[Iteration], learner: Learner, iterations: int) -> tuple[profile, float]:
+    """The profile of the next iterations, and the seconds that they took."""
+    activities = [ProfilerActivity.CPU]
+    if learner.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with named_ranges(learner), profile(activities=activities, acc_events=True) as recorded:
+        start = time.perf_counter()
+        for _ in range(iterations):
+            with record_function(ITERATION):
+                next(training)
+        seconds = time.perf_counter() - start
+    return recorded, seconds
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def named_ranges(learner: Learner) -> Iterator[None]:
+    """Name the parts of a learner's iterations for the profiler, as long as the context lasts."""
+    loop = sys.modules[learn.__module__]  # the module of the loop, whose name in its package is the function's
+    hung: list[tuple[Any, str, str]] = [
+        (learner.collector, "collect", "collect"),
+        (learner, "improve", "learn"),
+        (learner.ppo, "advantages", "advantages"),
+        (torch.Tensor, "backward", "backward"),
+        (loop, "check_finite", "check"),
+        (loop, "to_host", "metrics"),
+        (loop, "finished_episodes", "metrics"),
+        (learner.episodes, "add", "metrics"),
+        (learner.episodes, "metrics", "metrics"),
+    ]
+    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
+    if not any(part.compiled or part.captured for part in parts):
+        hung += [(learner.agent.policy, "forward", "policy")] if traced else []
+        hung += [(learner.agent.perception, "forward", "perception")] if learner.agent.perception is not None else []
+        hung += [(learner.env, "step_and_maybe_reset", "world")]
+    elif not traced:
+        hung += [(learner.env, "step_and_maybe_reset", "world")]
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(Accelerated, "__call__", _named_by_itself(Accelerated.__call__)))
+        for owner, attribute, name in hung:
+            stack.enter_context(_replaced(owner, attribute, _named(getattr(owner, attribute), name)))
+        yield
+
+
+def _named(function: Callable, name: str) -> Callable:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with record_function(name):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _named_by_itself(function: Callable) -> Callable:
+    """The call of an accelerated function, which has a name of its own."""
+
+    @functools.wraps(function)
+    def call(self: Accelerated, *args: Any) -> Any:
+        with record_function(SHOWN.get(self.name, self.name)):
+            return function(self, *args)
+
+    return call
+
+
+@contextmanager
+def _replaced(owner: Any, attribute: str, function: Callable) -> Iterator[None]:
+    """An attribute of an object, a class or a module, replaced for a while."""
+    own = vars(owner)
+    before = own.get(attribute)
+    setattr(owner, attribute, function)
+    try:
+        yield
+    finally:
+        if before is None:  # it came from the class
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, before)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def summarise(events: Iterable[Any]) -> list[Range]:
+    """The ranges in a profiler's events, nested by time.
+
+    A kernel counts for every range that was open when it was launched, on whichever thread: backward passes launch
+    theirs from a thread of their own on CUDA.
+    """
+    on_host = [event for event in events if event.device_type == torch.autograd.DeviceType.CPU]
+    launches = sorted((event.time_range.start, sum(kernel.duration for kernel in event.kernels)) for event in on_host)
+    starts = [start for start, _ in launches]
+    spent = list(accumulate((duration for _, duration in launches), initial=0.0))
+    found: dict[str, Range] = {}
+    around: list[tuple[float, str]] = []
+    ours = [event for event in on_host if event.is_user_annotation and _ours(event.name)]
+    for event in sorted(ours, key=lambda event: (event.time_range.start, -event.time_range.end)):
+        start, end = event.time_range.start, event.time_range.end
+        while around and around[-1][0] <= start:
+            around.pop()
+        name = SHOWN.get(event.name, event.name)
+        path = f"{around[-1][1]}/{name}" if around else name
+        around.append((end, path))
+        entry = found.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))
+        entry.calls += 1
+        entry.cpu_ms += (end - start) / 1e3
+        entry.cuda_ms += (spent[bisect_left(starts, end)] - spent[bisect_left(starts, start)]) / 1e3
+    total = found[ITERATION].cpu_ms if ITERATION in found else 0.0
+    for entry in found.values():
+        entry.share = entry.cpu_ms / total if total else 0.0
+    return [entry for name in found if "/" not in name for entry in _with_inner(name, found)]
+
+
+def _with_inner(name: str, found: dict[str, Range]) -> list[Range]:
+    """A range, then the ranges inside it."""
+    inner = [other for other in found if other.rpartition("/")[0] == name]
+    return [found[name], *(entry for other in inner for entry in _with_inner(other, found))]
+
+
+def _ours(name: str) -> bool:
+    return name == OPTIMISER_STEP or "#" not in name
+
+
+def _self_time(entry: Any) -> float:
+    return max(entry.self_device_time_total, entry.self_cpu_time_total)
+
+
+def _csv(rows: list[Range] | list[Operator]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [field for field in asdict(rows[0])])
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return buffer.getvalue()
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``torchrl-agent profile``, besides the configuration and its overrides."""
+    parser.add_argument("--iterations", type=int, default=3, help="iterations to profile, after a warm-up (3)")
+    parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
+    parser.add_argument("--top", type=int, default=20, help="operators to list (20)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Carry out ``torchrl-agent profile``."""
+    experiment = Experiment.load(parsed.config, *parsed.overrides)
+    output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    found = profile_training(experiment, output, parsed.iterations, parsed.top)
+    print(table(found))
+    print(output)
+    if parsed.json:
+        print(json.dumps(asdict(found)))
+
+
+def table(found: Profile) -> str:
+    """Ranges, indented by nesting, and operators, for people."""
+    lines = [f"{'range':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10} {'share':>7}"]
+    for entry in found.ranges:
+        depth, _, name = entry.name.count("/"), *entry.name.rpartition("/")[1:]
+        lines.append(
+            f"{'  ' * depth + name:<32} {entry.calls:>7,} {entry.cpu_ms:>10,.1f} {entry.cuda_ms:>10,.1f} "
+            f"{entry.share:>7.1%}"
+        )
+    lines.append(f"\n{'operator (itself only)':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10}")
+    for operator in found.operators:
+        lines.append(
+            f"{operator.name[:32]:<32} {operator.calls:>7,} {operator.cpu_ms:>10,.1f} {operator.cuda_ms:>10,.1f}"
+        )
+    lines.append(
+        f"\nan iteration took {found.seconds:.3g} s profiled, {found.seconds_without:.3g} s before; the figures are "
+        f"sums over {found.iterations}."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,255 @@
+"""Plays an episode and opens the agent's head in one of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
+
+METERS = "meters"
+"""Observation that the world's names of meters are about."""
+LONGEST = 100_000
+"""Steps after which an episode is given up."""
+
+
+class _Frame(NamedTuple):
+    """What is kept of every step."""
+
+    action: Tensor
+    reward: Tensor
+    log_std: Tensor
+    known: Tensor
+    """Own state after the step."""
+    terminated: Tensor
+
+
+class _Moment(NamedTuple):
+    """What is kept of the step to explain."""
+
+    row: TensorDictBase
+    actions: Tensor
+    """Of everybody in the world, [agents, heads]."""
+    picture: Any
+
+
+def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_unit: float = 1.0) -> Thought:
+    """Play one episode with the most likely actions and open the agent's head at a step.
+
+    Args:
+        env: a world as the agent plays it (``agent.attach``).
+        agent: who plays.
+        world: row of ``env``.
+        index: number of the agent, 0 in a world of one agent.
+        step: counted from 0.
+        reward_unit: deviation that rewards were divided by in training.
+
+    Raises:
+        ValueError: the step is beyond the episode's end.
+    """
+    was_training = agent.training
+    agent.eval()
+    frames, moment = _play(env, agent, world, index, step)
+    if moment is None:
+        raise ValueError(
+            f"step {step} is beyond the end: {_who(agent, index)} plays {len(frames)} steps in world {world}, choose "
+            f"a --step of 0 to {len(frames) - 1}."
+        )
+    row, names = moment.row, world_names(env)
+    heads = action_heads(env)
+    shapes = observation_shapes(env)
+    with torch.no_grad():
+        value = agent.critic_head(row.clone())[keys.VALUE].item()
+        thought = Thought(
+            world=world,
+            agent=None if agent.group is None else index,
+            num_agents=len(moment.actions),
+            step=step,
+            length=len(frames),
+            names=names,
+            picture=moment.picture,
+            observation={name: row[name][0].cpu() for name in shapes},
+            privileged={name: label[0].cpu() for name, label in _privileged(row).items()},
+            visible=_belief_part(row, "number"),
+            action=row[keys.ACTION].reshape(-1).cpu(),
+            probabilities=_probabilities(row, heads),
+            value=value,
+            reward=frames[step].reward.item() / reward_unit,
+            reward_unit=reward_unit,
+            belief=_belief(agent, row, frames, names, shapes),
+            futures=_futures(agent, row, frames[step:], reward_unit),
+            others=_others(row, moment.actions),
+            goal=_goal(agent, row),
+        )
+    agent.train(was_training)
+    return thought
+
+
+def world_names(env: EnvBase) -> Names:
+    """Words that the world offers in its ``rules``."""
+    rules = getattr(env, "rules", None)
+    found = {name: tuple(getattr(rules, key, ())) for name, key in _WORDS.items()}
+    return Names(**found)
+
+
+_WORDS = {"actions": "action_names", "meters": "meter_names", "places": "kinds"}
+_LABELS = ("others_need", "others_meters")
+
+
+@torch.no_grad()
+def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
+    """The agent's episode until it, or the world, comes to its end."""
+    frames: list[_Frame] = []
+    moment, root = None, env.reset()
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        while len(frames) < LONGEST:
+            root = agent.policy(root)
+            if len(frames) == step:
+                actions = root[env.action_key][world]
+                actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
+                picture = env.draw(world) if hasattr(env, "draw") else None
+                moment = _Moment(_row(root, agent.group, world, index), actions, picture)
+            played, root = env.step_and_maybe_reset(root)
+            frames.append(_frame(agent, played, world, index))
+            done = bool(played[keys.NEXT, keys.DONE][world])
+            if done or bool(frames[-1].terminated):
+                return frames, moment
+    raise ValueError(f"world {world} did not end within {LONGEST} steps: the world needs a time limit.")
+
+
+def _row(root: TensorDictBase, group: str | None, world: int, index: int) -> TensorDictBase:
+    """The agent's own tensordict [1] in a world, in memory of its own, with the world's ``state`` if it shows one."""
+    if group is None:
+        return root[world : world + 1].clone()
+    row = root.get(group)[world : world + 1, index].clone()
+    return row.set(keys.STATE, root[keys.STATE][world : world + 1].clone()) if keys.STATE in root.keys() else row
+
+
+def _frame(agent: Agent, played: TensorDictBase, world: int, index: int) -> _Frame:
+    row = _row(played.exclude(keys.NEXT), agent.group, world, index)
+    after = _row(played.get(keys.NEXT), agent.group, world, index)
+    terminated = played[keys.NEXT, keys.TERMINATED][world].reshape(())
+    if agent.group is not None and keys.ALIVE in after.keys():
+        terminated = terminated | ~after[keys.ALIVE].reshape(())
+    nothing = torch.zeros(0)
+    known = nothing if agent.perception is None else torch.cat([after[name] for name in agent.perception.known], -1)[0]
+    log_std = row[keys.BELIEF, "log_std"].mean() if agent.perception is not None else nothing
+    return _Frame(row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(()), log_std, known, terminated)
+
+
+def _belief_part(row: TensorDictBase, name: str) -> Tensor | None:
+    part = row.get((keys.BELIEF, name), None)
+    return None if part is None else part[0].cpu()
+
+
+def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
+    return row[keys.PRIVILEGED].to_dict() if keys.PRIVILEGED in row.keys() else {}
+
+
+def _probabilities(row: TensorDictBase, heads: list[int]) -> list[Tensor]:
+    mask = row.get(keys.ACTION_MASK, None)
+    parts = row[keys.LOGITS][0].split(heads, -1)
+    masks: Sequence[Tensor | None] = [None] * len(heads) if mask is None else mask[0].split(heads, -1)
+    return [MaskedCategorical(part, legal).probs.cpu() for part, legal in zip(parts, masks, strict=True)]
+
+
+def _belief(
+    agent: Agent, row: TensorDictBase, frames: list[_Frame], names: Names, shapes: dict[str, torch.Size]
+) -> Belief | None:
+    if agent.perception is None:
+        return None
+    belief = row[keys.BELIEF][0].cpu()
+    known_names: list[str] = []
+    for name in agent.perception.known:
+        size = shapes[name].numel()
+        if name == METERS and len(names.meters) == size:
+            known_names += names.meters
+        else:
+            known_names += [name] if size == 1 else [f"{name} {number}" for number in range(size)]
+    usual = torch.stack([frame.log_std for frame in frames]).mean().item()
+    return Belief(belief["mean"], belief["log_std"], belief["known_state"], known_names, usual)
+
+
+def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
+    """Candidates as the policy saw them; an agent that dreams in training only gets one, of what it really did."""
+    model = agent.world_model
+    if model is None:
+        return None
+    mean, known = row[keys.BELIEF, "mean"], row[keys.BELIEF, "known_state"]
+    followed = frames[: model.config.horizon]
+    actions = torch.stack([frame.action[0] for frame in followed])
+    taken = model.imagine(mean, known, actions.reshape(1, 1, -1))
+    candidates = row.get(keys.FUTURES, taken)
+    names = ("actions", "states", "rewards", "dones", "values", "confidence", "reason")
+    return Futures(
+        **{name: candidates[name][0].cpu() for name in names},
+        expected_return=model.expected_return(candidates)[0].cpu(),
+        foreseen_states=taken["states"][0, 0].cpu(),
+        foreseen_rewards=taken["rewards"][0, 0].cpu(),
+        foreseen_dones=taken["dones"][0, 0].cpu(),
+        true_states=torch.stack([frame.known for frame in followed]).cpu(),
+        true_rewards=torch.stack([frame.reward for frame in followed]).cpu() / reward_unit,
+        true_dones=torch.stack([frame.terminated for frame in followed]).float().cpu(),
+    )
+
+
+def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
+    if keys.SOCIAL not in row.keys():
+        return None
+    social, belief = row[keys.SOCIAL][0].cpu(), row[keys.BELIEF][0].cpu()
+    seen = belief["visible"]
+    number = belief["number"][seen]
+    labels = _privileged(row)
+    need, meters = (labels[name][0].cpu()[seen] if name in labels else None for name in _LABELS)
+    return Others(
+        number,
+        social["goal"][seen].softmax(-1),
+        social["next_action"][seen].softmax(-1),
+        social["meters"][seen],
+        social["confidence"][seen],
+        social["reason"][seen],
+        true_next_action=actions[number, 0],
+        true_goal=need,
+        true_meters=meters,
+    )
+
+
+def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
+    manager = agent.manager
+    if manager is None:
+        return None
+    goal, meters = row[keys.GOAL][0].cpu(), manager.config.meters
+    context = torch.cat([row.get(key) for key in (*manager.features, meters, *manager.traits)], -1)
+    return Goal(
+        type=int(goal["type"]),
+        names=manager.names,
+        probabilities=MaskedCategorical(manager.choose(context)).probs[0].cpu(),
+        priority=goal["priority"].item(),
+        target=goal["target"],
+        targets=manager.targets.cpu(),
+        meters=row[meters][0].cpu(),
+        meter_names=list(manager.config.meter_names),
+        steps_left=int(goal["steps_left"]),
+        decided=bool(goal["decided"]),
+    )
+
+
+def _who(agent: Agent, index: int) -> str:
+    return "the agent" if agent.group is None else f"agent {index}"
+
+
+def check_agent(env: EnvBase, agent: Agent, index: int) -> None:
+    """Raise ValueError unless the world has an agent of this number."""
+    number = 1 if agent.group is None else group_spec(env).shape[1]
+    if not 0 <= index < number:
+        raise ValueError(f"there is no agent {index}: each world has {number}, choose an --agent of 0 to {number - 1}.")

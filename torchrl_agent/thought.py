@@ -1,0 +1,135 @@
+"""What one agent thinks in one step of an episode, as records of tensors on the CPU; one row, no batch dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Names:
+    """Words of a world, empty where it offers none; numbers stand in for them."""
+
+    actions: tuple[str, ...] = ()
+    meters: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    """Of the first channels of a window."""
+
+    def action(self, number: int) -> str:
+        return self.actions[number] if number < len(self.actions) else f"action {number}"
+
+    def meter(self, number: int) -> str:
+        return self.meters[number] if number < len(self.meters) else f"meter {number}"
+
+    def channel(self, number: int) -> str:
+        return self.places[number] if number < len(self.places) else f"channel {number}"
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A: ``mean`` and ``log_std`` [D], and what the agent exactly knows of itself, [K]."""
+
+    mean: Tensor
+    log_std: Tensor
+    known_state: Tensor
+    known_names: list[str]
+    """Of each number in ``known_state``."""
+    usual: float
+    """Mean of ``log_std`` over dimensions and over the episode."""
+
+    @property
+    def uncertainty(self) -> float:
+        """Mean of ``log_std`` over dimensions."""
+        return self.log_std.mean().item()
+
+
+@dataclass(frozen=True)
+class Futures:
+    """B: the candidates as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), and what it
+    foresees of the L actions that were then really taken, beside what followed. Rewards are in the agent's units.
+    """
+
+    actions: Tensor
+    states: Tensor
+    rewards: Tensor
+    dones: Tensor
+    values: Tensor
+    confidence: Tensor
+    reason: Tensor
+    expected_return: Tensor
+    foreseen_states: Tensor
+    foreseen_rewards: Tensor
+    foreseen_dones: Tensor
+    true_states: Tensor
+    true_rewards: Tensor
+    true_dones: Tensor
+
+
+@dataclass(frozen=True)
+class Others:
+    """C: of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
+    ``meters`` [V, M], ``confidence`` and ``reason`` [V]; and the truth, None where the world does not tell.
+    """
+
+    number: Tensor
+    goal: Tensor
+    next_action: Tensor
+    meters: Tensor
+    confidence: Tensor
+    reason: Tensor
+    true_next_action: Tensor
+    true_goal: Tensor | None = None
+    true_meters: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """D1: number of the goal, ``probabilities`` [G] of all, ``target`` [M] (0: does not matter), own ``meters`` [M]."""
+
+    type: int
+    names: list[str]
+    probabilities: Tensor
+    priority: float
+    target: Tensor
+    targets: Tensor
+    """Of all goals, [G, M]."""
+    meters: Tensor
+    meter_names: list[str]
+    steps_left: int
+    decided: bool
+
+
+@dataclass(frozen=True)
+class Thought:
+    """A step of an agent with everything that led to its action; modules that the agent lacks are None."""
+
+    world: int
+    agent: int | None
+    """Its number; None in a world of one agent."""
+    num_agents: int
+    step: int
+    length: int
+    """Steps that the agent plays in the episode."""
+    names: Names
+    picture: Any
+    """The scene before the action, uint8 [height, width, 3]; None if the world cannot be drawn."""
+    observation: dict[str, Tensor]
+    privileged: dict[str, Tensor]
+    """Labels that the agent cannot see; empty if the world gives none."""
+    visible: Tensor | None
+    """Numbers of the others in its slots; the number of agents where nobody is. None if it is shown no others."""
+    action: Tensor
+    """What it does, [heads]."""
+    probabilities: list[Tensor]
+    """Of each head's choices."""
+    value: float
+    reward: float
+    """What the action brought, in the agent's units, like ``value``."""
+    reward_unit: float
+    """The world's reward that makes one of the agent's units."""
+    belief: Belief | None = None
+    futures: Futures | None = None
+    others: Others | None = None
+    goal: Goal | None = None

@@ -1,0 +1,280 @@
+"""The page about one step of an agent's thinking: sections of sentences and tables, as text and as HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+from torchrl_agent.thought import Belief, Futures, Goal, Names, Others, Thought
+
+REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
+"""Of little confidence, in words."""
+SHOWN = 24
+"""Numbers of an observation that are written out."""
+CELLS = 4
+"""Cells of a window's channel that are named one by one."""
+UNLIKELY = 0.01
+"""Actions below this probability are left out, unless chosen."""
+STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .15em .7em; text-align: left }
+th { border-bottom: 1px solid #888 } tr:nth-child(even) td { background: #f3f3f3 } img { max-width: 100% }"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of words below a header."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page."""
+
+    title: str
+    body: list[str | Table]
+    pictures: list[str] = field(default_factory=list)
+    """Names of the pictures that belong here."""
+
+
+def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
+    """The page in the order of reading; modules that the agent lacks are left out."""
+    names, chosen = thought.names, int(thought.action[0])
+    parts = [Section("Scene", _scene(thought), ["scene"])]
+    if thought.belief is not None:
+        parts.append(Section("A  Perception: belief and truth", _belief(thought.belief, thought)))
+        if thought.futures is not None:
+            body = _futures(thought.futures, thought.belief, names, chosen)
+            parts.append(Section("B  World model: imagined futures", body, ["futures"]))
+    if thought.others is not None:
+        parts.append(Section("C  Social model: the others", _others(thought.others, names)))
+    choice = [*_goal(thought.goal), *_choice(thought)]
+    parts.append(
+        Section("Policy: action" if thought.goal is None else "D  Policy: goal and action", choice, ["choice"])
+    )
+    return [*parts, Section("Diagnosis", list(diagnosis))]
+
+
+def headline(thought: Thought) -> str:
+    """Which step this is."""
+    who = "the agent" if thought.agent is None else f"agent {thought.agent}"
+    return f"Step {thought.step} of {who} in world {thought.world} (steps 0 to {thought.length - 1} of its episode)"
+
+
+def as_text(thought: Thought, diagnosis: list[str]) -> str:
+    """The page for a terminal."""
+    lines = [headline(thought)]
+    for section in sections(thought, diagnosis):
+        lines += ["", section.title, "-" * len(section.title)]
+        for part in section.body:
+            lines += [part] if isinstance(part, str) else _aligned(part)
+    return "\n".join(lines)
+
+
+def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) -> str:
+    """The page as HTML that needs nothing else.
+
+    Args:
+        thought: what to show.
+        diagnosis: sentences at its end.
+        pictures: PNG in base64 by name; those that are lacking are left out.
+    """
+    parts = [f"<h1>{escape(headline(thought))}</h1>"]
+    for section in sections(thought, diagnosis):
+        parts.append(f"<h2>{escape(section.title)}</h2>")
+        parts += [
+            f'<img alt="{name}" src="data:image/png;base64,{pictures[name]}">'
+            for name in section.pictures
+            if name in pictures
+        ]
+        parts += [f"<p>{escape(part)}</p>" if isinstance(part, str) else _html_table(part) for part in section.body]
+    head = f'<meta charset="utf-8"><title>{escape(headline(thought))}</title><style>{STYLE}</style>'
+    body = "\n".join(parts)
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def _scene(thought: Thought) -> list[str | Table]:
+    lines: list[str | Table] = []
+    for name, values in thought.observation.items():
+        if values.ndim == 1:
+            more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
+            lines.append(f"{name}: {' '.join(_number(value) for value in values[:SHOWN])}{more}")
+        else:
+            lines += [f"{name}: {line}" for line in _window(values, thought.names)]
+    return lines
+
+
+def _window(picture: Tensor, names: Names) -> list[str]:
+    """What the channels [C, height, width] of a picture around the agent show."""
+    lines, (height, width) = [], picture.shape[1:]
+    for number, channel in enumerate(picture):
+        cells = channel.nonzero().tolist()
+        if len(cells) > CELLS:
+            lines.append(f"{names.channel(number)} in {len(cells)} cells")
+        elif cells:
+            where = ", ".join(_way(x - width // 2, y - height // 2) for y, x in cells)
+            lines.append(f"{names.channel(number)} at {where}")
+    return lines or ["nothing"]
+
+
+def _way(right: int, down: int) -> str:
+    across = f"{abs(right)} {'right' if right > 0 else 'left'}" if right else ""
+    along = f"{abs(down)} {'down' if down > 0 else 'up'}" if down else ""
+    return " ".join(part for part in (across, along) if part) or "here"
+
+
+def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
+    times = math.exp(belief.uncertainty - belief.usual)
+    body: list[str | Table] = [
+        f"uncertainty: mean log_std {belief.uncertainty:.3f}, in this episode {belief.usual:.3f}: its deviation is "
+        f"{times:.2f} times the usual one",
+        Table(
+            ["it knows of itself", "value"],
+            [(name, _number(value)) for name, value in zip(belief.known_names, belief.known_state, strict=True)],
+        ),
+    ]
+    need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
+    if thought.visible is None or need is None or meters is None:
+        return body
+    names, seen = thought.names, (thought.visible < thought.num_agents).nonzero().squeeze(-1).tolist()
+    if not seen:
+        return [*body, "the truth it cannot see: nobody is in sight"]
+    header = ["the truth it cannot see", "needs", *(names.meter(number) for number in range(meters.shape[1]))]
+    rows = [
+        (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(_number(value) for value in meters[slot]))
+        for slot in seen
+    ]
+    return [*body, Table(header, rows)]
+
+
+def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> list[str | Table]:
+    first, horizon = futures.actions[:, 0].tolist(), futures.actions.shape[1]
+    ends = 1 - torch.cumprod(1 - futures.dones, -1)[:, -1]
+    labels = [names.action(action) + (" *" if action == chosen else "") for action in first]
+    candidates = [
+        (
+            label,
+            _number(futures.expected_return[number]),
+            " ".join(_number(value) for value in futures.rewards[number]),
+            f"{ends[number]:.0%}",
+            f"{futures.confidence[number]:.2f}",
+            REASONS[int(futures.reason[number])],
+        )
+        for number, label in enumerate(labels)
+    ]
+    states = [
+        (name, _number(belief.known_state[row]), *(_number(value) for value in futures.states[:, -1, row]))
+        for row, name in enumerate(belief.known_names)
+    ]
+    error = (futures.foreseen_states - futures.true_states).abs()
+    followed = [
+        (
+            str(step + 1),
+            _number(futures.foreseen_rewards[step]),
+            _number(futures.true_rewards[step]),
+            f"{futures.foreseen_dones[step]:.0%}",
+            "yes" if futures.true_dones[step] else "no",
+            f"{error[step].mean():.3f}",
+            f"{error[step].max():.3f} ({belief.known_names[int(error[step].argmax())]})",
+        )
+        for step in range(len(error))
+    ]
+    return [
+        Table(["first action", "return", f"rewards of {horizon} steps", "ends", "confidence", "doubt"], candidates),
+        f"* what it did. Own state foreseen after {horizon} steps of each:",
+        Table(["own state", "now", *labels], states),
+        "What it foresees of the actions that it then really took, and what followed:",
+        Table(["step", "reward", "was", "end", "came", "error of own state", "largest"], followed),
+    ]
+
+
+def _others(others: Others, names: Names) -> list[str | Table]:
+    if not len(others.number):
+        return ["nobody is in sight"]
+    minds, meters = [], []
+    for slot, number in enumerate(others.number.tolist()):
+        need, act = int(others.goal[slot].argmax()), int(others.next_action[slot].argmax())
+        minds.append(
+            (
+                f"agent {number}",
+                f"{names.meter(need)} {others.goal[slot, need]:.0%}",
+                "unknown" if others.true_goal is None else names.meter(int(others.true_goal[slot])),
+                f"{names.action(act)} {others.next_action[slot, act]:.0%}",
+                names.action(int(others.true_next_action[slot])),
+                f"{others.confidence[slot]:.2f}",
+                REASONS[int(others.reason[slot])],
+            )
+        )
+        meters.append((f"agent {number}: it thinks", *(_number(value) for value in others.meters[slot])))
+        if others.true_meters is not None:
+            meters.append(("true", *(_number(value) for value in others.true_meters[slot])))
+    header = ["", *(names.meter(number) for number in range(others.meters.shape[1]))]
+    return [
+        Table(["other", "need", "true", "next action", "true", "confidence", "doubt"], minds),
+        Table(header, meters),
+    ]
+
+
+def _goal(goal: Goal | None) -> list[str | Table]:
+    if goal is None:
+        return []
+    targets = [
+        f"{name} {target:.2f} (now {level:.2f})"
+        for name, target, level in zip(goal.meter_names, goal.target, goal.meters, strict=True)
+        if target > 0
+    ]
+    when = "chosen in this step" if goal.decided else "held from before"
+    return [
+        f"goal {goal.names[goal.type]}, {when}; priority {goal.priority:.2f}, {goal.steps_left} steps left",
+        f"targets: {', '.join(targets) or 'none, it ends by time alone'}",
+        "goals by probability: " + _likeliest(goal.probabilities, goal.names),
+    ]
+
+
+def _choice(thought: Thought) -> list[str | Table]:
+    probabilities, chosen = thought.probabilities[0], int(thought.action[0])
+    order = probabilities.argsort(descending=True).tolist()
+    rows = [
+        (thought.names.action(number) + (" *" if number == chosen else ""), f"{probabilities[number]:.1%}")
+        for number in order
+        if probabilities[number] >= UNLIKELY or number == chosen
+    ]
+    body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
+    for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=True), 1):
+        body.append(f"action head {head}: {int(choice)} with {values[choice]:.1%}")
+    body.append(
+        f"state value {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
+        f"{thought.reward_unit:.3g} of the world's reward)"
+    )
+    return body
+
+
+def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
+    order = probabilities.argsort(descending=True).tolist()
+    return ", ".join(f"{names[number]} {probabilities[number]:.0%}" for number in order)
+
+
+def _number(value: Tensor) -> str:
+    return f"{float(value):.2f}"
+
+
+def _aligned(table: Table) -> list[str]:
+    rows = [table.header, *table.rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _html_table(table: Table) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return "<table>" + row(table.header, "th") + "".join(row(cells, "td") for cells in table.rows) + "</table>"

@@ -110,9 +110,8 @@ def test_an_agent_with_memory_plays_as_the_guide_says():
 
 
 @pytest.mark.slow
-def test_a_world_of_your_own_is_learnt(folder, capsys):
+def test_a_world_of_your_own_is_learnt(folder):
     run_page(DOCS / "howto" / "own_world.md")
-    print(capsys.readouterr().out)
     assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
 
 

@@ -56,8 +56,6 @@ class ManagerConfig:
     entropy_coeff: float = 0.01
     coeff: float = 1.0
     """Weight of its losses beside PPO's."""
-    progress_coeff: float = 0.0
-    """Reward of the controller for bringing the goal's meters nearer to their targets."""
 
 
 class Manager(TensorDictModuleBase):

@@ -138,12 +138,6 @@ class Manager(TensorDictModuleBase):
         target = self.targets[kind]
         return ((meters >= target) | (target <= 0)).all(-1) & (target > 0).any(-1)
 
-    def progress(self, kind: Tensor, meters: Tensor) -> Tensor:
-        """How near the goal's meters are to their targets, [...] in 0..1."""
-        target = self.targets[kind]
-        reached = torch.where(target > 0, (meters / target.clamp_min(1e-6)).clamp(0, 1), 0.0)
-        return reached.sum(-1) / (target > 0).sum(-1).clamp_min(1)
-
     def look_back(self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float) -> dict[str, Tensor]:
         """What :class:`ManagerLoss` needs of a rollout [T, rows]: advantages of decisions over the lives of their
         goals.

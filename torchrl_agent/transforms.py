@@ -201,8 +201,7 @@ def check_shaping(env: EnvBase, gamma: float) -> None:
 
 def _merge(running: RunningMeanStd, values: Tensor, counted: Tensor) -> None:
     """``running.update`` with the ``counted`` rows of the values [R, ...] only (at least one), without asking the
-    device
-    which they are.
+    device which they are.
     """
     number = counted.sum()
     mean = torch.where(counted, values, 0.0).sum(0) / number

@@ -64,13 +64,11 @@ class Agent(nn.Module):
     """A policy and a value function.
 
     ``normalizer`` joins and normalises the observations, ``encoder`` (which begins with it) makes of them what both
-    heads
-    read, ``actor_head`` turns that into actions and ``critic_head`` into values.
+    heads read, ``actor_head`` turns that into actions and ``critic_head`` into values.
 
     Attributes:
         actor: encoder and actor head; reads the observations (and ``action_mask`` if the world has one), writes
-            ``logits``,
-            ``action``, ``action_log_prob``.
+            ``logits``, ``action``, ``action_log_prob``.
         policy: the actor for the world's own tensordict; another module only in a world of several agents.
         group: key of the agents' tensordict in a world of several, else None.
         critic: encoder and critic head; writes ``state_value`` [..., 1].

@@ -62,9 +62,8 @@ class Manager(TensorDictModuleBase):
     """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
 
     ``type`` [...], ``priority`` [..., 1] in 0..1 (how sure it was), ``target`` [..., M] (0 where a meter does not
-    matter),
-    ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its ``log_prob`` and the manager's
-    ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
+    matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its ``log_prob`` and the
+    manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
 
     A goal ends when its targets are met or its time is up: tensor expressions over the meters.
 
@@ -175,8 +174,8 @@ def semi_markov_advantage(
     """Generalised advantage of the manager's decisions, over the steps that each goal lived, all [T, N].
 
     For a goal chosen at t that lives k steps, ``delta = r_t + ... + gamma^(k-1) r_(t+k-1) + gamma^k V(s_(t+k)) -
-    V(s_t)``
-    (Sutton, Precup and Singh 1999, section 3), and ``A = delta + gamma^k lmbda A'`` with the next decision's A'.
+    V(s_t)`` (Sutton, Precup and Singh 1999, section 3), and ``A = delta + gamma^k lmbda A'`` with the next decision's
+    A'.
 
     Args:
         reward: of each step.
@@ -207,8 +206,7 @@ def semi_markov_advantage(
 
 class ManagerLoss(nn.Module):
     """PPO for the manager: clipped objective over the frames in which it decided; reads ``goal`` as the encoder found
-    it,
-    and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
+    it, and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
     """
 
     in_keys = (CHOSEN, DECIDED, GOAL_LOG_PROB)

@@ -3,8 +3,7 @@ it.
 
 A policy with memory reads its states from the tensordict, where ``is_init`` marks the first step of an episode, and
 writes the following ones under ``"next"``. :class:`Memory` is the transform that hands them on, so any TorchRL loop
-over
-``agent.attach(env)`` plays with memory.
+over ``agent.attach(env)`` plays with memory.
 """
 
 from __future__ import annotations

@@ -54,9 +54,8 @@ class Perception(TensorDictModuleBase):
     """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``:
 
     ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``known_state`` [...,
-    K],
-    what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with ``visible``
-    [..., V] and ``number`` [..., V].
+    K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
+    ``visible`` [..., V] and ``number`` [..., V].
 
     Attributes:
         memory: specs of the recurrent states by key; empty without memory.

@@ -46,8 +46,7 @@ class SocialModel(TensorDictModuleBase):
     agent ``others_hidden`` [..., A, H]; writes ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
-    0..1
-    and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
+    0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
 
     and ``company`` [..., S], what the policy reads: a sum over the visible others.
 
@@ -128,8 +127,7 @@ class SocialModelLoss(nn.Module):
     """Losses against the true minds of the visible others, for sequences [B, T] whose encoder has run.
 
     Reads ``social`` and ``privileged`` labels (``others_need``, ``others_meters``, ``others_action`` [..., V], the
-    action
-    that each took last); what another does next is what it is seen to have done a frame later. Writes
+    action that each took last); what another does next is what it is seen to have done a frame later. Writes
     ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
     ``social_action_accuracy``.
     """

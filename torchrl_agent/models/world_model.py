@@ -40,8 +40,7 @@ class WorldModelConfig:
 
 class WorldModel(nn.Module):
     """(belief, action) -> next belief, own state, reward, end and value; a residual network, so that "nothing changes"
-    is
-    where it starts.
+    is where it starts.
 
     Args:
         belief_size: D.
@@ -83,8 +82,7 @@ class WorldModel(nn.Module):
 
         Returns:
             ``belief`` and ``known_state`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
-            [...]),
-            and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
+            [...]), and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
         """
         hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
         change = self.change(hidden)
@@ -108,8 +106,8 @@ class WorldModel(nn.Module):
 
         Returns:
             a tensordict [..., P] of ``actions`` [H], ``states`` [H, K], ``rewards``, ``dones`` (probabilities),
-            ``values``
-            [H], ``confidence`` in 0..1 and ``reason`` (:data:`NOTHING`, :data:`NOVEL_STATE`, :data:`HIGH_VARIANCE`).
+            ``values`` [H], ``confidence`` in 0..1 and ``reason`` (:data:`NOTHING`, :data:`NOVEL_STATE`,
+            :data:`HIGH_VARIANCE`).
         """
         return self._dream(belief, known, actions.shape[-2], lambda step, *_: actions[..., step], actions.shape[-1])
 

@@ -92,6 +92,10 @@ class Experiment:
     threads: int | None = None
     """CPU threads; by default PyTorch's choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    pretrained: dict[str, str] = field(default_factory=dict)
+    """Modules to begin with (perception, world_model, social, policy): files of ``torchrl-agent pretrain``."""
+    frozen: list[str] = field(default_factory=list)
+    """Modules that do not learn."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)

@@ -24,7 +24,7 @@ from torchrl_agent.train import evaluate
 from torchrl_agent.training.checkpoint import versions, write_atomically, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
-from torchrl_agent.training.pretrained import MODULES, READS, SEERS, begin_with, save_module
+from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, save_module
 from torchrl_agent.transforms import RewardScaler
 
 LOOKS = 20
@@ -148,7 +148,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     env = experiment.make_world()
     agent = experiment.make_agent(env)
     begin_with(agent, experiment.pretrained, experiment.frozen)
-    agent.normalizer.frozen = any(set(READS[name]) & set(SEERS) for name in experiment.pretrained)
+    agent.normalizer.frozen = brings_statistics(experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
     players = choose_players(env, config.players, imitate=module == "policy")
     length, worlds = experiment.ppo.rollout_steps, env.batch_size[0]

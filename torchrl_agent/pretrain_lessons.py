@@ -49,7 +49,8 @@ class Lesson:
         self.loss: Any = CloningLoss(heads)
         if module in LOSSES:
             self.loss = next(part for part in agent.auxiliary if isinstance(part, LOSSES[module]))
-        there = agent_modules(agent)
+        there: dict[str, Any] = agent_modules(agent)
+        self.modules = there
         learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
         self.parameters = [parameter for parameter in learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
@@ -66,8 +67,8 @@ class Lesson:
         with set_recurrent_mode(True):
             if self.module == "policy":
                 return agent.actor_head[0](agent.encoder(data))
-            data = agent.perception(agent.normalizer(data))
-            return agent.social_model(data) if self.module == "social" else data
+            data = self.modules["perception"](agent.normalizer(data))
+            return self.modules["social"](data) if self.module == "social" else data
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:
         """``loss_*`` of sequences [R, T], and some diagnostics."""
@@ -88,11 +89,11 @@ class Lesson:
             torch.cat([self.encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
         )
         if self.module == "perception":
-            return perception_figures(self.loss, data, known)
+            return perception_figures(self.loss.decoder, self.loss.predictor, self.heads, data, known)
         if self.module == "world_model":
-            return world_model_figures(self.agent.world_model, data, known)
+            return world_model_figures(self.modules["world_model"], data, known)
         if self.module == "social":
-            return social_figures(self.agent.social_model, data, known, self.meter_names)
+            return social_figures(self.modules["social"], data, known, self.meter_names)
         logits, mask = data.get(keys.LOGITS)[..., : self.heads[0]], data.get(keys.ACTION_MASK, None)
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)

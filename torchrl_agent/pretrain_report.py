@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchrl_agent import keys
 from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp
-from torchrl_agent.models.perception import PerceptionLoss
 from torchrl_agent.models.social_model import LABELS, SocialModel, follow
 from torchrl_agent.models.world_model import WorldModel
 
@@ -23,23 +22,27 @@ REWARD_TOLERANCE = 0.1
 """A foreseen (scaled) reward is right if it is no further off."""
 
 
-def perception_figures(loss: PerceptionLoss, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
+def perception_figures(
+    decoder: nn.Module, predictor: nn.Module, heads: Sequence[int], data: TensorDictBase, train: TensorDictBase
+) -> dict[str, float | None]:
     """Errors of seeing again and of foreseeing, as shares of the error of always saying the mean (which is 1).
 
     Args:
-        loss: with both decoders.
+        decoder: from a belief to the normalised observation.
+        predictor: from a belief and an action to the next one.
+        heads: choices of each discrete action.
         data: encoded validation sequences [R, T].
         train: encoded training sequences, for the mean.
     """
     seen, valid = data.get(keys.NORMALIZED), data.get(keys.VALID)
     following = valid[:, :-1] & ~data.get(keys.DONE)[:, :-1, 0]
     mean = _mean(train.get(keys.NORMALIZED), train.get(keys.VALID))
-    belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), loss.heads)
+    belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), heads)
     later = seen[:, 1:]
-    foreseen = loss.predictor(torch.cat((belief, actions), -1))[:, :-1]
+    foreseen = predictor(torch.cat((belief, actions), -1))[:, :-1]
     by_mean = _error(mean, later, following)
     return {
-        "reconstruction_error": _ratio(_error(loss.decoder(belief), seen, valid), _error(mean, seen, valid)),
+        "reconstruction_error": _ratio(_error(decoder(belief), seen, valid), _error(mean, seen, valid)),
         "prediction_error": _ratio(_error(foreseen, later, following), by_mean),
         "prediction_error_of_copying_the_last": _ratio(_error(seen[:, :-1], later, following), by_mean),
         "error_of_the_mean": 1.0,

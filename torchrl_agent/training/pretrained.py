@@ -29,6 +29,20 @@ SEERS = ("perception", "policy")
 """Modules that read normalised observations: the statistics belong to them."""
 
 
+@dataclass
+class PretrainedConfig:
+    """Modules to begin with: files of ``torchrl-agent pretrain``, or its folders."""
+
+    perception: str | None = None
+    world_model: str | None = None
+    social: str | None = None
+    policy: str | None = None
+
+    def paths(self) -> dict[str, str]:
+        """The given files, by module."""
+        return {name: path for name in MODULES if (path := getattr(self, name)) is not None}
+
+
 class ModuleError(ValueError):
     """A module's file is missing, damaged, of another kind or of other sizes."""
 
@@ -67,14 +81,14 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     return {name: module for name, module in found.items() if module is not None}
 
 
-def begin_with(agent: Agent, pretrained: Mapping[str, str], frozen: Iterable[str], load: bool = True) -> None:
+def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
     """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` ask for.
 
     The normalisation that a frozen, pre-trained module reads stands still with it.
 
     Args:
         agent: who gets them.
-        pretrained: files by module.
+        config: files.
         frozen: modules.
         load: False if a checkpoint is loaded instead.
 
@@ -83,11 +97,14 @@ def begin_with(agent: Agent, pretrained: Mapping[str, str], frozen: Iterable[str
     """
     frozen = list(frozen)
     if load:
-        load_modules(agent, pretrained)
+        load_modules(agent, config.paths())
     freeze(agent, frozen)
-    agent.normalizer.frozen = bool(set(frozen) & set(SEERS)) and any(
-        set(READS[name]) & set(SEERS) for name in pretrained
-    )
+    agent.normalizer.frozen = bool(set(frozen) & set(SEERS)) and brings_statistics(config)
+
+
+def brings_statistics(config: PretrainedConfig) -> bool:
+    """Whether the normalisation comes from a file."""
+    return any(set(READS[name]) & set(SEERS) for name in config.paths())
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:

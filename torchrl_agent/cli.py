@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from torchrl_agent import bench, doctor, export, profiling, report
+from torchrl_agent import bench, doctor, export, pretrain, profiling, report
 from torchrl_agent.experiment import Experiment, config_names
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
@@ -21,12 +21,14 @@ from torchrl_agent.explain.page import as_text
 from torchrl_agent.film import film_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
 from torchrl_agent.training.ppo import NonFiniteError
+from torchrl_agent.training.pretrained import MODULES
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
   torchrl-agent train arena                               about five minutes on two CPU cores
   torchrl-agent train arena ppo.gamma=0.99 seed=1 run.name=first
+  torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
@@ -161,6 +163,10 @@ def _bench(parsed: argparse.Namespace) -> None:
     bench.run(parsed)
 
 
+def _pretrain(parsed: argparse.Namespace) -> None:
+    pretrain.run(parsed)
+
+
 def _doctor(parsed: argparse.Namespace) -> int:
     checks = doctor.diagnose(deep=parsed.deep)
     print(doctor.report(checks))
@@ -204,6 +210,13 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
     verb.add_argument("overrides", **overrides)
     verb.set_defaults(run=_train)
+
+    verb = verbs.add_parser("pretrain", help="teach one module from rollouts of scripted and random players")
+    verb.add_argument("module", choices=MODULES)
+    verb.add_argument("config", help="as in train")
+    verb.add_argument("overrides", **overrides)
+    pretrain.add_arguments(verb)
+    verb.set_defaults(run=_pretrain)
 
     verb = verbs.add_parser("resume", help="continue a run from its last checkpoint")
     verb.add_argument("run_folder", metavar="RUN")

@@ -26,6 +26,7 @@ from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.ppo import PPOConfig
+from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
 from torchrl_agent.transforms import PotentialShaping
 
@@ -92,6 +93,9 @@ class Experiment:
     threads: int | None = None
     """CPU threads; by default PyTorch's choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
+    frozen: list[str] = field(default_factory=list)
+    """Modules that do not learn: perception, world_model, social, policy."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)

@@ -14,14 +14,20 @@ from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.ppo import PPO
+from torchrl_agent.training.pretrained import begin_with
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 from torchrl_agent.transforms import check_shaping, get_statistics
 
 
 class Learner:
-    """World, agent, collector and algorithm, put together; all that a checkpoint has to hold."""
+    """World, agent, collector and algorithm, put together; all that a checkpoint has to hold.
 
-    def __init__(self, experiment: Experiment) -> None:
+    Args:
+        experiment: what they are made from.
+        pretrained: begin with the experiment's pre-trained modules; a checkpoint that follows replaces them anyway.
+    """
+
+    def __init__(self, experiment: Experiment, pretrained: bool = True) -> None:
         if experiment.threads is not None:
             torch.set_num_threads(experiment.threads)
         torch.set_float32_matmul_precision("high")
@@ -31,6 +37,7 @@ class Learner:
         env = experiment.make_world()
         check_shaping(env, experiment.ppo.gamma)
         self.agent = experiment.make_agent(env)
+        begin_with(self.agent, experiment.pretrained, experiment.frozen, pretrained)
         self.env: EnvBase = self.agent.attach(env)
         self.num_envs = self.env.batch_size[0]
         rows = math.prod(group_spec(self.env).shape)

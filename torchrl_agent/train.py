@@ -70,7 +70,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
 
 
 def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
-    learner = Learner(experiment)
+    learner = Learner(experiment, pretrained=state is None)
     if state is not None:
         learner.load_state_dict(state)
     return learner

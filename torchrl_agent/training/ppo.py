@@ -140,8 +140,8 @@ class PPO:
     def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
         check_ppo(config, rows, sequences=agent.sequential)
         self.agent, self.config = agent, config
-        self.parameters = list(agent.parameters())
-        self.device = device = self.parameters[0].device
+        self.parameters = [parameter for parameter in agent.parameters() if parameter.requires_grad]
+        self.device = device = next(agent.parameters()).device
         self.cudagraphs = acceleration.cudagraphs and device.type == "cuda" and config.precision != "float16"
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = PPOLoss(agent, config).to(device)

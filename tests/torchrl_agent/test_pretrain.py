@@ -1,0 +1,401 @@
+"""Pre-training through the command line, its figures on data made by hand, and modules put into other agents."""
+
+import json
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from torchrl_agent import cli, keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.networks import symlog
+from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+from torchrl_agent.pretrain import PretrainConfig, pretrain, total_loss
+from torchrl_agent.pretrain_data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain_lessons import CloningLoss
+from torchrl_agent.pretrain_report import auroc, perception_figures, policy_figures, world_model_figures
+from torchrl_agent.train import learn
+from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.training.pretrained import MODULES, agent_modules, load_module, load_modules, read_module
+from torchrl_agent.transforms import RewardScaler
+
+SMALL = [
+    "device=cpu",
+    "world.num_envs=8",
+    "world.rules={max_steps: 9}",  # several episodes in each sequence
+    "ppo.rollout_steps=16",
+    "ppo.minibatch_size=128",
+    "model.hidden_sizes=[16]",
+    "model.perception.memory_size=12",
+    "model.perception.belief_size=8",
+    "model.perception.embedding_size=16",
+    "model.world_model.hidden_size=16",
+    "model.manager.steps=4",
+    "evaluation.episodes=4",
+    "acceleration.step=false",
+    "acceleration.advantages=false",
+    "acceleration.update=false",
+]
+QUICK = ["--frames", "256", "--updates", "25", "--learning-rate", "3e-3"]
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory):
+    """Folders of every module, pre-trained through the command line, one upon the other as far as they read it."""
+    torch.set_num_threads(1)
+    base = tmp_path_factory.mktemp("taught")
+    folders = {name: base / name for name in MODULES}
+    seen = f"pretrained.perception={folders['perception']}"
+    for name in MODULES:
+        upon = [seen, "--freeze-perception"] if name in ("world_model", "policy") else []
+        arguments = ["pretrain", name, "town_agent", *SMALL, *QUICK, *upon, "--output", str(folders[name])]
+        assert cli.main(arguments) == 0
+    return folders
+
+
+def report(folder):
+    return json.loads((folder / "report.json").read_text())
+
+
+def agent(*overrides):
+    return Learner(Experiment.load("town_agent", *SMALL, *overrides)).agent
+
+
+def weights(module):
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_learns_and_leaves_its_folder(taught, name):
+    found = report(taught[name])
+    assert total_loss(found["validation_after"]) < total_loss(found["validation_before"])
+    assert found["frames"] >= 256
+    assert found["players"] == (["greedy"] if name == "policy" else ["greedy", "random"])
+    rows = read_metrics(taught[name] / "metrics.csv")
+    assert [int(row["update"]) for row in rows] == list(range(1, 26))
+    again = Experiment.load(taught[name] / "config.yaml")
+    assert again.name == "town_agent"
+    assert torch.load(taught[name] / "module.pt", weights_only=True)["module"] == name
+    assert not list(taught[name].glob(".*")), "nothing half written is left"
+
+
+@pytest.mark.slow
+def test_reports_hold_figures_beside_their_baselines(taught):
+    figures = {name: report(taught[name])["figures"] for name in MODULES}
+    assert {"reconstruction_error", "prediction_error", "prediction_error_of_copying_the_last"} <= set(
+        figures["perception"]
+    )
+    assert {"state_error_1", "state_error_5", "state_error_15_of_no_change", "end_auroc"} <= set(figures["world_model"])
+    assert len(figures["world_model"]["error_by_confidence_quartile"]) == 4
+    assert {"goal_accuracy", "action_accuracy_of_the_most_frequent", "energy_error"} <= set(figures["social"])
+    assert {"accuracy", "accuracy_of_the_most_frequent"} <= set(figures["policy"])
+    world = report(taught["policy"])["world"]
+    assert set(world) == {"policy", "greedy"}
+    assert all(math.isfinite(judged["return_mean"]) and judged["episodes"] == 4 for judged in world.values())
+
+
+@pytest.mark.slow
+def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
+    arguments = ["pretrain", "policy", "smoke", "device=cpu", "evaluation.episodes=4", *QUICK, "--output"]
+    assert cli.main([*arguments, str(tmp_path / "clone")]) == 0
+    assert "accuracy_of_the_most_frequent" in capsys.readouterr().out
+    found = report(tmp_path / "clone")
+    assert found["players"] == ["scripted"]
+    assert total_loss(found["validation_after"]) < total_loss(found["validation_before"])
+    assert load_module(Learner(Experiment.load("smoke", "device=cpu")).agent, tmp_path / "clone") == "policy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["policy", "cartpole", "world.num_envs=8"], "no hand-written player to imitate"),
+        (["perception", "town_agent", "--players", "greedy", "genius"], "no player 'genius'"),
+        (["perception", "town_agent", "world.num_envs=3", "--frames", "16"], "world.num_envs is 3 but 2 players"),
+        (["social", "town_agent", "world.privileged=false"], "privileged"),
+        (["perception", "town_agent", "frozen=[perception]"], "frozen names perception"),
+        (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
+        (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, arguments, sentence):
+    module, config, *rest = arguments
+    small = [] if config == "cartpole" else SMALL
+    output = tmp_path / "out"
+    assert cli.main(["pretrain", module, config, *small, *rest, "--output", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not output.exists()
+
+
+# --- in other agents --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_a_loaded_module_gives_the_same_bits(taught, name):
+    """Two agents that began differently say the same once the file is in both."""
+    one, two = agent("seed=1"), agent("seed=2")
+    assert not same(weights(agent_modules(one)[name]), weights(agent_modules(two)[name]))
+    for each in (one, two):
+        assert load_module(each, taught[name]) == name
+    file = read_module(taught[name])
+    for part, saved in file.parts.items():
+        assert same(weights(agent_modules(one)[part]), saved)
+        assert same(weights(agent_modules(two)[part]), saved)
+    root = Learner(Experiment.load("town_agent", *SMALL)).collector.root["agents"]
+    outputs = []
+    for each in (one, two):
+        torch.manual_seed(0)
+        if name == "perception":
+            outputs.append(each.perception(each.normalizer(root.clone()))[keys.BELIEF, "mean"])
+        elif name == "world_model":
+            belief = each.perception(each.normalizer(root.clone()))[keys.BELIEF]
+            plan = torch.zeros(*belief.shape, 1, 3, dtype=torch.int64)
+            outputs.append(each.world_model.imagine(belief["mean"], belief["known_state"], plan)["states"])
+        elif name == "social":
+            outputs.append(each.social_model(each.perception(each.normalizer(root.clone())))[keys.SOCIAL, "goal"])
+        else:
+            features = torch.ones(1, each.actor_head[0].module[0].in_features)
+            outputs.append(each.actor_head[0](TensorDict({keys.FEATURES: features}, [1]))[keys.LOGITS])
+    assert torch.equal(*outputs)
+
+
+@pytest.mark.slow
+def test_frozen_modules_stay_and_others_learn(taught):
+    paths = ["perception", "world_model", "social"]
+    pretrained = [f"pretrained.{name}={taught[name]}" for name in paths]
+    experiment = Experiment.load("town_agent", *SMALL, *pretrained, "frozen=[perception,social]", "total_frames=256")
+    learner = None
+    for iteration in learn(experiment):
+        learner = iteration.learner
+        fixed = {
+            id(value) for name in ("perception", "social") for value in agent_modules(learner.agent)[name].parameters()
+        }
+        optimised = {id(value) for group in learner.ppo.optimizer.param_groups for value in group["params"]}
+        assert not fixed & optimised
+        assert iteration.metrics["train/updates"] > 0
+    trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}
+    for name in ("perception", "social"):
+        assert same(trained[name], read_module(taught[name]).parts[name]), f"{name} was frozen"
+    before = read_module(taught["world_model"]).parts["world_model"]
+    assert all(
+        not torch.equal(value, before[name]) for name, value in trained["world_model"].items() if "weight" in name
+    )
+    statistics = read_module(taught["perception"]).statistics
+    assert learner.agent.normalizer.running.mean.tolist() == statistics["obs_mean"], "frozen perception sees the same"
+
+
+@pytest.mark.slow
+def test_a_run_with_pretrained_modules_resumes_without_their_files(taught, tmp_path):
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (moved / "module.pt").write_bytes((taught["perception"] / "module.pt").read_bytes())
+    arguments = [
+        "frozen=[perception]",
+        f"run.folder={tmp_path}",
+        "run.name=run",
+        "run.film=false",
+        "run.tensorboard=false",
+    ]
+    start = ["train", "town_agent", *SMALL, f"pretrained.perception={moved}", *arguments, "total_frames=128"]
+    assert cli.main([*start, "run.final_evaluation=false"]) == 0
+    (moved / "module.pt").unlink()
+    assert cli.main(["resume", str(tmp_path / "run"), "total_frames=256"]) == 0
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
+    mine = agent()
+    before = weights(mine)
+    foreign, damaged = tmp_path / "foreign.pt", tmp_path / "damaged.pt"
+    torch.save({"agent": {}}, foreign)
+    damaged.write_bytes(b"no file of torch")
+    for path, sentence in (
+        (foreign, "no pre-trained module"),
+        (damaged, "no pre-trained module"),
+        ("gone", "no module"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            load_module(mine, path)
+    with pytest.raises(ValueError, match="there is no module 'soul'"):
+        load_modules(mine, {"soul": str(taught["social"])})
+    with pytest.raises(ValueError, match="holds the module social, not perception"):
+        load_modules(mine, {"perception": str(taught["social"])})
+    assert same(before, weights(mine))
+    larger = agent("model.perception.belief_size=9")
+    kept = weights(larger)
+    with pytest.raises(ValueError, match=r"is \[8, 12\] in .* but \[9, 12\] in this agent"):
+        load_modules(larger, {"social": str(taught["social"]), "perception": str(taught["perception"])})
+    assert same(kept, weights(larger)), "all or nothing"
+    with pytest.raises(ValueError, match="this agent has no world_model"):
+        load_module(agent("model.world_model.enabled=false"), taught["world_model"])
+    with pytest.raises(ValueError, match="this world shows"):
+        load_module(agent("world.level=L2", "world.num_agents=2"), taught["perception"])
+
+
+@pytest.mark.slow
+def test_two_files_must_agree_on_what_both_hold(taught, tmp_path):
+    other = tmp_path / "other"
+    quick = ["--frames", "64", "--updates", "1", "--output", str(other)]
+    assert cli.main(["pretrain", "world_model", "town_agent", *SMALL, *quick]) == 0
+    with pytest.raises(ValueError, match="different versions of perception"):
+        load_modules(agent(), {"perception": taught["perception"], "world_model": other})
+
+
+def test_an_unknown_frozen_module_is_named():
+    with pytest.raises(ValueError, match="there is no module 'soul'"):
+        agent("frozen=[soul]")
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded():
+    experiment = Experiment.load("town_agent", *SMALL)
+    env = experiment.make_world()
+    mine = experiment.make_agent(env)
+    return mine, collect(env, mine, choose_players(env, ["wait", "random"], False), 8 * 32, 16, goals=False)
+
+
+def test_every_player_has_worlds_of_its_own(recorded):
+    _, rollout = recorded
+    actions = rollout[keys.ACTION].unflatten(1, (8, 4))
+    assert (actions[:, 0::2] == 5).all(), "worlds 0, 2, 4 wait"
+    assert len(actions[:, 1::2].unique()) > 3
+
+
+def test_sequences_are_rows_of_one_agent_and_begin_without_memory(recorded):
+    mine, rollout = recorded
+    data = make_sequences(rollout, mine, 8, ["wait", "random"], 16, RewardScaler(32, enabled=False))
+    assert data.train.shape == (3 * 2 * 4 * 2, 16)  # 3 worlds of 2 players, 4 agents, 2 sequences
+    assert data.validation.shape == (1 * 2 * 4 * 2, 16)
+    assert torch.equal(data.train["meters"][1], rollout["meters"][16:, 0]), "the second half of the first agent's life"
+    assert torch.equal(data.validation["meters"][0], rollout["meters"][:16, 24])
+    assert data.train[keys.IS_INIT][:, 0].all()
+    assert not data.train[keys.HIDDEN].any()
+    assert mine.normalizer.running.count == data.train[keys.VALID].sum(), "what is held back is not looked at"
+
+
+def test_the_random_player_is_legal():
+    env = Experiment.load("town_agent", *SMALL).make_world()
+    player, root = RandomPlayer(env), env.reset()
+    for _ in range(20):
+        root = player(root)
+        assert root["agents", "action_mask"].gather(-1, root["agents", "action"].unsqueeze(-1)).all()
+        root = env.step_and_maybe_reset(root)[1]
+
+
+def test_discounted_returns_by_hand():
+    reward = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(4, 1, 1)
+    done = torch.tensor([False, True, False, False]).reshape(4, 1, 1)
+    # 1 + 0.5 * 2, 2 (the episode ends), 3 + 0.5 * 4, 4
+    assert discounted_returns(reward, done, 0.5).flatten().tolist() == [2.0, 2.0, 5.0, 4.0]
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_auroc_by_hand():
+    positive = torch.tensor([False, False, True, True])
+    assert auroc(torch.tensor([0.1, 0.2, 0.3, 0.4]), positive) == 1
+    assert auroc(torch.tensor([0.4, 0.3, 0.2, 0.1]), positive) == 0
+    assert auroc(torch.tensor([0.1, 0.4, 0.35, 0.8]), positive) == pytest.approx(3 / 4)
+    assert auroc(torch.tensor([0.0, 0.5, 0.5, 1.0]), positive) == pytest.approx(3.5 / 4), "a tie counts half"
+    assert auroc(torch.ones(3), torch.zeros(3, dtype=torch.bool)) is None
+
+
+def frames(rows, steps, **entries):
+    flags = {name: torch.zeros(rows, steps, 1, dtype=torch.bool) for name in (keys.DONE, keys.TERMINATED)}
+    valid = torch.ones(rows, steps, dtype=torch.bool)
+    return TensorDict({**flags, keys.VALID: valid, **entries}, [rows, steps])
+
+
+def test_perception_is_measured_against_the_mean_and_the_last():
+    seen = torch.tensor([0.0, 1.0, 0.0, 1.0]).reshape(1, 4, 1)
+    belief = TensorDict({"mean": seen}, [1, 4])
+    data = frames(
+        1, 4, **{keys.NORMALIZED: seen, keys.BELIEF: belief, keys.ACTION: torch.zeros(1, 4, dtype=torch.int64)}
+    )
+
+    class First(torch.nn.Module):
+        def forward(self, values):
+            return values[..., :1]
+
+    figures = perception_figures(First(), First(), [2], data, data)
+    assert figures["reconstruction_error"] == 0
+    # the mean 0.5 is wrong by 0.25, what was seen last by 1
+    assert figures["prediction_error"] == figures["prediction_error_of_copying_the_last"] == pytest.approx(4)
+
+
+class Clock(WorldModel):
+    """Foresees that the own state grows by 0.1 a step, reward 1, no end."""
+
+    def forward(self, belief, known, action):
+        opinions = torch.cat((known + 0.1, torch.ones_like(known)), -1).unsqueeze(-2).expand(*known.shape[:-1], 4, 2)
+        reward = symlog(torch.ones(known.shape[:-1]))
+        return {
+            "belief": belief,
+            "known_state": known + 0.1,
+            "reward": reward,
+            "end": known[..., 0],
+            "opinions": opinions,
+        }
+
+
+def test_the_world_model_is_measured_by_hand():
+    steps = torch.arange(20.0).reshape(1, 20, 1)
+    own = (0.1 * steps).expand(2, 20, 1)
+    belief = TensorDict({"mean": torch.zeros(2, 20, 3), "known_state": own}, [2, 20])
+    actions, reward = torch.zeros(2, 20, dtype=torch.int64), torch.ones(2, 20, 1)
+    data = frames(2, 20, **{keys.BELIEF: belief, keys.ACTION: actions, keys.REWARD: reward})
+    data[keys.TERMINATED][:, -1] = data[keys.DONE][:, -1] = True
+    model = Clock(3, 1, [2], WorldModelConfig(enabled=True), "silu", 0.9)
+    figures = world_model_figures(model, data, data)
+    assert [figures["state_error_1"], figures["state_error_15"]] == pytest.approx([0, 0], abs=1e-9)
+    # starts 0..4: the mean is 0.95, so its squared errors after one step are (0.85 .. 0.45)^2, of no change 0.01
+    by_mean = sum((0.95 - 0.1 * step) ** 2 for step in range(1, 6)) / 5
+    assert figures["state_error_1_of_no_change"] == pytest.approx(0.01 / by_mean, rel=1e-4)
+    assert figures["changes_within_tolerance"] == figures["rewards_within_tolerance"] == 1
+    assert figures["no_change_within_tolerance"] == 0
+    assert figures["end_auroc"] == 1, "the end has the highest logit"
+    assert figures["error_by_confidence_quartile"] == pytest.approx([0, 0, 0, 0], abs=1e-6)
+
+
+def test_the_policy_is_measured_against_the_most_frequent_action():
+    action = torch.tensor([[0, 1, 1, 2]])
+    data = frames(1, 4, **{keys.ACTION: action})
+    data[keys.VALID][0, 3] = False
+    logits = torch.nn.functional.one_hot(torch.tensor([[0, 1, 2, 2]]), 3).float()
+    figures = policy_figures(logits, data, data)
+    assert figures["accuracy"] == figures["accuracy_of_the_most_frequent"] == pytest.approx(2 / 3)
+
+
+def test_cloning_leaves_out_the_dead_and_the_forbidden():
+    logits = torch.zeros(1, 3, 2, requires_grad=True)
+    data = frames(1, 3, **{keys.LOGITS: logits, keys.ACTION: torch.tensor([[0, 1, 1]])})
+    data[keys.ACTION_MASK] = torch.tensor([[[True, True], [True, False], [True, True]]])
+    data[keys.VALID][0, 2] = False
+    losses = CloningLoss([2])(data)
+    assert losses["loss_cloning"].item() == pytest.approx(math.log(2))
+    losses["loss_cloning"].backward()
+    assert logits.grad[0, 0].any() and not logits.grad[0, 1:].any()
+    assert logits.grad.isfinite().all()
+
+
+def test_the_function_does_what_the_command_does(tmp_path):
+    experiment = Experiment.load("town_agent", *SMALL)
+    found = pretrain("perception", experiment, PretrainConfig(frames=64, updates=2), tmp_path / "out")
+    assert found["folder"] == str(tmp_path / "out")
+    assert experiment == Experiment.load("town_agent", *SMALL), "the experiment is left as it was"

@@ -1,0 +1,223 @@
+"""Pre-training: one module of an agent learns from rollouts of hand-written and random players, before PPO begins."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.specs import action_heads
+from torchrl_agent.pretrain_data import Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain_lessons import Lesson
+from torchrl_agent.train import evaluate
+from torchrl_agent.training.checkpoint import versions, write_atomically, write_json
+from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.metrics import MetricsWriter, to_host
+from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, save_module
+from torchrl_agent.transforms import RewardScaler
+
+LOOKS = 20
+"""Rows of metrics.csv, each with a look at the validation worlds."""
+
+
+@dataclass
+class PretrainConfig:
+    """How a module is pre-trained."""
+
+    frames: int = 40_000
+    """Steps to record, summed over worlds."""
+    updates: int = 1_000
+    learning_rate: float = 1e-3
+    batch_frames: int = 4096
+    """Frames of agents per update, rounded down to whole sequences; at least one sequence."""
+    players: list[str] | None = None
+    """Who plays; by default the world's first player, and except for the policy random actions."""
+
+
+def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:
+    """Pre-train a module and leave ``module.pt``, ``config.yaml``, ``metrics.csv`` and ``report.json`` in a folder.
+
+    Args:
+        module: perception, world_model, social or policy.
+        experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
+        config: how much.
+        output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
+
+    Returns:
+        the report, with its ``folder``.
+
+    Raises:
+        ValueError: what was asked for cannot work; nothing is written then.
+    """
+    start = time.perf_counter()
+    _check(config)
+    experiment = switch_on(module, experiment)
+    lesson, data = _prepare(module, experiment, config)
+    folder = _new_folder(output or Path(experiment.run.folder) / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}")
+    text = experiment.to_yaml()
+    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    before = lesson.validate(data.validation)
+    writer = MetricsWriter(folder, tensorboard=False)
+    for update, metrics in learn(lesson, data, config):
+        writer.write(update * _batch(data, config) * data.train.shape[1], metrics)
+    save_module(folder / "module.pt", lesson.agent, module, data.scaler, lesson.decoders)
+    report = {
+        "module": module,
+        "config": experiment.name,
+        "players": data.players,
+        "frames": data.frames,
+        "updates": config.updates,
+        "sequences": {"train": data.train.shape[0], "validation": data.validation.shape[0]},
+        "validation_before": before,
+        "validation_after": lesson.validate(data.validation),
+        "figures": lesson.figures(data.train, data.validation),
+        "versions": versions(),
+    }
+    if module == "policy":
+        report["world"] = _play(experiment, lesson, data.players)
+    report["seconds"] = round(time.perf_counter() - start, 1)
+    write_json(folder / "report.json", report)
+    return {**report, "folder": str(folder)}
+
+
+def learn(lesson: Lesson, data: Sequences, config: PretrainConfig) -> Iterator[tuple[int, dict[str, float]]]:
+    """Make the updates; yields, some twenty times, the number of the last one and its losses with those of the
+    validation worlds.
+    """
+    optimizer = torch.optim.Adam(lesson.parameters, config.learning_rate)
+    every = max(1, config.updates // LOOKS)
+    with tqdm(total=config.updates, unit="update", disable=not sys.stderr.isatty()) as bar:
+        for update in range(1, config.updates + 1):
+            rows = torch.randint(data.train.shape[0], (_batch(data, config),), device=data.train.device)
+            losses = lesson.losses(data.train[rows])
+            total = sum(value for name, value in losses.items() if name.startswith("loss_"))
+            optimizer.zero_grad()
+            total.backward()
+            torch.nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
+            optimizer.step()
+            bar.update()
+            if update % every == 0 or update == config.updates:
+                validation = lesson.validate(data.validation)
+                learnt = {f"train/{name}": value for name, value in to_host(dict(losses.items())).items()}
+                bar.set_postfix(validation=f"{total_loss(validation):.4g}")
+                yield (
+                    update,
+                    {"update": update, **learnt, **{f"validation/{key}": validation[key] for key in validation}},
+                )
+
+
+def total_loss(losses: dict[str, float]) -> float:
+    """Sum of the ``loss_*``."""
+    return sum(value for name, value in losses.items() if name.startswith("loss_"))
+
+
+def switch_on(module: str, experiment: Experiment) -> Experiment:
+    """A copy of the experiment in which the module is there, and has losses to learn from."""
+    if module not in MODULES:
+        raise ValueError(f"there is no module {module!r}: use one of {', '.join(MODULES)}.")
+    experiment = copy.deepcopy(experiment)
+    model = experiment.model
+    if module != "policy" and model.memory == "none":
+        model.perception.enabled = True
+    if module == "perception":
+        model.perception.reconstruction_coeff = model.perception.reconstruction_coeff or 1.0
+        model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
+    if module == "world_model":
+        model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
+    if module == "social":
+        model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
+    return experiment
+
+
+def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tuple[Lesson, Sequences]:
+    """Agent and data; the normaliser has learnt from the data, unless pre-trained modules brought its statistics."""
+    torch.manual_seed(experiment.seed)
+    if experiment.threads is not None:
+        torch.set_num_threads(experiment.threads)
+    env = experiment.make_world()
+    agent = experiment.make_agent(env)
+    begin_with(agent, experiment.pretrained, experiment.frozen)
+    agent.normalizer.frozen = brings_statistics(experiment.pretrained)
+    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
+    players = choose_players(env, config.players, imitate=module == "policy")
+    length, worlds = experiment.ppo.rollout_steps, env.batch_size[0]
+    goals = module == "policy" and agent.manager is not None
+    rollout = collect(env, agent, players, config.frames, length, goals)
+    ppo = experiment.ppo
+    scaler = RewardScaler(rollout.shape[1], ppo.gamma, ppo.clip_rewards, enabled=ppo.scale_rewards).to(rollout.device)
+    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler)
+
+
+def _batch(data: Sequences, config: PretrainConfig) -> int:
+    """Sequences per update."""
+    return min(data.train.shape[0], max(1, config.batch_frames // data.train.shape[1]))
+
+
+def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[str, Any]:
+    """Figures of the policy, and of the players that it learnt from, in the evaluation world."""
+    config = experiment.evaluation
+    figures = {"policy": evaluate(experiment, lesson.agent)}
+    for name in players:
+        env = experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
+        figures[name] = summarise(evaluate_policy(choose_players(env, [name], imitate=True)[name], env))
+    return figures
+
+
+def _new_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise ValueError(f"{folder} exists already: choose another --output.") from None
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made ({error.strerror}): choose another --output.") from None
+    return folder
+
+
+def _check(config: PretrainConfig) -> None:
+    for name in ("frames", "updates", "batch_frames", "learning_rate"):
+        if getattr(config, name) <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} is {getattr(config, name)}: it must be above 0.")
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``torchrl-agent pretrain``, besides its configuration and overrides."""
+    defaults = PretrainConfig()
+    parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")
+    parser.add_argument("--updates", type=int, default=defaults.updates)
+    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
+    parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
+    parser.add_argument("--players", nargs="+", help="who plays, in worlds of their own, such as greedy random")
+    parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
+    parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """``torchrl-agent pretrain``: pre-train and print the report."""
+    words = parsed.players or []  # overrides may stand behind the players
+    overrides = [*parsed.overrides, *(word for word in words if "=" in word)]
+    players = [word for word in words if "=" not in word] or None
+    experiment = Experiment.load(parsed.config, *overrides)
+    if parsed.freeze_perception and "perception" not in experiment.frozen:
+        experiment.frozen = [*experiment.frozen, "perception"]
+    config = PretrainConfig(parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players)
+    report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
+    print(
+        f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"
+    )
+    for part in ("validation_before", "validation_after", "figures", "world"):
+        if part in report:
+            print(f"{part}: {json.dumps(report[part], indent=2)}")

@@ -1,0 +1,197 @@
+"""Rollouts of hand-written and random players, as sequences that an agent's losses can read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+from tqdm import tqdm
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.distributions import MaskedMultiCategorical
+from torchrl_agent.models.manager import RECORDED
+from torchrl_agent.models.specs import action_heads, agent_group, group_spec
+from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.transforms import RewardScaler
+
+RANDOM = "random"
+VALIDATION = 5
+"""Of so many worlds of each player, one is for validation."""
+STATES = (keys.HIDDEN, keys.CELL, keys.OTHERS_HIDDEN)
+
+
+class RandomPlayer(TensorDictModuleBase):
+    """Takes legal actions at random, in any world with discrete actions."""
+
+    def __init__(self, env: EnvBase) -> None:
+        super().__init__()
+        self.heads, self.action_key, group = action_heads(env), env.action_key, agent_group(env)
+        self.mask_key = keys.ACTION_MASK if group is None else (group, keys.ACTION_MASK)
+        self.masked = keys.ACTION_MASK in group_spec(env).keys()
+        shape = env.full_action_spec[env.action_key].shape
+        self.shape = shape if len(self.heads) == 1 else shape[:-1]
+        self.in_keys, self.out_keys = [self.mask_key] if self.masked else [], [self.action_key]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions."""
+        mask = tensordict.get(self.mask_key) if self.masked else None
+        logits = torch.zeros(*self.shape, sum(self.heads), device=tensordict.device)
+        action = MaskedMultiCategorical(logits, mask, sizes=self.heads).sample()
+        return tensordict.set(self.action_key, action if len(self.heads) > 1 else action.squeeze(-1))
+
+
+@dataclass
+class Sequences:
+    """What players did, for learning and for judging it.
+
+    Attributes:
+        train: [rows, T] frames: what the agent reads, ``action``, scaled ``reward``, ``done``, ``terminated``,
+            ``value_target`` (discounted rewards to the episode's or the recording's end), ``shifted_valid`` (alive),
+            and the labels of others if they are shown.
+        validation: likewise, of other worlds.
+        players: their names.
+        frames: steps summed over worlds.
+        scaler: of the rewards.
+    """
+
+    train: TensorDictBase
+    validation: TensorDictBase
+    players: list[str]
+    frames: int
+    scaler: RewardScaler
+
+
+def choose_players(env: Any, names: Sequence[str] | None, imitate: bool) -> dict[str, TensorDictModuleBase]:
+    """The named players of a world; by default its first (the expert), and unless it is to be imitated, random actions.
+
+    Raises:
+        ValueError: there is no such player, or none to imitate.
+    """
+    there = {RANDOM: RandomPlayer(env), **(env.players() if hasattr(env, "players") else {})}
+    experts = [name for name in there if name != RANDOM]
+    if names is None:
+        if imitate and not experts:
+            raise ValueError("this world has no hand-written player to imitate: choose a world that has players().")
+        names = experts[:1] if imitate else [*experts[:1], RANDOM]
+    strange = [name for name in names if name not in there]
+    if strange:
+        raise ValueError(f"this world has no player {strange[0]!r}: use some of {', '.join(there)}.")
+    return {name: there[name] for name in names}
+
+
+def collect(
+    env: EnvBase, agent: Agent, players: dict[str, TensorDictModuleBase], frames: int, length: int, goals: bool
+) -> TensorDict:
+    """Let the players play, each in worlds of its own (world i has player i modulo their number).
+
+    Args:
+        env: the very world that the players know.
+        agent: what to record is what it reads.
+        players: policies by name.
+        frames: at least so many steps, summed over worlds.
+        length: T; whole sequences are recorded.
+        goals: let the agent look on, to record which goals its manager would set itself.
+
+    Returns:
+        frames [steps, rows] as ``agent_rows`` gives them; every agent of every world is a row.
+    """
+    world, group = agent.attach(env), agent.group
+    choose = _mixture(list(players.values()), env)
+    steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
+    alive = [] if group is None else [keys.ALIVE]
+    mine = [key for key in agent.recorded_keys if key != keys.STATE and (goals or key not in RECORDED)]
+    recorded = [
+        *(_under(group, key) for key in (*mine, keys.ACTION, *alive)),
+        *((keys.NEXT, *_under(group, key)) for key in (keys.REWARD, *alive)),
+        (keys.NEXT, keys.DONE),
+        (keys.NEXT, keys.TERMINATED),
+    ]
+    root, history = world.reset(), []
+    with torch.no_grad():
+        for _ in tqdm(range(steps), "playing", unit="step", leave=False, disable=not sys.stderr.isatty()):
+            root = agent.policy(root) if goals else root
+            played, root = world.step_and_maybe_reset(choose(root))
+            history.append(played.select(*recorded, strict=group is None).clone())
+    return agent_rows(torch.stack(history), group)
+
+
+def make_sequences(
+    rollout: TensorDictBase, agent: Agent, worlds: int, players: Sequence[str], length: int, scaler: RewardScaler
+) -> Sequences:
+    """Cut what was recorded into sequences; the normaliser (unless frozen) and the reward scaler learn from it first.
+
+    Args:
+        rollout: from :func:`collect`, [steps, rows].
+        agent: whose normaliser learns.
+        worlds: their number.
+        players: names.
+        length: T.
+        scaler: of rewards.
+
+    Raises:
+        ValueError: too few worlds to hold some back.
+    """
+    rows, later, alive = rollout.shape[1], rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+    if worlds < 2 * len(players):
+        raise ValueError(
+            f"world.num_envs is {worlds} but {len(players)} players need {2 * len(players)} worlds, one each to learn "
+            "from and one to be judged by: use more."
+        )
+    scaler.update(later.get(keys.REWARD), later.get(keys.DONE), alive)
+    data = rollout.exclude(keys.NEXT, keys.ALIVE)
+    for key in (keys.DONE, keys.TERMINATED):
+        data.set(key, later.get(key))
+    data.set(keys.REWARD, scaler.scale(later.get(keys.REWARD)))
+    data.set(keys.VALUE_TARGET, discounted_returns(data.get(keys.REWARD), data.get(keys.DONE), scaler.gamma))
+    data.set(keys.VALID, torch.ones(rollout.shape, dtype=torch.bool, device=rollout.device) if alive is None else alive)
+    data = data.transpose(0, 1).reshape(-1, length)  # a row's sequences stand side by side
+    if keys.IS_INIT in data.keys():  # memory is empty at the start of each sequence
+        data.get(keys.IS_INIT)[:, 0] = True
+        for state in STATES:
+            if state in data.keys():
+                data.get(state).zero_()
+    groups = worlds // len(players)  # worlds of every player; the last ones are held back
+    held = max(1, groups // VALIDATION)
+    world = torch.arange(data.shape[0], device=data.device) // (data.shape[0] // rows) // (rows // worlds)
+    part = torch.div(world, len(players), rounding_mode="floor")
+    train, validation = data[part < groups - held], data[(part >= groups - held) & (part < groups)]
+    agent.normalizer.update(agent.normalizer.join(train), train.get(keys.VALID))
+    return Sequences(train, validation, list(players), rollout.shape[0] * worlds, scaler)
+
+
+def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+    """What follows each step, [T, rows, 1], up to the episode's end; nothing is known beyond the last step."""
+    total, found = torch.zeros_like(reward[0]), []
+    for step in reversed(range(reward.shape[0])):
+        total = reward[step] + gamma * torch.where(done[step], 0.0, total)
+        found.append(total)
+    return torch.stack(found[::-1])
+
+
+def _mixture(players: list[TensorDictModuleBase], env: EnvBase) -> Callable[[TensorDictBase], TensorDictBase]:
+    """One policy that lets each player act in its own worlds."""
+    key = env.action_key
+    turn = torch.arange(env.batch_size[0], device=env.device) % len(players)
+
+    def choose(root: TensorDictBase) -> TensorDictBase:
+        action = players[0](root).get(key)
+        for number, player in enumerate(players[1:], 1):
+            other = player(root).get(key)
+            action = torch.where((turn == number).reshape(-1, *[1] * (action.ndim - 1)), other, action)
+        return root.set(key, action)
+
+    return choose
+
+
+def _under(group: str | None, key: str | tuple[str, ...]) -> tuple[str, ...]:
+    inner = (key,) if isinstance(key, str) else key
+    return inner if group is None else (group, *inner)

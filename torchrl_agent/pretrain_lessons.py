@@ -1,0 +1,128 @@
+"""What each module is taught in pre-training: which losses, and which figures tell how well it went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.modules import set_recurrent_mode
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.models.perception import PerceptionLoss
+from torchrl_agent.models.social_model import SocialModelLoss
+from torchrl_agent.models.world_model import WorldModelLoss
+from torchrl_agent.pretrain_report import perception_figures, policy_figures, social_figures, world_model_figures
+from torchrl_agent.training.pretrained import READS, agent_modules
+
+ROWS_AT_ONCE = 64
+"""Sequences that are judged at a time, which bounds memory."""
+ILLEGAL = -1e30
+"""Log-probabilities below this are those of actions that the mask forbids."""
+LOSSES: dict[str, type[nn.Module]] = {
+    "perception": PerceptionLoss,
+    "world_model": WorldModelLoss,
+    "social": SocialModelLoss,
+}
+
+
+class Lesson:
+    """One module's pre-training, without its loop.
+
+    Args:
+        agent: who has the module; its losses are those that PPO would use too.
+        module: perception, world_model, social or policy.
+        heads: choices of each discrete action.
+        meter_names: of the others' meters, in order.
+
+    Raises:
+        ValueError: all that could learn is frozen.
+    """
+
+    def __init__(self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str]) -> None:
+        self.agent, self.module, self.heads, self.meter_names = agent, module, list(heads), list(meter_names)
+        self.loss: Any = CloningLoss(heads)
+        if module in LOSSES:
+            self.loss = next(part for part in agent.auxiliary if isinstance(part, LOSSES[module]))
+        there: dict[str, Any] = agent_modules(agent)
+        self.modules = there
+        learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
+        self.parameters = [parameter for parameter in learning.parameters() if parameter.requires_grad]
+        if not any(parameter.requires_grad for parameter in there[module].parameters()):
+            raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
+
+    @property
+    def decoders(self) -> nn.Module | None:
+        """Perception's losses, which have weights of their own."""
+        return self.loss if self.module == "perception" else None
+
+    def encode(self, sequences: TensorDictBase) -> TensorDictBase:
+        """The sequences [R, T] with what the module makes of them."""
+        agent, data = self.agent, sequences.copy()
+        with set_recurrent_mode(True):
+            if self.module == "policy":
+                return agent.actor_head[0](agent.encoder(data))
+            data = self.modules["perception"](agent.normalizer(data))
+            return self.modules["social"](data) if self.module == "social" else data
+
+    def losses(self, sequences: TensorDictBase) -> TensorDict:
+        """``loss_*`` of sequences [R, T], and some diagnostics."""
+        return self.loss(self.encode(sequences))
+
+    @torch.no_grad()
+    def validate(self, sequences: TensorDictBase) -> dict[str, float]:
+        """Mean losses."""
+        parts = sequences.split(ROWS_AT_ONCE)
+        found = torch.stack([self.losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
+        return {name: value.item() for name, value in sorted(found.items())}
+
+    @torch.no_grad()
+    def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
+        """What the module can do, beside what is possible without it (see ``pretrain_report``)."""
+        some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
+        data, known = (
+            torch.cat([self.encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
+        )
+        if self.module == "perception":
+            return perception_figures(self.loss.decoder, self.loss.predictor, self.heads, data, known)
+        if self.module == "world_model":
+            return world_model_figures(self.modules["world_model"], data, known)
+        if self.module == "social":
+            return social_figures(self.modules["social"], data, known, self.meter_names)
+        logits, mask = data.get(keys.LOGITS)[..., : self.heads[0]], data.get(keys.ACTION_MASK, None)
+        if mask is not None:
+            logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
+        return policy_figures(logits, data, known)
+
+
+class CloningLoss(nn.Module):
+    """Cross-entropy of a player's actions under the policy's ``logits``, for sequences [R, T]; frames of the dead and
+    actions that the mask forbids (which the world ignores) do not count. Writes ``loss_cloning`` and ``accuracy``.
+    """
+
+    def __init__(self, heads: Sequence[int]) -> None:
+        super().__init__()
+        self.heads = list(heads)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the frames that count."""
+        logits, action = tensordict.get(keys.LOGITS), tensordict.get(keys.ACTION)
+        mask, valid = tensordict.get(keys.ACTION_MASK, None), tensordict.get(keys.VALID)
+        choice: Any = MaskedCategorical(logits, mask)
+        if len(self.heads) > 1:
+            choice = MaskedMultiCategorical(logits, mask, sizes=self.heads)
+        log_prob: Tensor = choice.log_prob(action)
+        counted = valid & (log_prob > ILLEGAL)
+        right = choice.deterministic_sample == action
+        right = right if len(self.heads) == 1 else right.all(-1)
+        return TensorDict(
+            {
+                "loss_cloning": masked_mean(-log_prob, counted),
+                "accuracy": masked_mean(right.float(), counted).detach(),
+            }
+        )

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from torchrl_agent import bench_agent
+from torchrl_agent.bench_agent import measure_agent
 from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, table
 from torchrl_agent.experiment import Experiment, resolve_device
@@ -31,7 +33,9 @@ CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``torchrl-agent bench``."""
-    parser.add_argument("what", nargs="?", default="arena", help="a configuration to time (arena), 'learn', or 'skill'")
+    parser.add_argument(
+        "what", nargs="?", default="arena", help="a configuration to time (arena), 'agent', 'learn', or 'skill'"
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="'skill': a configuration first")
     parser.add_argument("--num-envs", type=int, nargs="+", help="numbers of worlds")
     parser.add_argument(
@@ -63,6 +67,9 @@ def run(parsed: argparse.Namespace) -> None:
         if parsed.json:
             print(json.dumps(result))
         return
+    if parsed.what == "agent":
+        _bench_agent(parsed)
+        return
     if parsed.row:
         experiment = Experiment.load(parsed.what, *parsed.overrides)
         row = measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds, parsed.world_only)
@@ -81,6 +88,17 @@ def run(parsed: argparse.Namespace) -> None:
         print(_line(rows[-1]) if len(rows) > 1 else f"{_header()}\n{_line(rows[-1])}", flush=True)
     if parsed.json:
         print(json.dumps({"world": parsed.what, "device": device_name(device), "versions": versions(), "rows": rows}))
+
+
+def _bench_agent(parsed: argparse.Namespace) -> None:
+    experiment = Experiment.load("town_agent", *parsed.overrides)
+    size = parsed.num_envs[0] if parsed.num_envs else experiment.world["num_envs"]
+    parsed.what = "town_agent"
+    overrides = [*parsed.overrides, f"world.num_envs={size}"]
+    result = measure_agent(overrides, lambda mode: _in_own_process(parsed, overrides, size, mode), parsed.seconds)
+    print(bench_agent.table(result))
+    if parsed.json:
+        print(json.dumps({"device": device_name(resolve_device(experiment.device)), "versions": versions(), **result}))
 
 
 def measure(

@@ -140,3 +140,51 @@ def test_a_compiled_policy_plays_legal_and_varied_actions_with_their_own_probabi
     assert rollout["action"].unique().tolist() == [0, 1, 2, 3, 4]
     expected = learner.agent.actor.get_dist(rollout.clone()).log_prob(rollout["action"])
     torch.testing.assert_close(rollout["action_log_prob"], expected, rtol=1e-4, atol=1e-4)
+
+
+# --- the four-module agent (slow)
+
+FOUR_MODULES = (
+    "device=cpu",
+    "world.num_envs=8",
+    "ppo.rollout_steps=8",
+    "ppo.minibatch_size=64",
+    "ppo.num_epochs=1",
+    "model.perception={embedding_size: 16, memory_size: 16, belief_size: 8, channels: 4, prediction_coeff: 0.0}",
+    "model.hidden_sizes=[16]",
+    "model.world_model.hidden_size=16",
+)
+
+
+def learnt(learner, rollout):
+    torch.manual_seed(7)
+    return to_host(learner.ppo.learn(rollout.clone(), 1e-3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_again(precision, caplog):
+    torch._dynamo.reset()
+    counters.clear()
+    learner = Learner(Experiment.load("town_agent", *FOUR_MODULES, *ON, f"ppo.precision={precision}"))
+    for _ in range(2):
+        metrics = to_host(learner.ppo.learn(learner.collector.collect(), 1e-3))
+    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    assert all(part.compiled for part in parts), [part.name for part in parts if not part.compiled]
+    assert not caplog.records
+    assert not counters["graph_break"]
+    assert metrics["skipped"] == 0
+    graphs = counters["stats"]["unique_graphs"]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        learner.ppo.learn(learner.collector.collect(), 5e-4)
+    assert counters["stats"]["unique_graphs"] == graphs
+    if precision == "float32":
+        eager = Learner(Experiment.load("town_agent", *FOUR_MODULES, *[each.replace("true", "false") for each in ON]))
+        eager.agent.load_state_dict(learner.agent.state_dict())
+        eager.ppo.load_state_dict(copy.deepcopy(learner.ppo.state_dict()))
+        rollout = learner.collector.collect().clone()
+        found, expected = learnt(learner, rollout), learnt(eager, rollout)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
+    torch._dynamo.reset()

@@ -126,7 +126,7 @@ class Manager(TensorDictModuleBase):
             "entropy": choice.entropy(),
             "value": self.value(context).float(),
         }
-        tensordict.set(keys.GOAL, TensorDict(goal, tensordict.batch_size))
+        tensordict.set(keys.GOAL, TensorDict(goal, tensordict.batch_size, device=tensordict.device))
         tensordict.set((keys.NEXT, keys.GOAL_TYPE), kind.unsqueeze(-1).float())
         tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
         one_hot = F.one_hot(kind, len(self.names)).float()

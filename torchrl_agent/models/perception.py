@@ -93,7 +93,7 @@ class Perception(TensorDictModuleBase):
             self.recurrence, self.memory = recurrence(
                 memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
             )
-            width = config.memory_size
+            width += config.memory_size  # what is seen now has a way of its own: it need not pass through the memory
         self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
         self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
         self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
@@ -133,7 +133,7 @@ class Perception(TensorDictModuleBase):
         if self.recurrence is not None:
             states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
             states = self.recurrence(states)
-            features = states.get(_REMEMBERED)
+            features = torch.cat((features, states.get(_REMEMBERED)), -1)
             for name in self.memory:
                 tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
         belief = {
@@ -145,7 +145,7 @@ class Perception(TensorDictModuleBase):
             belief["social_cues"] = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
             belief["number"] = tensordict.get(self.number)
             belief["visible"] = belief["number"] != self.nobody
-        return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size))
+        return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size, device=tensordict.device))
 
     def embed(self, observation: Tensor) -> Tensor:
         """Features [..., E] of joined observations [..., F], each by an encoder of its kind."""

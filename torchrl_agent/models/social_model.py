@@ -107,7 +107,7 @@ class SocialModel(TensorDictModuleBase):
         # the policy learns to use these thoughts, the thoughts learn from labels alone
         facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach()), -1)
         company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
-        tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size))
+        tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))
         return tensordict.set(keys.COMPANY, company)
 
     def _remember(self, features: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:

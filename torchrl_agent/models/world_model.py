@@ -16,6 +16,8 @@ from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, sym
 
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
+CHANGE = 0.1
+"""The own state's changes are foreseen in units of this, about the size that they have."""
 UNUSUAL = 2.0
 """Disagreement of so many times the usual one is a reason."""
 
@@ -34,6 +36,8 @@ class WorldModelConfig:
     """H, steps of each imagined future."""
     open_loop: int = 5
     """Steps foreseen without looking, in training."""
+    stride: int = 4
+    """Frames between the starts of what is foreseen in training; 1 starts from every frame."""
     coeff: float = 0.5
     """Weight of its losses beside PPO's."""
 
@@ -87,7 +91,7 @@ class WorldModel(nn.Module):
         hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
         change = self.change(hidden)
         opinions = self.ensemble(hidden).unflatten(-1, (self.config.ensemble, self.known_size + 1))
-        opinions = torch.cat((opinions[..., :-1] + known.unsqueeze(-2), opinions[..., -1:]), -1)
+        opinions = torch.cat((CHANGE * opinions[..., :-1] + known.unsqueeze(-2), opinions[..., -1:]), -1)
         mean = opinions.mean(-2)
         return {
             "belief": belief + change[..., : belief.shape[-1]],
@@ -206,12 +210,13 @@ class Imagination(TensorDictModuleBase):
                 -1,
             )
             imagined = (chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3).flatten(-2)
-        tensordict.set(keys.FUTURES, futures.detach())
+        futures = TensorDict(dict(futures.detach().items()), futures.batch_size, device=tensordict.device)
+        tensordict.set(keys.FUTURES, futures)
         return tensordict.set(keys.IMAGINED, imagined)
 
 
 class WorldModelLoss(nn.Module):
-    """Losses of foreseeing ``open_loop`` steps from every frame of sequences [B, T] whose encoder has run.
+    """Losses of foreseeing ``open_loop`` steps from each ``stride``-th frame of sequences [B, T] whose encoder has run.
 
     Reads ``belief``, ``action``, ``reward`` (scaled), ``done``, ``terminated`` and ``value_target``; frames after an
     episode's end, after the sequence's end and of the dead do not count. Writes ``loss_world_state``,
@@ -227,24 +232,23 @@ class WorldModelLoss(nn.Module):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the frames that count."""
-        model, steps = self.model, tensordict.shape[1]
+        model, steps, stride = self.model, tensordict.shape[1], self.model.config.stride
         mean, known = tensordict.get((keys.BELIEF, "mean")), tensordict.get((keys.BELIEF, "known_state"))
         action = one_hot_actions(tensordict.get(keys.ACTION), model.heads)
         reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
         losses = dict.fromkeys(("state", "reward", "end"), torch.zeros((), device=mean.device))
-        belief, own, counts, error = mean, known, valid, None
+        belief, own, counts, error = mean[:, ::stride], known[:, ::stride], valid[:, ::stride], None
         for ahead in range(min(model.config.open_loop, steps - 1)):
-            outcome = model(belief, own, _shift(action, ahead))
-            goes_on = counts & ~_shift(done, ahead) & _before(steps, ahead + 1, done)
-            future_belief, future_own = _shift(mean, ahead + 1).detach(), _shift(known, ahead + 1)
+            acted, earned, ended, died = (_later(part, ahead, stride) for part in (action, reward, done, terminated))
+            outcome = model(belief, own, acted)
+            goes_on = counts & ~ended & _before(steps, ahead + 1, done)[::stride]
+            future_belief, future_own = (_later(part, ahead + 1, stride) for part in (mean.detach(), known))
             opinions = outcome["opinions"]
-            own_error = (opinions[..., :-1] - future_own.unsqueeze(-2)).square().mean((-1, -2))
+            own_error = ((opinions[..., :-1] - future_own.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
             belief_error = (outcome["belief"] - future_belief).square().mean(-1)
-            reward_error = (opinions[..., -1] - symlog(_shift(reward, ahead)).unsqueeze(-1)).square().mean(-1)
-            end_error = F.binary_cross_entropy_with_logits(
-                outcome["end"], _shift(terminated, ahead).float(), reduction="none"
-            )
+            reward_error = (opinions[..., -1] - symlog(earned).unsqueeze(-1)).square().mean(-1)
+            end_error = F.binary_cross_entropy_with_logits(outcome["end"], died.float(), reduction="none")
             losses["state"] = losses["state"] + masked_mean(own_error + 0.1 * belief_error, goes_on)
             losses["reward"] = losses["reward"] + masked_mean(reward_error, counts)
             losses["end"] = losses["end"] + masked_mean(end_error, counts)
@@ -262,9 +266,11 @@ class WorldModelLoss(nn.Module):
         return TensorDict({**result, "world_error": torch.zeros(()) if error is None else error})
 
 
-def _shift(values: Tensor, ahead: int) -> Tensor:
-    """Values [B, T, ...] of ``ahead`` frames later; the last ones are those of the start and do not count."""
-    return values if ahead == 0 else values.roll(-ahead, 1)
+def _later(values: Tensor, ahead: int, stride: int) -> Tensor:
+    """Values [B, T, ...] of ``ahead`` frames after each ``stride``-th one; the last ones are those of the start and do
+    not count.
+    """
+    return values.roll(-ahead, 1)[:, ::stride]
 
 
 def _before(steps: int, ahead: int, like: Tensor) -> Tensor:

@@ -259,8 +259,7 @@ class PPO:
         return iter(data[order].split(self.config.minibatch_size // math.prod(data.shape[1:])))
 
     def _losses(self, minibatch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
-        with set_recurrent_mode(minibatch.ndim == 2):
-            losses = self.loss(minibatch)
+        losses = self.loss(minibatch)
         total = sum(value for key, value in losses.items() if key.startswith("loss_"))
         return total, {key: value.detach() for key, value in losses.items()}
 
@@ -269,7 +268,9 @@ class PPO:
         iteration.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
+        # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
+        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
+        with self._autocast(), modes[0], modes[1]:
             total, metrics = self._loss_function(minibatch)
         self.grad_scaler.scale(total).backward()
         self.grad_scaler.unscale_(self.optimizer)

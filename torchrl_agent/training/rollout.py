@@ -41,6 +41,8 @@ class RolloutCollector:
         self._traceable = traceable
         self.accelerated = (self._play,)
         self.root: TensorDictBase = self._tidy(env.reset())
+        if traceable:
+            fill_caches(env)
         self._buffers: TensorDict | None = None
 
     @torch.no_grad()
@@ -116,6 +118,13 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
             part.set(keys.STATE, state.expand(*mine.shape, state.shape[-1]))
     mine.set(keys.NEXT, later)
     return mine.flatten(1, 2)
+
+
+def fill_caches(env: EnvBase) -> None:
+    """Have the world remember its lists of keys now: compiled code would notice later that they changed."""
+    env.step_mdp(env.fake_tensordict())
+    for name in ("reward_keys", "done_keys", "action_keys", "state_keys"):
+        getattr(env, name)
 
 
 def root_keys(env: EnvBase) -> list[NestedKey]:

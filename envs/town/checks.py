@@ -49,6 +49,10 @@ def _check_numbers(rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: the map is {rules.width} x {rules.height}: at most {LARGEST_SIDE} each way.")
     if rules.view is not None and rules.view < 1:
         raise ValueError(f"{where}: view is {rules.view}: give at least 1 cell, or null for the whole map.")
+    if rules.moves_every is not None and (rules.moves_every < 1 or not rules.random_layout):
+        raise ValueError(
+            f"{where}: moves_every is {rules.moves_every}: give at least 1 step, and places without positions."
+        )
     for name in ("depletion", "symbols", "visible_agents"):
         if getattr(rules, name) < 0:
             raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from envs.chance import Chance
 from envs.town.rules import INTERACT, WAIT, Rules
-from envs.town.state import STREAM_CONTEST, STREAM_CUES, STREAM_WIDTH, Events, State, is_open, standing_on
+from envs.town.state import (
+    STREAM_CONTEST,
+    STREAM_CUES,
+    STREAM_WIDTH,
+    Events,
+    Layout,
+    State,
+    is_open,
+    place,
+    standing_on,
+)
 from envs.town.tables import Tables
 
 
@@ -26,6 +36,7 @@ def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance,
     state = deplete(state, tables)
     state = modulate_and_cascade(state, rules)
     state = end_lives(state, before, rules)
+    state = move_places(state, chance, rules, tables)
     return show_cues(state, chance, rules)
 
 
@@ -166,6 +177,16 @@ def end_lives(state: State, before: State, rules: Rules) -> State:
         events=Events(acted=acted, died=acted & lethal, retired=alive & (step >= rules.max_steps)),
         tally=state.tally._replace(lifetime=state.tally.lifetime + acted),
     )
+
+
+def move_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
+    """Now and then everything is somewhere else, and who relied on memory has to look again."""
+    if rules.moves_every is None:
+        return state
+    fresh, _, _ = place(rules, tables, state.settings, chance)
+    moves = torch.remainder(state.step, rules.moves_every) == 0
+    layout = Layout(*(torch.where(moves, new, old) for new, old in zip(fresh, state.layout, strict=True)))
+    return state._replace(layout=layout)
 
 
 def show_cues(state: State, chance: Chance, rules: Rules) -> State:

@@ -166,6 +166,8 @@ class Rules:
     """Multiplier of the meters' depletion, and of nothing else."""
     view: int | None = None
     """Fog of war: how many cells an agent sees in each direction; None for the whole map."""
+    moves_every: int | None = None
+    """Each so many steps all places move to new cells; None leaves them for the whole episode."""
     clock: bool = False
     """Places keep their hours."""
     multi_tick: bool = False

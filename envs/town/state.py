@@ -102,7 +102,7 @@ class State(NamedTuple):
 def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
     """Fresh towns: places and agents on cells of their own, at hour 0."""
     agents, worlds = rules.num_agents, settings.stage.shape[0]
-    layout, x, y = _place(rules, tables, settings, chance)
+    layout, x, y = place(rules, tables, settings, chance)
     nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
     no = torch.zeros_like(nothing, dtype=torch.bool)
     zero = torch.zeros_like(nothing, dtype=torch.float32)
@@ -130,7 +130,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
     )
 
 
-def _place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
+def place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
     """The layout, and the agents' cells [A, N]."""
     agents = rules.num_agents
     present = (settings.deployed.repeat_interleave(rules.places_per_kind, 0) > 0) & tables.exists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -1390,3 +1391,30 @@ def test_more_cues_than_can_be_told_apart_are_refused():
     cues = {f"cue{number:02}": Cue(any=["energy > 0.9"]) for number in range(25)}
     with pytest.raises(ValueError, match="25 cues: at most 24"):
         TownEnv(1, rules=dataclasses.replace(load_level("L6"), cues=cues))
+
+
+def test_places_move_now_and_then_and_all_at_once(scene):
+    town = scene("L2", num_envs=64, moves_every=3)
+    town.env.reset()
+
+    def cells():
+        return torch.stack((town.state.layout.x, town.state.layout.y)).clone()
+
+    seen = [cells()]
+    for _ in range(6):
+        town.step("wait")
+        seen.append(cells())
+    stays = [torch.equal(before, after) for before, after in itertools.pairwise(seen)]
+    assert stays == [True, True, False, True, True, False]
+    there = seen[3][0] >= 0
+    assert torch.equal(there, seen[0][0] >= 0)  # the same kinds are there
+    assert (seen[3][:, there] < 5).all()
+    moved = (seen[3] != seen[0]).any(0)[there].float().mean()
+    assert moved > 0.9  # a 25th of them lands where it was
+    cell = (seen[3][0] * 5 + seen[3][1]).T  # no two places on a cell
+    assert all(len(set(row)) == 3 for row in (row[row >= 0].tolist() for row in cell))
+
+
+def test_moving_places_must_be_possible(scene):
+    with pytest.raises(ValueError, match="moves_every is 0: give at least 1 step"):
+        scene("L2", moves_every=0)

@@ -93,14 +93,16 @@ def measure(
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
     acceleration.cudagraphs = mode == "cudagraphs"
     experiment.world["num_envs"] = num_envs
-    frames = num_envs * experiment.ppo.rollout_steps
-    experiment.ppo.minibatch_size = math.gcd(frames, experiment.ppo.minibatch_size)
+    hyperparameters = experiment.hyperparameters
+    frames = num_envs * hyperparameters.rollout_steps
+    if hasattr(hyperparameters, "minibatch_size"):
+        hyperparameters.minibatch_size = math.gcd(frames, hyperparameters.minibatch_size)
     learner = Learner(experiment)
     agents = math.prod(group_spec(learner.env).shape) // num_envs
     world, compile_seconds = _world_only(experiment, learner, mode, seconds)
 
     def iteration() -> None:
-        learner.improve(learner.collector.collect(), experiment.ppo.learning_rate.initial)
+        learner.improve(learner.collector.collect(), hyperparameters.learning_rate.initial)
 
     def rate(function: Callable[[], Any]) -> int | None:
         return None if world_only else round(agents * _rate(function, frames, seconds, learner.device))
@@ -118,7 +120,7 @@ def measure(
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
         "peak_memory_mb": round(_peak_memory_mb(learner.device)),
         "policy_and_training_compiled": not world_only
-        and all(part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated)),
+        and all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated)),
     }
 
 

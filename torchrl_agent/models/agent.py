@@ -111,13 +111,19 @@ class Agent(nn.Module):
             body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
             width, entry, hidden = hidden[-1], keys.FEATURES, []
         self.encoder = TensorDictSequential(*body)
-        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
-        self.actor_head = ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env)))
-        self.critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        self.actor_head, self.critic_head = self._make_heads(env, config, heads, width, entry, hidden)
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
         self.to(env.device)
+
+    def _make_heads(
+        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, entry: NestedKey, hidden: list[int]
+    ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
+        """Policy and state value, which read ``entry``."""
+        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
+        critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        return ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env))), critic_head
 
     def _add_modules(
         self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -119,10 +118,10 @@ class ActorCritic(Algorithm):
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)
 
-    def _minibatches(self, data: TensorDict) -> Iterator[TensorDict]:
-        """Shuffled once on the device, then slices: of frames, or of whole sequences."""
+    def _minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
+        """Shuffled once on the device, then slices of so many frames, or whole sequences."""
         order = torch.randperm(data.shape[0], device=self.device)
-        return iter(data[order].split(self.config.minibatch_size // math.prod(data.shape[1:])))
+        return iter(data[order].split(size))
 
 
 class EncodedLoss:
@@ -175,18 +174,3 @@ def _variance(values: Tensor, counted: Tensor) -> Tensor:
     number = counted.sum()
     mean = torch.where(counted, values, 0.0).sum() / number
     return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number
-
-
-def check_minibatches(config: Any, name: str, rows: int, sequences: bool) -> None:
-    """Raise ValueError if a rollout cannot be cut into minibatches of ``minibatch_size`` frames, or of sequences."""
-    frames = config.rollout_steps * rows
-    if frames % config.minibatch_size:
-        raise ValueError(
-            f"{name}.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
-            f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
-        )
-    if sequences and config.minibatch_size % config.rollout_steps:
-        raise ValueError(
-            f"{name}.minibatch_size={config.minibatch_size} is no multiple of "
-            f"{name}.rollout_steps={config.rollout_steps}: whole sequences are learnt from."
-        )

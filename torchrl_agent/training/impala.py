@@ -22,7 +22,6 @@ from torchrl_agent.training.actor_critic import (
     ActorCritic,
     ActorCriticConfig,
     PolicyGradientLoss,
-    check_minibatches,
     explained_variance,
 )
 from torchrl_agent.training.algorithm import check_config, check_positive
@@ -38,8 +37,8 @@ class IMPALAConfig(ActorCriticConfig):
 
     rollout_steps: int = 32
     """Steps of every world per iteration."""
-    minibatch_size: int = 1024
-    """Frames per update, in whole sequences of rollout_steps; must divide rollout_steps * worlds."""
+    num_minibatches: int = 4
+    """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
     refresh_every: int = 2
     """Iterations after which the policy that plays is replaced by the one that learns; 1 is hardly off-policy."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
@@ -104,8 +103,12 @@ class IMPALA(ActorCritic):
 
     def __init__(self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig) -> None:
         check_config(config, self.name)
-        check_positive(config, self.name, "minibatch_size", "refresh_every", "rho_clip", "c_clip")
-        check_minibatches(config, self.name, rows, sequences=True)
+        check_positive(config, self.name, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
+        if rows % config.num_minibatches:
+            raise ValueError(
+                f"impala.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a rollout: "
+                f"choose a divisor of {rows}."
+            )
         super().__init__(agent, config, rows, acceleration)
         self.behaviour = copy.deepcopy(agent).requires_grad_(False)
         self.iterations = 0
@@ -131,7 +134,8 @@ class IMPALA(ActorCritic):
         return self.scaler.scale(reward)
 
     def _updates(self, data: TensorDict) -> list[TensorDict]:
-        return [self._update_minibatch(minibatch) for minibatch in self._minibatches(data)]
+        size = data.shape[0] // self.config.num_minibatches
+        return [self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)]
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""

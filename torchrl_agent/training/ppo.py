@@ -4,6 +4,7 @@ device.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from torchrl.objectives import ClipPPOLoss
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss, check_minibatches
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 
 LARGEST_LOG_RATIO = 20.0
@@ -97,9 +98,10 @@ class PPO(ActorCritic):
 
     def _updates(self, data: TensorDict) -> list[TensorDict]:
         self.running.fill_(1.0)
+        size = self.config.minibatch_size // math.prod(data.shape[1:])
         history = []
         for _ in range(self.config.num_epochs):
-            history += [self._update_minibatch(minibatch) for minibatch in self._minibatches(data)]
+            history += [self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)]
             if self.config.target_kl is not None and not bool(self.running):
                 break
         return history
@@ -115,4 +117,14 @@ def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     check_config(config, "ppo")
     check_positive(config, "ppo", "minibatch_size", "num_epochs", "clip_epsilon")
     check_share(config, "ppo", "lmbda")
-    check_minibatches(config, "ppo", rows, sequences)
+    frames = config.rollout_steps * rows
+    if frames % config.minibatch_size:
+        raise ValueError(
+            f"ppo.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
+            f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
+        )
+    if sequences and config.minibatch_size % config.rollout_steps:
+        raise ValueError(
+            f"ppo.minibatch_size={config.minibatch_size} is no multiple of ppo.rollout_steps={config.rollout_steps}: "
+            "an agent with memory learns from whole sequences."
+        )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from torchrl_agent.bench_learn import learn_against_baseline
+from torchrl_agent.bench_learn import BASELINES, learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
     )
     parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
+    parser.add_argument("--algorithm", choices=list(BASELINES), default="ppo", help="'learn': the same of both")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> None:
     """Carry out ``torchrl-agent bench``."""
     if parsed.what == "learn":
-        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds)
+        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
         print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
         return
     if parsed.what == "skill":

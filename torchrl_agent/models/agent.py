@@ -1,5 +1,4 @@
-"""The agent: normaliser, encoder, action distribution and state value, put together; the only file that knows every
-part.
+"""The agent: normaliser, encoder, action distribution and state value put together, the one file that knows all parts.
 
 In a world of several agents all of them share the networks, which read and write the tensordict of the group
 (``tensordict["agents"]``, [N, A]) as if each agent were a world; :attr:`Agent.policy` does so for a whole world.
@@ -143,14 +142,8 @@ class Agent(nn.Module):
             if config.social_model.coeff:
                 self.auxiliary.append(SocialModelLoss(social))
         if config.world_model.enabled:
-            self.world_model = WorldModel(
-                config.perception.belief_size,
-                perception.known_size,
-                heads,
-                config.world_model,
-                config.activation,
-                gamma,
-            )
+            sizes = (config.perception.belief_size, perception.known_size)
+            self.world_model = WorldModel(*sizes, heads, config.world_model, config.activation, gamma)
             self.auxiliary.append(WorldModelLoss(self.world_model))
             if config.world_model.candidates:
                 body.append(Imagination(self.world_model, _masked(env)))

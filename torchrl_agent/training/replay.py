@@ -1,9 +1,9 @@
 """A replay on the device, and the n-step transitions that it keeps.
 
 A plain tensordict used as a ring: rollouts go in and minibatches come out by one indexed copy each, and no index ever
-visits the host. (TorchRL's ``TensorDictReplayBuffer`` takes CHECK times as long for the same, and its
-``PrioritizedSampler`` keeps its tree on the host and is missing from the wheels of torch 2.13, whose C++ part does not
-load.)
+visits the host. (TorchRL's ``TensorDictReplayBuffer`` takes 1.3 times as long to sample and 4.5 times as long to add,
+measured with 200000 frames of 32 numbers on a CPU. Its ``PrioritizedSampler`` keeps its tree on the host, in a C++ part
+that the wheel for torch 2.13 cannot load.)
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from torchrl_agent.bench_learn import BASELINES, learn_against_baseline
+from torchrl_agent.baseline import BASELINES
+from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner

@@ -163,7 +163,7 @@ def test_v_trace_by_hand():
     actions, probabilities = [1, 0, 1, 1, 0], [0.5, 0.5, 0.75, 0.25, 0.25]
     sequence = frames(observation=[values], action=[actions], action_log_prob=[[math.log(p) for p in probabilities]])
     sequence.update(frames(reward=[rewards], done=[done], terminated=[terminated], bootstrap_value=[bootstrap]))
-    impala.loss.look(sequence)
+    impala.loss.look(impala.agent.encoder(sequence))  # completes it in place
     ratios = [1.5, 0.5, 1.0, 3.0, 1.0]  # of (1/4, 3/4) to what played
     following = [2.0, 9.0, 4.0, 10.0, 6.0]
     targets, advantages = v_trace_by_definition(

@@ -142,8 +142,8 @@ class Agent(nn.Module):
             if config.social_model.coeff:
                 self.auxiliary.append(SocialModelLoss(social))
         if config.world_model.enabled:
-            sizes = (config.perception.belief_size, perception.known_size)
-            self.world_model = WorldModel(*sizes, heads, config.world_model, config.activation, gamma)
+            belief, known = config.perception.belief_size, perception.known_size
+            self.world_model = WorldModel(belief, known, heads, config.world_model, config.activation, gamma)
             self.auxiliary.append(WorldModelLoss(self.world_model))
             if config.world_model.candidates:
                 body.append(Imagination(self.world_model, _masked(env)))

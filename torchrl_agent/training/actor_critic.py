@@ -69,11 +69,9 @@ class ActorCritic(Algorithm):
         values = self._values(rollout)
         next_values = self._values(rollout.get(keys.NEXT))
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
         advantage, target, reward, explained = self._advantages(
-            values,
-            next_values,
-            *(following.get(key) for key in (keys.REWARD, keys.DONE, keys.TERMINATED)),
-            alive,
+            following.get(keys.REWARD), *ends, alive, values, next_values
         )
         data = self._recorded(rollout, reward, next_values, self.config.lmbda)
         data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
@@ -96,13 +94,14 @@ class ActorCritic(Algorithm):
 
     def _estimate(
         self,
-        values: Tensor,
-        next_values: Tensor,
         reward: Tensor,
         done: Tensor,
         terminated: Tensor,
         alive: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        values: Tensor,
+        next_values: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Advantages, value targets, scaled rewards and the share of variance that the values explain."""
         self.scaler.update(reward, done, alive)
         reward = self.scaler.scale(reward)
         advantage, target = generalized_advantage_estimate(
@@ -130,14 +129,15 @@ class EncodedLoss:
     """
 
     def __init__(self, agent: Agent, **options: Any) -> None:
-        super().__init__(agent.actor_head, agent.critic_head, functional=False, loss_critic_type="l2", **options)
+        heads = (agent.actor_head, agent.critic_head)
+        super().__init__(*heads, functional=False, loss_critic_type="l2", **options)  # type: ignore[call-arg]
         self.encoder, self.auxiliary = agent.encoder, agent.auxiliary
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Losses (``loss_*``) and diagnostics of one minibatch [B], or of sequences [B, T]; the encoder runs once."""
         tensordict = self.encoder(tensordict.copy())
         found = self.look(tensordict)
-        losses = super().forward(tensordict).update(found)
+        losses = super().forward(tensordict).update(found)  # type: ignore[misc]
         for auxiliary in self.auxiliary:
             losses.update(auxiliary(tensordict))
         share = valid_share(tensordict)  # frames that do not count have only zeros to add to these means

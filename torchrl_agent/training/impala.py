@@ -128,8 +128,10 @@ class IMPALA(ActorCritic):
         data.update({keys.REWARD: reward, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap})
         return data.transpose(0, 1), {}
 
-    def _estimate(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
-        """Scaled rewards; the rest is the loss's."""
+    def _estimate(  # type: ignore[override]  # the advantages are the loss's
+        self, reward: Tensor, done: Tensor, alive: Tensor | None
+    ) -> Tensor:
+        """Scaled rewards."""
         self.scaler.update(reward, done, alive)
         return self.scaler.scale(reward)
 

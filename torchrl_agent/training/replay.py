@@ -38,10 +38,9 @@ class Replay:
 
     def add(self, frames: TensorDict) -> None:
         """Put a rollout [rollout] in place of the oldest; it gets the highest priority, so that it is seen soon."""
-        if self._frames is None:
-            self._allocate(frames)
+        ring = self._allocate(frames) if self._frames is None else self._frames
         end = self.position + frames.shape[0]
-        self._frames[self.position : end].update_(frames)
+        ring[self.position : end].update_(frames)
         if self._priorities is not None:
             self._priorities[self.position : end] = self._priorities.amax().clamp_min(1.0)
         self.filled = max(self.filled, end)
@@ -68,10 +67,11 @@ class Replay:
             error = squared_error.reshape(-1).float().sqrt().nan_to_num()
             self._priorities[index] = (error + SMALLEST_PRIORITY) ** self.exponent
 
-    def _allocate(self, like: TensorDict) -> None:
+    def _allocate(self, like: TensorDict) -> TensorDict:
         self._frames = like[:1].expand(self.size).clone().zero_()
         if self.exponent > 0:
             self._priorities = torch.zeros(self.size, device=self._frames.device)
+        return self._frames
 
     def state_dict(self) -> dict:
         """The frames held, as plain tensors."""
@@ -88,9 +88,8 @@ class Replay:
         frames.auto_batch_size_(1)
         if frames.shape[0] > self.size:
             raise ValueError(f"the replay holds {frames.shape[0]} frames but dqn.replay_size is {self.size}")
-        self._allocate(frames)
         self.position, self.filled = state["position"], frames.shape[0]
-        self._frames[: self.filled].update_(frames)
+        self._allocate(frames)[: self.filled].update_(frames)
         if self._priorities is not None:
             self._priorities[: self.filled] = state["priorities"]
 

@@ -216,6 +216,12 @@ def test_priorities_decide_how_often_and_weights_make_up_for_it():
     assert replay._priorities.tolist() == [pytest.approx(9.001**0.5)] * 4  # new frames are seen soon
 
 
+def test_with_priorities_what_does_not_count_is_never_drawn():
+    replay = Replay(4, 4, exponent=0.5)
+    replay.add(numbered(0, 1, 2, 3).set("shifted_valid", torch.tensor([True, False, True, False])))
+    assert replay.sample(500, 0.4)[0].unique().tolist() == [0, 2]
+
+
 def test_a_replay_goes_on_as_it_was():
     replay, other = Replay(6, 2, exponent=0.5), Replay(6, 2, exponent=0.5)
     replay.add(numbered(0, 1))

@@ -18,6 +18,7 @@ from torchrl.objectives.utils import ValueEstimators
 from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.algorithm import (
     Algorithm,
@@ -97,7 +98,9 @@ class ActionValueLoss(nn.Module):
         tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
         loss = self.loss(tensordict).get("loss")
         error = tensordict.get(TD_ERROR)
-        return TensorDict({"loss_value": loss, "mean_td_error": error.sqrt().mean(), TD_ERROR: error})
+        valid = tensordict.get(keys.VALID, None)
+        counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
+        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
 
 
 class DQN(Algorithm):

@@ -42,7 +42,9 @@ class Replay:
         end = self.position + frames.shape[0]
         ring[self.position : end].update_(frames)
         if self._priorities is not None:
-            self._priorities[self.position : end] = self._priorities.amax().clamp_min(1.0)
+            highest = self._priorities.amax().clamp_min(1.0)
+            valid = frames.get(keys.VALID, None)  # what does not count is never drawn
+            self._priorities[self.position : end] = highest if valid is None else highest * valid
         self.filled = max(self.filled, end)
         self.position = end % self.size
 
@@ -59,7 +61,7 @@ class Replay:
         index = index.clamp_max(self.filled - 1)
         probability = self._priorities[index] / sums[-1].float()
         weight = (self.filled * probability) ** -importance
-        return index, self._frames[index].set(WEIGHT, weight / weight.amax())
+        return index, self._frames[index].exclude(keys.VALID).set(WEIGHT, weight / weight.amax())
 
     def weigh(self, index: Tensor, squared_error: Tensor) -> None:
         """Give the frames at these places the priority ``|error|^alpha`` [B, 1]."""

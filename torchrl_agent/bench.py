@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 
 from torchrl_agent import bench_agent
+from torchrl_agent.baseline import BASELINES
 from torchrl_agent.bench_agent import measure_agent
 from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, table
@@ -48,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=2.0, help="shortest time per measurement; 'learn': training time"
     )
     parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
+    parser.add_argument("--algorithm", choices=list(BASELINES), default="ppo", help="'learn': the same of both")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> None:
     """Carry out ``torchrl-agent bench``."""
     if parsed.what == "learn":
-        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds)
+        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
         print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
         return
     if parsed.what == "skill":
@@ -111,14 +113,16 @@ def measure(
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
     acceleration.cudagraphs = mode == "cudagraphs"
     experiment.world["num_envs"] = num_envs
-    frames = num_envs * experiment.ppo.rollout_steps
-    experiment.ppo.minibatch_size = math.gcd(frames, experiment.ppo.minibatch_size)
+    hyperparameters = experiment.hyperparameters
+    frames = num_envs * hyperparameters.rollout_steps
+    if hasattr(hyperparameters, "minibatch_size"):
+        hyperparameters.minibatch_size = math.gcd(frames, hyperparameters.minibatch_size)
     learner = Learner(experiment)
     agents = math.prod(group_spec(learner.env).shape) // num_envs
     world, compile_seconds = _world_only(experiment, learner, mode, seconds)
 
     def iteration() -> None:
-        learner.improve(learner.collector.collect(), experiment.ppo.learning_rate.initial)
+        learner.improve(learner.collector.collect(), hyperparameters.learning_rate.initial)
 
     def rate(function: Callable[[], Any]) -> int | None:
         return None if world_only else round(agents * _rate(function, frames, seconds, learner.device))
@@ -136,7 +140,7 @@ def measure(
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
         "peak_memory_mb": round(_peak_memory_mb(learner.device)),
         "policy_and_training_compiled": not world_only
-        and all(part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated)),
+        and all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated)),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -47,9 +48,7 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
     """
     learner = Learner(experiment)
     agent, steps = learner.agent, experiment.ppo.rollout_steps
-    rollout = agent_rows(learner.collector.collect(), agent.group)
-    data, _ = learner.ppo.advantages(rollout)
-    minibatch = next(learner.ppo._minibatches(data)).clone()
+    minibatch = _minibatch(learner)
     root = learner.collector.root
     frame = (root if agent.group is None else root.get(agent.group)).clone()
     rows = []
@@ -84,12 +83,18 @@ def measure_memory(experiment: Experiment, resets: float, seconds: float) -> flo
         seconds: shortest time of the measurement.
     """
     learner = Learner(experiment)
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), learner.agent.group))
-    minibatch = next(learner.ppo._minibatches(data)).clone()
+    minibatch = _minibatch(learner)
     if keys.IS_INIT in minibatch.keys():
         begins = minibatch.get(keys.IS_INIT)
         begins.copy_(torch.rand(begins.shape, device=begins.device) < resets)
-    return _milliseconds(lambda: learner.ppo._update_minibatch(minibatch), seconds)
+    return _milliseconds(lambda: learner.algorithm._update_minibatch(minibatch), seconds)
+
+
+def _minibatch(learner: Learner) -> TensorDictBase:
+    """The first minibatch of PPO's frames, or sequences, of a rollout."""
+    algorithm: Any = learner.algorithm  # PPO, which has advantages
+    data, _ = algorithm.advantages(agent_rows(learner.collector.collect(), learner.agent.group))
+    return data[: learner.experiment.ppo.minibatch_size // math.prod(data.shape[1:])].clone()
 
 
 def _modules(agent: Agent, experiment: Experiment) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:

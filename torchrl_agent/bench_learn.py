@@ -11,25 +11,25 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
 from tqdm import tqdm
 
-from envs.gym import GymnasiumVectorEnv
-from torchrl_agent import keys
+from torchrl_agent.baseline import (
+    BASELINE_WORLDS,
+    ENDLESS,
+    SKILL,
+    baseline_policy,
+    make_baseline,
+    samples_per_frame,
+)
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
-BASELINE_WORLDS = 12
-BASELINE_SETTINGS = {"n_steps": 512, "batch_size": 64, "n_epochs": 10}
-"""The reference's; learning rate 3e-4, lambda 0.95 and the rest are Stable-Baselines3's own."""
 THREADS = 2
 """Our CPU threads, unless ``threads=`` is among the overrides."""
 BASELINE_THREADS = 1
@@ -37,15 +37,17 @@ BASELINE_THREADS = 1
 JUDGED_EPISODES = 64
 WINDOW = 100
 """Training episodes that a point of the baseline's learning curve is the mean of (ours: as many or one per world)."""
-SKILL = "spawners_destroyed"
 SKILLS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 """Levels of spawners destroyed per training episode to be reached."""
 
 
 def learn_against_baseline(
-    overrides: list[str], seconds: float, baseline_seconds: float | None = None
+    overrides: list[str], seconds: float, baseline_seconds: float | None = None, algorithm: str = "ppo"
 ) -> dict[str, Any]:
     """Train both for ``seconds`` one after the other and compare; ``baseline_seconds`` gives the baseline another time.
+
+    The ``algorithm`` is a key of :data:`BASELINES`. Both learn as often from a frame (``gradient_samples_per_frame``),
+    except by PPO, where the baseline's settings are the reference's.
 
     An update that has begun is finished, so either may take a little longer: ``seconds`` of each side says how long it
     took. ``frames_per_second`` (and the ratio) leaves compilation out; ``frames_per_second_with_compiling`` does not.
@@ -59,7 +61,9 @@ def learn_against_baseline(
     if not min(seconds, theirs) > 0:
         raise ValueError(f"the training times are {seconds} and {theirs} seconds: both must be above 0.")
     stable_baselines3 = _import_stable_baselines3()
-    experiment = Experiment.load("arena", "world.curriculum=null", *overrides)  # the full game for both
+    experiment = Experiment.load(
+        "arena", "world.curriculum=null", f"algorithm={algorithm}", *overrides
+    )  # the full game for both
     if experiment.world.get("observation") == "dict":
         raise ValueError("the baseline sees one vector: use world.observation=classic or world.observation=extended.")
     experiment.threads = experiment.threads or THREADS
@@ -68,6 +72,7 @@ def learn_against_baseline(
     baseline = _train_baseline(stable_baselines3, experiment, theirs)
     return {
         "task": f"arena, style {experiment.world.get('style', 1)}, full difficulty",
+        "algorithm": experiment.algorithm,
         "overrides": list(overrides),
         "seconds": seconds,
         "baseline_seconds": theirs,
@@ -131,8 +136,8 @@ def _judge(policy: Any, experiment: Experiment) -> dict[str, Any]:
 
 
 def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
-    experiment.total_frames = 10**12
-    experiment.ppo.learning_rate.schedule = "constant"  # as the baseline's; the end is not known in frames
+    experiment.total_frames = ENDLESS
+    experiment.hyperparameters.learning_rate.schedule = "constant"  # as the baseline's; the end is not known in frames
     curve: list[dict[str, Any]] = []
     clock = _Clock("torchrl_agent", seconds)
     for iteration in learn(experiment):
@@ -145,6 +150,7 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
     learner = iteration.learner
     return {
         "num_envs": learner.num_envs,
+        "gradient_samples_per_frame": _our_samples_per_frame(experiment),
         "seconds": elapsed,
         "frames": learner.frames,
         "frames_per_second": learner.frames / (elapsed - learner.compile_seconds),
@@ -154,6 +160,11 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
         "evaluation": _judge(learner.agent.policy, experiment),
         "curve": curve,
     }
+
+
+def _our_samples_per_frame(experiment: Experiment) -> float:
+    config = experiment.hyperparameters
+    return float(getattr(config, "replay_ratio", getattr(config, "num_epochs", 1)))
 
 
 # --- Stable-Baselines3 ------------------------------------------------------------------------------------------------
@@ -172,11 +183,12 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
     model = make_baseline(stable_baselines3, experiment)
     curve: list[dict[str, Any]] = []
     clock = _Clock("Stable-Baselines3", seconds)
-    model.learn(10**12, callback=_recorder(stable_baselines3, clock, curve))
+    model.learn(ENDLESS, callback=_recorder(stable_baselines3, clock, curve))
     elapsed = clock.elapsed()
     clock.bar.close()
     return {
         "num_envs": BASELINE_WORLDS,
+        "gradient_samples_per_frame": samples_per_frame(model),
         "seconds": elapsed,
         "frames": model.num_timesteps,
         "frames_per_second": model.num_timesteps / elapsed,
@@ -184,92 +196,6 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
         "evaluation": _judge(baseline_policy(model), experiment),
         "curve": curve,
     }
-
-
-def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
-    """Stable-Baselines3's PPO with our network and discount, on worlds that are compiled already."""
-    world = experiment.make_world(evaluation=True, num_envs=BASELINE_WORLDS, seed=experiment.seed)
-    if experiment.acceleration.step:
-        world.compile()
-    vector = GymnasiumVectorEnv(world)
-    vector.reset()
-    vector.step(np.zeros(BASELINE_WORLDS, dtype=np.int64))  # compiles
-    worlds = stable_baselines3.common.vec_env.VecNormalize(
-        _vec_env(stable_baselines3, vector), gamma=experiment.ppo.gamma
-    )
-    sizes = list(experiment.model.hidden_sizes)
-    network = {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": ACTIVATIONS[experiment.model.activation]}
-    return stable_baselines3.PPO(
-        "MlpPolicy",
-        worlds,
-        **BASELINE_SETTINGS,
-        gamma=experiment.ppo.gamma,
-        policy_kwargs=network,
-        seed=experiment.seed,
-        device="cpu",
-    )
-
-
-def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
-    """The most likely actions of a trained baseline, under its observation statistics, as a policy on tensordicts."""
-    worlds = model.get_env()
-    mean = torch.as_tensor(worlds.obs_rms.mean)
-    deviation = torch.as_tensor(worlds.obs_rms.var + worlds.epsilon).sqrt()
-    model.policy.set_training_mode(False)
-
-    def policy(tensordict: TensorDictBase) -> TensorDictBase:
-        observation = (tensordict.get(keys.OBSERVATION) - mean) / deviation
-        normalized = observation.clamp(-worlds.clip_obs, worlds.clip_obs).float()
-        return tensordict.set(keys.ACTION, model.policy.get_distribution(normalized).mode())
-
-    return policy
-
-
-def _vec_env(stable_baselines3: Any, vector: GymnasiumVectorEnv) -> Any:
-    """A Gymnasium vector environment as a Stable-Baselines3 ``VecEnv``."""
-
-    class VectorVecEnv(stable_baselines3.common.vec_env.VecEnv):
-        def __init__(self) -> None:
-            super().__init__(vector.num_envs, vector.single_observation_space, vector.single_action_space)
-
-        def reset(self) -> np.ndarray:
-            observation, _ = vector.reset(seed=self._seeds[0])
-            self._reset_seeds()
-            return observation
-
-        def step_async(self, actions: np.ndarray) -> None:
-            self.actions = actions
-
-        def step_wait(self) -> tuple:
-            observation, reward, terminated, truncated, infos = vector.step(self.actions)
-            rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            for index in np.flatnonzero(terminated | truncated):
-                final = infos["final_info"]
-                episode = {**final["episode"], "return": final["return"], SKILL: final[SKILL]}
-                rows[index] = {
-                    "terminal_observation": infos["final_obs"][index],
-                    "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
-                    "episode": {name: float(value[index]) for name, value in episode.items()},
-                }
-            return observation, reward.astype(np.float32), terminated | truncated, rows
-
-        def close(self) -> None:
-            vector.close()
-
-        def get_attr(self, attr_name: str, indices: Any = None) -> list:
-            return [getattr(vector, attr_name) for _ in self._get_indices(indices)]
-
-        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            setattr(vector, attr_name, value)
-
-        def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **kwargs: Any) -> list:
-            result = getattr(vector, method_name)(*arguments, **kwargs)
-            return [result for _ in self._get_indices(indices)]
-
-        def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-            return [False for _ in self._get_indices(indices)]
-
-    return VectorVecEnv()
 
 
 def _recorder(stable_baselines3: Any, clock: _Clock, curve: list[dict[str, Any]]) -> Any:

@@ -1,4 +1,4 @@
-"""How well PPO does on a configuration, over several seeds, beside the world's hand-written players; judged alike."""
+"""How well an algorithm does on a configuration, over several seeds, beside the world's own players; judged alike."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
 
     Returns:
         ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluation.summarise`,
-        ``player``, and for PPO ``seed``, ``frames`` and ``seconds`` of training, compilation included.
+        ``player``, and for the algorithm ``seed``, ``frames`` and ``seconds`` of training, compilation included.
     """
     rows: list[dict[str, Any]] = []
     experiment = Experiment.load(config, *overrides)
@@ -40,7 +40,12 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         experiment = Experiment.load(config, *overrides, f"seed={seed}")
         start = time.perf_counter()
         (iteration,) = deque(learn(experiment), maxlen=1)
-        row = {"player": "ppo", "seed": seed, "frames": iteration.frames, "seconds": time.perf_counter() - start}
+        row = {
+            "player": experiment.algorithm,
+            "seed": seed,
+            "frames": iteration.frames,
+            "seconds": time.perf_counter() - start,
+        }
         rows.append({**row, **_judge(iteration.agent.policy, iteration.agent.attach(_judging_world(experiment)))})
     return {
         "config": config,

@@ -20,7 +20,7 @@ from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
 from torchrl_agent.film import film_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
-from torchrl_agent.training.ppo import NonFiniteError
+from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.pretrained import MODULES
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.

@@ -24,7 +24,12 @@ from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEn
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
+from torchrl_agent.training.a2c import A2CConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.algorithm import AlgorithmConfig
+from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.dqn import DQNConfig
+from torchrl_agent.training.impala import IMPALAConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
@@ -32,6 +37,7 @@ from torchrl_agent.transforms import PotentialShaping
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SCHEMA = "experiment_schema"
+POLICIES = ("mlp", "gru", "lstm", "cnn")
 
 
 @dataclass
@@ -96,7 +102,14 @@ class Experiment:
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
     frozen: list[str] = field(default_factory=list)
     """Modules that do not learn: perception, world_model, social, policy."""
+    algorithm: str = "ppo"
+    """ppo, a2c, impala or dqn; the section of that name has its hyper-parameters."""
+    policy: str | None = None
+    """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    impala: IMPALAConfig = field(default_factory=IMPALAConfig)
+    dqn: DQNConfig = field(default_factory=DQNConfig)
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -116,7 +129,13 @@ class Experiment:
             weaker = [f"{key}={value}" for key, value in experiment.on_cuda.items()]
             experiment = _compose(config, [*weaker, *overrides])
         experiment.on_cuda = {}  # resolved now: the stored configuration must not be changed by them again
+        _resolve_policy(experiment)
         return experiment
+
+    @property
+    def hyperparameters(self) -> AlgorithmConfig:
+        """The chosen algorithm's section."""
+        return getattr(self, self.algorithm)
 
     def to_yaml(self) -> str:
         """The full resolved configuration; a file with this text can be loaded again."""
@@ -140,13 +159,13 @@ class Experiment:
         potential = keys.POTENTIAL if group is None else (group, keys.POTENTIAL)
         if potential not in env.observation_spec.keys(True):
             raise ValueError("shaping.scale is set but the world shows no potential: use world.potential=true.")
-        gamma = self.ppo.gamma if self.shaping.gamma is None else self.shaping.gamma
+        gamma = self.hyperparameters.gamma if self.shaping.gamma is None else self.shaping.gamma
         kind = getattr(env, "transformed_class", TransformedEnv)
         return kind(env, PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
-        return Agent(env, self.model, self.ppo.gamma)
+        return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
 
 
 def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:
@@ -219,8 +238,22 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
     return experiment
 
 
+def _resolve_policy(experiment: Experiment) -> None:
+    """Turn the word into the settings that it stands for; the stored configuration has these."""
+    word, model = experiment.policy, experiment.model
+    if word in ("mlp", "cnn"):
+        model.memory, model.perception.enabled = "none", word == "cnn"
+    elif word is not None:
+        model.memory = word
+    experiment.policy = None
+
+
 def _check(experiment: Experiment) -> None:
-    """Raise ValueError for numbers that cannot be."""
+    """Raise ValueError for words and numbers that cannot be."""
+    if experiment.algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm is {experiment.algorithm!r}: use one of {', '.join(ALGORITHMS)}.")
+    if experiment.policy not in (None, *POLICIES):
+        raise ValueError(f"policy is {experiment.policy!r}: use one of {', '.join(POLICIES)}.")
     least = {"total_frames": 1, "seed": 0, "threads": 1}
     for name, bound in least.items():
         value = getattr(experiment, name)

@@ -11,9 +11,9 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import EpisodeWindow
-from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.pretrained import begin_with
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 from torchrl_agent.transforms import check_shaping, get_statistics
@@ -35,37 +35,42 @@ class Learner:
         self.experiment = experiment
         self.device = resolve_device(experiment.device)
         env = experiment.make_world()
-        check_shaping(env, experiment.ppo.gamma)
+        hyperparameters = experiment.hyperparameters
+        check_shaping(env, hyperparameters.gamma)
         self.agent = experiment.make_agent(env)
         begin_with(self.agent, experiment.pretrained, experiment.frozen, pretrained)
         self.env: EnvBase = self.agent.attach(env)
         self.num_envs = self.env.batch_size[0]
         rows = math.prod(group_spec(self.env).shape)
-        self.ppo = PPO(self.agent, experiment.ppo, rows, experiment.acceleration)
-        self.collector = RolloutCollector(self.env, self.agent, experiment.ppo.rollout_steps, experiment.acceleration)
+        algorithm = ALGORITHMS[experiment.algorithm]
+        self.algorithm = algorithm(self.agent, hyperparameters, rows, experiment.acceleration)
+        self.collector = RolloutCollector(
+            self.env, self.algorithm.behaviour, hyperparameters.rollout_steps, experiment.acceleration
+        )
         self.episodes = EpisodeWindow(max(100, self.num_envs))
         self.frames = 0
         self.number = 0
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""
-        return self.ppo.learn(agent_rows(rollout, self.agent.group), learning_rate)
+        return self.algorithm.learn(agent_rows(rollout, self.agent.group), learning_rate)
 
     @property
     def compile_seconds(self) -> float:
         """Time spent on first calls, which compile."""
-        return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.ppo.accelerated))
+        return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.algorithm.accelerated))
 
     def statistics(self) -> dict[str, Any]:
         """Normalisation statistics as plain numbers."""
-        return get_statistics(self.agent.normalizer, self.ppo.scaler)
+        return get_statistics(self.agent.normalizer, self.algorithm.scaler)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
         saved_world = getattr(self.env, "branchless", False)
         return {
             "agent": self.agent.state_dict(),
-            "ppo": self.ppo.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
             "frames": self.frames,
             "number": self.number,
             "episodes": self.episodes.state_dict(),
@@ -83,7 +88,9 @@ class Learner:
         """
         try:
             self.agent.load_state_dict(state["agent"])
-            self.ppo.load_state_dict(state["ppo"])
+            self.algorithm.load_state_dict(state["algorithm"])
+            if self.algorithm.replay is not None:
+                self.algorithm.replay.load_state_dict(state.get("replay"))
             if state["world"] is not None:
                 self.env.load_state_dict(state["world"])
                 self.collector.root.update_(TensorDict(state["root"]))

@@ -28,8 +28,8 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
     film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
     return (
         f"# {folder.resolve().name}\n\n"
-        f"An agent for the world `{experiment.world['_target_']}`, trained by PPO with the configuration "
-        f"`{experiment.name}` and seed {experiment.seed}.\n\n"
+        f"An agent for the world `{experiment.world['_target_']}`, trained by "
+        f"{experiment.algorithm.upper()} with the configuration `{experiment.name}` and seed {experiment.seed}.\n\n"
         f"{film}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
         f"## How it was judged\n\n{_judgement(experiment, summary)}\n"

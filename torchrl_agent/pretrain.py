@@ -151,12 +151,12 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
     players = choose_players(env, config.players, imitate=module == "policy")
-    length, worlds = experiment.ppo.rollout_steps, env.batch_size[0]
+    length, worlds = experiment.hyperparameters.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None
     rollout = collect(env, agent, players, config.frames, length, goals)
-    ppo = experiment.ppo
-    scaler = RewardScaler(rollout.shape[1], ppo.gamma, ppo.clip_rewards, enabled=ppo.scale_rewards).to(rollout.device)
-    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler)
+    learning = experiment.hyperparameters
+    scaler = RewardScaler(rollout.shape[1], learning.gamma, learning.clip_rewards, enabled=learning.scale_rewards)
+    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler.to(rollout.device))
 
 
 def _batch(data: Sequences, config: PretrainConfig) -> int:

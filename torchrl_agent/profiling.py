@@ -151,7 +151,7 @@ def named_ranges(learner: Learner) -> Iterator[None]:
     hung: list[tuple[Any, str, str]] = [
         (learner.collector, "collect", "collect"),
         (learner, "improve", "learn"),
-        (learner.ppo, "advantages", "advantages"),
+        (learner.algorithm, "advantages", "advantages"),
         (torch.Tensor, "backward", "backward"),
         (loop, "check_finite", "check"),
         (loop, "to_host", "metrics"),
@@ -159,7 +159,7 @@ def named_ranges(learner: Learner) -> Iterator[None]:
         (learner.episodes, "add", "metrics"),
         (learner.episodes, "metrics", "metrics"),
     ]
-    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
     eager = not any(part.compiled or part.captured for part in parts)
     if eager and traced:

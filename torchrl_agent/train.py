@@ -21,6 +21,7 @@ from torchrl_agent.film import film_policy
 from torchrl_agent.learner import Learner
 from torchrl_agent.model_card import write_model_card
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
     find_checkpoint,
@@ -32,7 +33,6 @@ from torchrl_agent.training.checkpoint import (
 )
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
-from torchrl_agent.training.ppo import NonFiniteError
 from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
 
@@ -84,9 +84,9 @@ def _iterate(learner: Learner) -> Iterator[Iteration]:
         check_finite(rollout)
         collected = time.perf_counter()
 
-        rate = learning_rate(experiment.ppo.learning_rate, learner.frames / experiment.total_frames)
+        rate = learning_rate(experiment.hyperparameters.learning_rate, learner.frames / experiment.total_frames)
         diagnostics = to_host(learner.improve(rollout, rate))
-        learner.ppo.check(diagnostics)
+        learner.algorithm.check(diagnostics)
 
         finished = finished_episodes(rollout, learner.collector.statistics)
         learner.episodes.add(finished)
@@ -115,7 +115,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     """
     state = None
     if resume is not None:
-        state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
+        state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device), replay=True)
     # before anything is written: a configuration that cannot work leaves no trace
     learner = _prepare(experiment, state)
     folder = _new_run(experiment) if resume is None else Path(resume)

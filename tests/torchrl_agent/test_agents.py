@@ -150,7 +150,7 @@ def test_frames_of_the_dead_never_reach_an_update():
     experiment.world["rules"] = rules
     for iteration in learn(experiment):
         rows = agent_rows(iteration.rollout, "agents")
-        data, _ = iteration.learner.ppo.advantages(rows)
+        data, _ = iteration.learner.algorithm.advantages(rows)
         frames = {tuple(frame) for frame in rows["observation"][rows["alive"]].tolist()}
         kept = data["observation"][data[keys.VALID]].tolist()
         assert len(kept) == int(rows["alive"].sum())

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from envs.gym import GymnasiumVectorEnv
-from torchrl_agent import bench_learn
-from torchrl_agent.bench_learn import SKILLS, baseline_policy, compare_curves, learn_against_baseline, make_baseline
+from torchrl_agent.baseline import BASELINES, baseline_policy, make_baseline, samples_per_frame, vec_env
+from torchrl_agent.bench_learn import SKILLS, compare_curves, learn_against_baseline
 from torchrl_agent.experiment import Experiment
 
 TINY = [
     "world.num_envs=16",
     "ppo.rollout_steps=32",
     "ppo.minibatch_size=128",
+    "dqn.learning_starts=1024",
     "model.hidden_sizes=[16]",
     "acceleration.step=false",
     "acceleration.advantages=false",
@@ -76,7 +77,7 @@ def test_time_to_skill_is_the_first_time_and_null_if_never():
 
 def test_the_baseline_sees_true_last_observations_statistics_and_its_seed(stable_baselines3, tiny):
     world = tiny.make_world(evaluation=True, num_envs=4, seed=5)
-    worlds = bench_learn._vec_env(stable_baselines3, GymnasiumVectorEnv(world))
+    worlds = vec_env(stable_baselines3, GymnasiumVectorEnv(world))
     worlds.seed(9)
     observation = worlds.reset()
     again = tiny.make_world(num_envs=4, evaluation=True, seed=9)
@@ -107,9 +108,24 @@ def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3
     assert baseline_policy(model)(root)["action"].tolist() == predicted.tolist()
 
 
+@pytest.mark.parametrize(("ratio", "samples"), [(4.0, 4.0), (8.0, 8.0), (1.0, 4.0)])
+def test_the_baselines_dqn_learns_as_often_from_a_frame_as_ours(stable_baselines3, ratio, samples):
+    experiment = Experiment.load("arena", *TINY, "algorithm=dqn", f"dqn.replay_ratio={ratio}")
+    model = make_baseline(stable_baselines3, experiment)
+    model.learn(2400)  # 1376 after learning_starts, 12 worlds at a time
+    assert model._n_updates * model.batch_size / (2400 - 1024) == pytest.approx(samples, rel=0.02)
+    assert samples_per_frame(model) == samples  # at least one update per step of all its worlds
+    assert [layer.out_features for layer in model.q_net.q_net if hasattr(layer, "out_features")] == [16, 5]
+
+
 @pytest.mark.slow
-def test_both_learn_for_their_time_and_are_judged_alike(stable_baselines3):
-    result = learn_against_baseline(TINY, 3)
+@pytest.mark.parametrize("algorithm", list(BASELINES))
+def test_both_learn_for_their_time_and_are_judged_alike(stable_baselines3, algorithm):
+    result = learn_against_baseline(TINY, 3, algorithm=algorithm)
+    assert result["algorithm"] == algorithm
+    if algorithm != "ppo":
+        samples = {result[side]["gradient_samples_per_frame"] for side in ("ours", "stable_baselines3")}
+        assert samples == {4.0 if algorithm == "dqn" else 1.0}
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert result["ratio_frames_per_second"] > 0
     assert set(result["time_to_skill"]) == {str(skill) for skill in SKILLS}

@@ -72,7 +72,7 @@ def compiled():
     counters.clear()
     learner = Learner(Experiment.load("smoke", "device=cpu", *ON))
     for _ in range(2):
-        metrics = to_host(learner.ppo.learn(learner.collector.collect(), 1e-3))
+        metrics = to_host(learner.algorithm.learn(learner.collector.collect(), 1e-3))
     assert metrics["updates"] == 8
     yield learner, counters["stats"]["unique_graphs"]
     torch._dynamo.reset()
@@ -81,7 +81,7 @@ def compiled():
 @pytest.mark.slow
 def test_step_advantages_and_update_are_really_compiled(compiled):
     learner, graphs = compiled
-    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     assert len(parts) == 3
     assert all(part.compiled for part in parts)
     assert all(part.compile_seconds > 0.5 for part in parts)  # an eager call takes milliseconds
@@ -95,7 +95,7 @@ def test_nothing_recompiles_after_warming_up(compiled):
     learner, graphs = compiled
     with torch._dynamo.config.patch(error_on_recompile=True):
         for rate in (1e-3, 5e-4, 1e-4):  # a schedule changes the rate, and no graph
-            learner.ppo.learn(learner.collector.collect(), rate)
+            learner.algorithm.learn(learner.collector.collect(), rate)
     assert counters["stats"]["unique_graphs"] == graphs
 
 
@@ -116,12 +116,12 @@ def test_a_compiled_update_computes_what_the_eager_one_does(compiled):
     learner, _ = compiled
     eager = Learner(Experiment.load("smoke", "device=cpu"))
     eager.agent.load_state_dict(learner.agent.state_dict())
-    eager.ppo.load_state_dict(copy.deepcopy(learner.ppo.state_dict()))  # optimisers share what they load
+    eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))  # optimisers share what they load
     rollout = learner.collector.collect().clone()
     results = []
     for one in (learner, eager):
         torch.manual_seed(7)
-        metrics = to_host(one.ppo.learn(rollout.clone(), 1e-3))
+        metrics = to_host(one.algorithm.learn(rollout.clone(), 1e-3))
         results.append((metrics, [parameter.detach().clone() for parameter in one.agent.parameters()]))
     (metrics, parameters), (expected, expected_parameters) = results
     assert metrics.keys() == expected.keys()
@@ -129,7 +129,7 @@ def test_a_compiled_update_computes_what_the_eager_one_does(compiled):
         assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
     for parameter, other in zip(parameters, expected_parameters, strict=True):
         torch.testing.assert_close(parameter, other, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(learner.ppo.scaler.running.var, eager.ppo.scaler.running.var)
+    torch.testing.assert_close(learner.algorithm.scaler.running.var, eager.algorithm.scaler.running.var)
     torch.testing.assert_close(learner.agent.normalizer.running.mean, eager.agent.normalizer.running.mean)
 
 
@@ -158,7 +158,7 @@ FOUR_MODULES = (
 
 def learnt(learner, rollout):
     torch.manual_seed(7)
-    return to_host(learner.ppo.learn(rollout.clone(), 1e-3))
+    return to_host(learner.improve(rollout.clone(), 1e-3))
 
 
 @pytest.mark.slow
@@ -168,20 +168,20 @@ def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_ag
     counters.clear()
     learner = Learner(Experiment.load("town_agent", *FOUR_MODULES, *ON, f"ppo.precision={precision}"))
     for _ in range(2):
-        metrics = to_host(learner.ppo.learn(learner.collector.collect(), 1e-3))
-    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+        metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     assert all(part.compiled for part in parts), [part.name for part in parts if not part.compiled]
     assert not caplog.records
     assert not counters["graph_break"]
     assert metrics["skipped"] == 0
     graphs = counters["stats"]["unique_graphs"]
     with torch._dynamo.config.patch(error_on_recompile=True):
-        learner.ppo.learn(learner.collector.collect(), 5e-4)
+        learner.improve(learner.collector.collect(), 5e-4)
     assert counters["stats"]["unique_graphs"] == graphs
     if precision == "float32":
         eager = Learner(Experiment.load("town_agent", *FOUR_MODULES, *[each.replace("true", "false") for each in ON]))
         eager.agent.load_state_dict(learner.agent.state_dict())
-        eager.ppo.load_state_dict(copy.deepcopy(learner.ppo.state_dict()))
+        eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))
         rollout = learner.collector.collect().clone()
         found, expected = learnt(learner, rollout), learnt(eager, rollout)
         assert found.keys() == expected.keys()

@@ -104,7 +104,7 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     rewards = mine["reward"][following].squeeze(-1)
     torch.testing.assert_close(thought.futures.true_rewards * thought.reward_unit, rewards)
     (checkpoint,) = (town_run / "checkpoints").glob("*.pt")
-    variance = torch.load(checkpoint, weights_only=True)["ppo"]["reward_scaler"]["running.var"]
+    variance = torch.load(checkpoint, weights_only=True)["algorithm"]["reward_scaler"]["running.var"]
     assert thought.reward_unit == pytest.approx(variance.sqrt().item(), rel=1e-4)
     actions = rollout[WORLD]["agents", "action"][following, AGENT].reshape(1, -1)
     belief = thought.belief

@@ -40,7 +40,7 @@ def test_training_runs_compiled_and_captured(cudagraphs):
     experiment.total_frames = 512 * 8
     iterations = list(learn(experiment))
     learner = iterations[-1].learner
-    assert all(part.compiled for part in (*learner.collector.accelerated, *learner.ppo.accelerated))
+    assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
     assert learner.collector.accelerated[0].captured == cudagraphs
     assert iterations[-1].metrics["train/skipped"] == 0
 
@@ -81,6 +81,6 @@ def test_memory_does_not_grow_with_iterations():
     learner = Learner(Experiment.load("smoke", "device=cuda"))
     used = []
     for _ in range(6):
-        learner.ppo.learn(learner.collector.collect(), 1e-4)
+        learner.algorithm.learn(learner.collector.collect(), 1e-4)
         used.append(torch.cuda.memory_allocated())
     assert used[-1] <= used[2] * 1.05

@@ -184,10 +184,10 @@ def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
     rollout = learner.collector.collect()
     rows = agent_rows(rollout, "agents")
     assert rows["is_init"][1:].any(), "there are resets inside the rollout"
-    data, _ = learner.ppo.advantages(rows)
+    data, _ = learner.algorithm.advantages(rows)
     assert data.shape == (24, 24)
     with set_recurrent_mode(True):
-        losses = learner.ppo.loss(data)
+        losses = learner.algorithm.loss(data)
     assert losses["max_ratio"] == pytest.approx(1, abs=1e-5)
     assert losses["min_ratio"] == pytest.approx(1, abs=1e-5)
     assert losses["kl"].abs() < 1e-8
@@ -199,7 +199,7 @@ def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
     following = rows["next"]
     cut = (following["done"] & ~following["terminated"]).squeeze(-1)
     assert cut.any()
-    values = learner.ppo._values(following)
+    values = learner.algorithm._values(following)
     frame = following[cut]
     assert not frame["is_init"].any()
     assert frame["hidden"].any()
@@ -231,7 +231,7 @@ def _gradients(agent):
 
 def test_what_the_dead_see_changes_no_gradient():
     learner = Learner(Experiment.load("town", *TOWN, "model.memory=gru"))
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     data["shifted_valid"][:, 15:] = False
     data["action_mask"][:, 15:] = torch.eye(8, dtype=torch.bool)[5]
     other = data.clone()
@@ -240,7 +240,7 @@ def test_what_the_dead_see_changes_no_gradient():
     gradients = []
     for version in (data, other):
         learner.agent.zero_grad()
-        total, _ = learner.ppo._losses(version)
+        total, _ = learner.algorithm._losses(version)
         total.backward()
         gradients.append(_gradients(learner.agent))
     for one, two in zip(*gradients, strict=True):
@@ -250,9 +250,12 @@ def test_what_the_dead_see_changes_no_gradient():
 @pytest.mark.slow
 def test_compiled_learning_equals_eager(kind):
     learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     results = []
-    for function in (learner.ppo._losses, torch.compile(learner.ppo._losses, fullgraph=True, dynamic=False)):
+    for function in (
+        learner.algorithm._losses,
+        torch.compile(learner.algorithm._losses, fullgraph=True, dynamic=False),
+    ):
         learner.agent.zero_grad()
         total, metrics = function(data)
         total.backward()
@@ -270,7 +273,7 @@ def test_everything_is_compiled_and_nothing_recompiles(kind):
     compiling = [override.replace("false", "true") for override in EAGER[:3]]
     torch._dynamo.reset()
     for iteration in learn(Experiment.load("town", *TOWN, *compiling, f"model.memory={kind}", "total_frames=576")):
-        parts = (*iteration.learner.collector.accelerated, *iteration.learner.ppo.accelerated)
+        parts = (*iteration.learner.collector.accelerated, *iteration.learner.algorithm.accelerated)
         assert all(part.compiled for part in parts), "nothing fell back"
         if iteration.number == 2:
             counters = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -80,8 +80,8 @@ def learner():
 
 
 def test_every_parameter_of_every_module_learns(learner):
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
-    total, _ = learner.ppo._losses(data)
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    total, _ = learner.algorithm._losses(data)
     total.backward()
     parameters = learner.agent.named_parameters()
     still = [name for name, value in parameters if value.grad is None or not value.grad.any()]
@@ -90,9 +90,9 @@ def test_every_parameter_of_every_module_learns(learner):
 
 def test_every_parameter_learns_in_half_precision_too():
     learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
-    with learner.ppo._autocast():
-        total, _ = learner.ppo._losses(data)
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with learner.algorithm._autocast():
+        total, _ = learner.algorithm._losses(data)
     total.backward()
     assert all(
         parameter.grad is not None and parameter.grad.isfinite().all() for parameter in learner.agent.parameters()
@@ -100,9 +100,9 @@ def test_every_parameter_learns_in_half_precision_too():
 
 
 def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner):
-    data, _ = learner.ppo.advantages(agent_rows(learner.collector.collect(), "agents"))
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
-        losses = learner.ppo.loss(data)
+        losses = learner.algorithm.loss(data)
         goal = learner.agent.encoder(data.copy())[keys.GOAL]
     assert losses["max_ratio"] == pytest.approx(1, abs=1e-4)
     assert losses["min_ratio"] == pytest.approx(1, abs=1e-4)

@@ -11,10 +11,11 @@ from torchrl.envs import EnvBase
 
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training import ppo as ppo_module
+from torchrl_agent.training import actor_critic as actor_critic_module
 from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.metrics import to_host
-from torchrl_agent.training.ppo import PPO, NonFiniteError, PPOConfig, check_ppo
+from torchrl_agent.training.ppo import PPO, PPOConfig, check_ppo
 from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -113,7 +114,7 @@ def test_advantages_see_scaled_rewards():
 
 def test_the_critic_may_look_in_pieces(monkeypatch):
     whole, _ = make(2, 4).advantages(hand_made_rollout())
-    monkeypatch.setattr(ppo_module, "FRAMES_AT_ONCE", 3)
+    monkeypatch.setattr(actor_critic_module, "FRAMES_AT_ONCE", 3)
     pieces, _ = make(2, 4).advantages(hand_made_rollout())
     torch.testing.assert_close(pieces["advantage"], whole["advantage"])
 

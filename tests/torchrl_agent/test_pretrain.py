@@ -182,7 +182,7 @@ def test_frozen_modules_stay_and_others_learn(taught):
         fixed = {
             id(value) for name in ("perception", "social") for value in agent_modules(learner.agent)[name].parameters()
         }
-        optimised = {id(value) for group in learner.ppo.optimizer.param_groups for value in group["params"]}
+        optimised = {id(value) for group in learner.algorithm.optimizer.param_groups for value in group["params"]}
         assert not fixed & optimised
         assert iteration.metrics["train/updates"] > 0
     trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}

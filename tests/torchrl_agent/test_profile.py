@@ -86,7 +86,14 @@ def test_tables_and_trace_are_written(profiled):
 
 def test_ranges_are_taken_off_again_also_after_an_error():
     learner = Learner(Experiment.load("smoke", *TINY, "model.memory=gru"))
-    owners = (learner, learner.collector, learner.env, learner.agent.policy, learner.agent.perception, learner.ppo)
+    owners = (
+        learner,
+        learner.collector,
+        learner.env,
+        learner.agent.policy,
+        learner.agent.perception,
+        learner.algorithm,
+    )
     before = [dict(vars(owner)) for owner in owners]
     call, backward = Accelerated.__call__, torch.Tensor.backward
     with pytest.raises(KeyboardInterrupt), named_ranges(learner):
@@ -178,7 +185,7 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
     torch._dynamo.utils.counters.clear()
     with caplog.at_level(logging.WARNING), named_ranges(learner):
         next(training)
-    parts = (*learner.collector.accelerated, *learner.ppo.accelerated)
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     assert all(part.compiled for part in parts)
     assert not torch._dynamo.utils.counters["frames"]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -16,10 +16,10 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
 from torchrl_agent.film import film_policy
+from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import read_metrics
-from torchrl_agent.training.ppo import NonFiniteError
 from torchrl_agent.transforms import get_statistics
 
 train_module = importlib.import_module("torchrl_agent.train")  # the package's attribute of that name is the function
@@ -173,7 +173,7 @@ def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
         assert numbers(one) == numbers(other)
     states = [load_checkpoint(tmp_path / name / "checkpoints" / "checkpoint_2048.pt") for name in ("whole", "halves")]
     assert_same(states[0]["world"], states[1]["world"])
-    assert_same(states[0]["ppo"], states[1]["ppo"])
+    assert_same(states[0]["algorithm"], states[1]["algorithm"])
 
 
 def test_a_world_of_several_agents_resumes_as_if_never_stopped(tmp_path):
@@ -404,7 +404,7 @@ def test_a_loaded_agent_is_the_trained_one_with_its_statistics(tmp_path):
     assert torch.equal(weights(agent), weights(last.agent))
     assert agent.normalizer.running.count.item() == pytest.approx(1024, abs=1)
     path = tmp_path / "run" / "checkpoints" / "checkpoint_1024.normalization.json"
-    assert json.loads(path.read_text()) == get_statistics(last.agent.normalizer, last.learner.ppo.scaler)
+    assert json.loads(path.read_text()) == get_statistics(last.agent.normalizer, last.learner.algorithm.scaler)
     before = weights(agent)
     first, second = (evaluate(experiment, agent, episodes=4) for _ in range(2))
     assert first == second

@@ -65,10 +65,10 @@ def explain(
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:
     """What the run divided rewards by, in which its values and imagined rewards are told."""
-    if not experiment.ppo.scale_rewards:
+    if not experiment.hyperparameters.scale_rewards:
         return 1.0
     scaler = RewardScaler(1, clip=torch.inf)
-    state = load_checkpoint(find_checkpoint(run, which), resolve_device("cpu"))["ppo"]["reward_scaler"]
+    state = load_checkpoint(find_checkpoint(run, which), resolve_device("cpu"))["algorithm"]["reward_scaler"]
     scaler.load_state_dict({**state, "returns": scaler.returns})
     return 1 / scaler.scale(torch.ones(())).item()
 

@@ -1,5 +1,4 @@
-"""The agent: normaliser, encoder, action distribution and state value, put together; the only file that knows every
-part.
+"""The agent: normaliser, encoder, action distribution and state value put together, the one file that knows all parts.
 
 In a world of several agents all of them share the networks, which read and write the tensordict of the group
 (``tensordict["agents"]``, [N, A]) as if each agent were a world; :attr:`Agent.policy` does so for a whole world.
@@ -111,13 +110,19 @@ class Agent(nn.Module):
             body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
             width, entry, hidden = hidden[-1], keys.FEATURES, []
         self.encoder = TensorDictSequential(*body)
-        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
-        self.actor_head = ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env)))
-        self.critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        self.actor_head, self.critic_head = self._make_heads(env, config, heads, width, entry, hidden)
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
         self.to(env.device)
+
+    def _make_heads(
+        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, entry: NestedKey, hidden: list[int]
+    ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
+        """Policy and state value, which read ``entry``."""
+        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
+        critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        return ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env))), critic_head
 
     def _add_modules(
         self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float
@@ -137,14 +142,8 @@ class Agent(nn.Module):
             if config.social_model.coeff:
                 self.auxiliary.append(SocialModelLoss(social))
         if config.world_model.enabled:
-            self.world_model = WorldModel(
-                config.perception.belief_size,
-                perception.known_size,
-                heads,
-                config.world_model,
-                config.activation,
-                gamma,
-            )
+            belief, known = config.perception.belief_size, perception.known_size
+            self.world_model = WorldModel(belief, known, heads, config.world_model, config.activation, gamma)
             self.auxiliary.append(WorldModelLoss(self.world_model))
             if config.world_model.candidates:
                 body.append(Imagination(self.world_model, _masked(env)))

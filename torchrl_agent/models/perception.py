@@ -139,7 +139,7 @@ class Perception(TensorDictModuleBase):
         belief = {
             "mean": self.mean(features).float(),
             "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
-            "known_state": torch.cat([tensordict.get(name) for name in self.known], -1),
+            "known_state": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
         }
         if self.others is not None:
             belief["social_cues"] = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))

@@ -16,6 +16,7 @@ import torch
 FORMAT = 1
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
+REPLAY = ".replay.pt"
 
 
 class CheckpointError(ValueError):
@@ -57,7 +58,7 @@ def save_checkpoint(
     keep: int,
 ) -> Path:
     """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
-    best.
+    best. A ``replay`` in the state becomes a file beside the newest checkpoint only, as it is large.
 
     Args:
         folder: where checkpoints live.
@@ -74,15 +75,21 @@ def save_checkpoint(
     metadata = {"format": FORMAT, "frames": frames, "score": score, "config_hash": config_hash, "versions": versions()}
     write_json(path.with_suffix(".normalization.json"), statistics)
     write_json(path.with_suffix(".json"), metadata)
-    write_atomically(path, lambda temporary: torch.save({"metadata": metadata, **state}, temporary))
+    state = {"metadata": metadata, **state}
+    replay = state.pop("replay", None)
+    if replay is not None:
+        write_atomically(path.with_suffix(REPLAY), lambda temporary: torch.save(replay, temporary))
+    write_atomically(path, lambda temporary: torch.save(state, temporary))
+    for older in set(folder.glob(f"checkpoint_*{REPLAY}")) - {path.with_suffix(REPLAY)}:
+        older.unlink()
     if score is not None and score >= best_score(folder):
         write_json(folder / BEST, {"checkpoint": path.name, "score": score})
     _forget_old(folder, keep)
     return path
 
 
-def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The state in a checkpoint file, on ``device``.
+def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool = False) -> dict[str, Any]:
+    """The state in a checkpoint file, on ``device``; with its ``replay`` if asked for and there is one.
 
     Raises:
         CheckpointError: the file is missing, damaged or not a checkpoint of this project.
@@ -93,6 +100,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
         )
     try:
         state = torch.load(path, map_location=device, weights_only=True)
+        if replay and path.with_suffix(REPLAY).is_file():
+            state["replay"] = torch.load(path.with_suffix(REPLAY), map_location=device, weights_only=True)
     except Exception as error:  # torch.load raises many kinds for damaged or foreign files
         reason = str(error).strip().split("\n")[0][:120]
         raise CheckpointError(

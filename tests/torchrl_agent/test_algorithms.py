@@ -1,0 +1,399 @@
+"""What every algorithm promises: arithmetic by hand, resuming, groups, compiling, learning, one sentence for errors."""
+
+import copy
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch._dynamo.utils import counters
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.training.a2c import A2C, A2CConfig
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.checkpoint import CheckpointError
+from torchrl_agent.training.impala import IMPALA, IMPALAConfig
+from torchrl_agent.training.metrics import to_host
+
+EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+OTHERS = ("a2c", "impala", "dqn")
+SHORT = (  # several updates, refreshes and a full replay within the 2048 frames of the smoke configuration
+    "a2c.rollout_steps=16",
+    "impala.rollout_steps=16",
+    "impala.refresh_every=3",
+    "dqn.rollout_steps=16",
+    "dqn.learning_starts=256",
+    "dqn.batch_size=128",
+    "dqn.replay_size=1024",
+)
+
+
+class Line(EnvBase):
+    """One number is observed and two actions are possible; never played."""
+
+    def __init__(self, num_envs=1):
+        super().__init__(batch_size=[num_envs], device="cpu")
+        self.observation_spec = Composite(observation=Unbounded((num_envs, 1)), shape=(num_envs,))
+        self.action_spec = Categorical(2, shape=(num_envs,))
+        self.reward_spec = Unbounded((num_envs, 1))
+
+    def _reset(self, tensordict=None):
+        raise NotImplementedError
+
+    def _step(self, tensordict):
+        raise NotImplementedError
+
+    def _set_seed(self, seed):
+        pass
+
+
+def simple_agent():
+    """An agent whose critic says V(x) = x for x >= 0 and whose policy is (1/4, 3/4) everywhere."""
+    agent = Agent(Line(), ModelConfig([1], activation="relu", normalize_observations=False))
+    with torch.no_grad():
+        for parameter in agent.critic.parameters():
+            parameter.fill_(1.0 if parameter.ndim == 2 else 0.0)
+        head = [module for module in agent.actor.modules() if isinstance(module, torch.nn.Linear)][-1]
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([0.0, math.log(3.0)]))
+    return agent
+
+
+def frames(**columns):
+    """A tensordict from nested lists, one number per frame."""
+    tensors = {key: torch.as_tensor(value) for key, value in columns.items()}
+    shape = next(iter(tensors.values())).shape
+    flat = ("action", "action_log_prob")
+    return TensorDict({k: v if k in flat else v.unsqueeze(-1) for k, v in tensors.items()}, shape)
+
+
+def smoke(folder, *overrides, name="run"):
+    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
+    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
+    return Experiment.load("smoke", *files, *quick, *overrides)
+
+
+def weights(module):
+    return torch.cat([value.detach().flatten().double() for value in module.state_dict().values()])
+
+
+def play(experiment, iterations=None, resume=None):
+    """Metrics without the clock and last weights of a run; closed early after so many ``iterations``."""
+    history, last = [], None
+    run = train(experiment, resume=resume)
+    for iteration in run:
+        rows = iteration.metrics.items()
+        history.append({tag: repr(value) for tag, value in rows if not tag.startswith("time/")})
+        last = weights(iteration.agent)
+        if iteration.number == iterations:
+            run.close()
+    return history, last
+
+
+# --- A2C by hand
+
+
+def test_the_policy_gradient_critic_and_entropy_by_hand():
+    a2c = A2C(simple_agent(), A2CConfig(entropy_coeff=0.1, critic_coeff=0.5), 1, EAGER)
+    batch = frames(observation=[3.0, 1.0], action=[1, 0], action_log_prob=[0.0, 0.0])
+    batch.update(frames(advantage=[2.0, -1.0], value_target=[7.0, 1.0]))
+    losses = a2c.loss(batch)
+    objective = -(math.log(0.75) * 2 + math.log(0.25) * -1) / 2  # what played does not matter
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert losses["loss_objective"].item() == pytest.approx(objective, rel=1e-5)
+    assert losses["loss_critic"].item() == pytest.approx(0.5 * (16 + 0) / 2, rel=1e-5)
+    assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-5)
+    assert losses["loss_entropy"].item() == pytest.approx(-0.1 * entropy, rel=1e-5)
+
+
+def test_a2c_learns_once_from_each_rollout():
+    learner = Learner(Experiment.load("smoke", "algorithm=a2c", "device=cpu"))
+    metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
+    assert metrics["updates"] == 1
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
+    learner = Learner(Experiment.load("smoke", "algorithm=a2c", f"a2c.optimizer={optimizer}", "device=cpu"))
+    assert type(learner.algorithm.optimizer).__name__.lower() == optimizer
+    rollout, before = learner.collector.collect(), weights(learner.agent.actor_head)
+    bad = rollout.clone()
+    bad["next", "reward"][0, 0] = math.nan
+    learner.algorithm.scaler.enabled = False
+    assert to_host(learner.improve(bad, 1e-2))["skipped"] == 1
+    assert torch.equal(weights(learner.agent.actor_head), before)
+    learner.improve(rollout, 0.0)
+    assert torch.equal(weights(learner.agent.actor_head), before)  # the learning rate given is the one used
+    learner.improve(rollout, 1e-2)
+    assert not torch.equal(weights(learner.agent.actor_head), before)
+
+
+# --- IMPALA by hand
+
+
+def v_trace_by_definition(rewards, values, following, ratios, done, terminated, gamma, rho_clip, c_clip):
+    """Targets and advantages of one sequence, each as the sum of equation 1 in Espeholt et al. 2018."""
+    length = len(rewards)
+    rho, c = [min(rho_clip, ratio) for ratio in ratios], [min(c_clip, ratio) for ratio in ratios]
+    bootstrap = [0.0 if terminated[t] else following[t] for t in range(length)]
+    delta = [rho[t] * (rewards[t] + gamma * bootstrap[t] - values[t]) for t in range(length)]
+    targets = []
+    for s in range(length):
+        total, trace = values[s], 1.0
+        for t in range(s, length):
+            total += trace * delta[t]
+            if done[t]:
+                break
+            trace *= gamma * c[t]
+        targets.append(total)
+    after = [bootstrap[t] if done[t] or t == length - 1 else targets[t + 1] for t in range(length)]
+    return targets, [rho[t] * (rewards[t] + gamma * after[t] - values[t]) for t in range(length)]
+
+
+def test_v_trace_by_hand():
+    impala = IMPALA(simple_agent(), IMPALAConfig(gamma=0.5, num_minibatches=1, rho_clip=2.0), 1, EAGER)
+    values, rewards = [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 5.0, 3.0, 4.0, 2.0]
+    bootstrap = [50.0, 9.0, 50.0, 10.0, 6.0]  # 50 where the next frame's value counts instead
+    done, terminated = [False, True, False, True, False], [False, True, False, False, False]
+    actions, probabilities = [1, 0, 1, 1, 0], [0.5, 0.5, 0.75, 0.25, 0.25]
+    sequence = frames(observation=[values], action=[actions], action_log_prob=[[math.log(p) for p in probabilities]])
+    sequence.update(frames(reward=[rewards], done=[done], terminated=[terminated], bootstrap_value=[bootstrap]))
+    impala.loss.look(impala.agent.encoder(sequence))  # completes it in place
+    ratios = [1.5, 0.5, 1.0, 3.0, 1.0]  # of (1/4, 3/4) to what played
+    following = [2.0, 9.0, 4.0, 10.0, 6.0]
+    targets, advantages = v_trace_by_definition(
+        rewards, values, following, ratios, done, terminated, gamma=0.5, rho_clip=2.0, c_clip=1.0
+    )
+    # the first two by hand: delta 1.5 * (1 + 1 - 1) = 1.5 and 0.5 * (5 - 2) = 1.5, so 1 + 1.5 + 0.5 * 1 * 1.5 and 3.5
+    assert targets[:2] == pytest.approx([3.25, 3.5])
+    assert advantages[0] == pytest.approx(1.5 * (1 + 0.5 * 3.5 - 1))
+    torch.testing.assert_close(sequence["value_target"].flatten(), torch.tensor(targets))
+    torch.testing.assert_close(sequence["advantage"].flatten(), torch.tensor(advantages))
+
+
+def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one():
+    learner = Learner(Experiment.load("smoke", "algorithm=impala", "device=cpu"))
+    rollout = learner.collector.collect()
+    data, _ = learner.algorithm.advantages(rollout)
+    encoded = learner.agent.encoder(data.clone())
+    learner.algorithm.loss.look(encoded)
+    other = Learner(Experiment.load("smoke", "algorithm=a2c", "a2c.lmbda=1", "device=cpu"))
+    other.agent.load_state_dict(learner.agent.state_dict())
+    expected, _ = other.algorithm.advantages(rollout)
+    for key in ("advantage", "value_target"):
+        flat = encoded[key].transpose(0, 1).flatten()
+        torch.testing.assert_close(flat, expected[key].flatten(), rtol=1e-4, atol=1e-4)
+
+
+def test_impalas_player_is_stale_until_it_is_refreshed():
+    learner = Learner(Experiment.load("smoke", "algorithm=impala", "impala.refresh_every=3", "device=cpu"))
+    assert learner.collector.agent is learner.algorithm.behaviour is not learner.agent
+    first, ratios = weights(learner.collector.agent), []
+    for iteration in range(1, 7):
+        metrics = to_host(learner.improve(learner.collector.collect(), 1e-2))
+        ratios.append(metrics["max_ratio"])
+        fresh = torch.equal(weights(learner.collector.agent), weights(learner.agent))
+        assert fresh == (iteration in (3, 6))
+        assert torch.equal(weights(learner.collector.agent), first) == (iteration < 3)
+    assert min(ratios[1:3]) > 1.001  # these frames were played by another policy
+
+
+# --- every algorithm
+
+
+@pytest.mark.parametrize("algorithm", [*OTHERS, "dqn dqn.priority_exponent=0.6"])
+def test_resumed_equals_never_stopped_bit_by_bit(tmp_path, algorithm):
+    name, *changes = algorithm.split()
+    changes = (f"algorithm={name}", *SHORT, *changes, "run.checkpoint_every=256")
+    whole, whole_weights = play(smoke(tmp_path, *changes, name="whole"))
+    begun, _ = play(smoke(tmp_path, *changes, name="halves"), iterations=len(whole) // 2)
+    folder = tmp_path / "halves"
+    torch.manual_seed(99)  # whatever happened in between
+    rest, rest_weights = play(Experiment.load(folder / "config.yaml"), resume=folder)
+    assert len(whole) == 8
+    assert any(float(row["train/updates"]) > 0 for row in rest)
+    assert begun + rest == whole
+    assert torch.equal(rest_weights, whole_weights)
+
+
+def test_only_the_newest_checkpoint_has_a_replay_and_others_begin_with_an_empty_one(tmp_path):
+    changes = ("algorithm=dqn", *SHORT, "run.checkpoint_every=512")
+    play(smoke(tmp_path, *changes))
+    folder = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in folder.glob("*.replay.pt")] == ["checkpoint_2048.replay.pt"]
+    assert (folder / "checkpoint_2048.pt").stat().st_size < (folder / "checkpoint_2048.replay.pt").stat().st_size
+    for newer in [*folder.glob("checkpoint_2048*"), folder / "best.json"]:
+        newer.unlink(missing_ok=True)
+    rest, _ = play(Experiment.load(tmp_path / "run" / "config.yaml"), resume=tmp_path / "run")
+    assert len(rest) == 2
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused_in_a_sentence(tmp_path):
+    play(smoke(tmp_path, "algorithm=a2c", "total_frames=512"))
+    experiment = Experiment.load(tmp_path / "run" / "config.yaml", "total_frames=1024", "algorithm=ppo")
+    with pytest.raises(CheckpointError, match="algorithm a2c wrote it") as caught:
+        play(experiment, resume=tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_trained_agents_are_loaded_judged_and_play_legally(tmp_path, algorithm):
+    play(smoke(tmp_path, f"algorithm={algorithm}", *SHORT))
+    experiment, agent = load_agent(tmp_path / "run", device="cpu")
+    assert experiment.algorithm == algorithm
+    figures = evaluate(experiment, agent, episodes=4)
+    assert math.isfinite(figures["return_mean"])
+    again = evaluate(experiment, agent, episodes=4)
+    assert figures == again  # deterministic, also with action values
+
+
+TOWN = [
+    "world.level=L6",  # several agents that can die, one action at a time
+    "world.num_envs=4",
+    "model.hidden_sizes=[16]",
+    "a2c.rollout_steps=16",
+    "impala.rollout_steps=16",
+    "dqn.rollout_steps=16",
+    "dqn.learning_starts=0",
+    "dqn.batch_size=64",
+    "threads=1",
+    "device=cpu",
+    *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
+]
+
+
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
+    learner = Learner(Experiment.load("town", *TOWN, f"algorithm={algorithm}"))
+    rollout = learner.collector.collect().clone()
+    group = learner.agent.group
+    alive = rollout[group, "alive"].clone()
+    alive[:, :, 1:] = False  # one agent lives
+    rollout[group, "alive"].copy_(alive)
+    other = copy.deepcopy(learner.agent)
+    results = []
+    for poison in (0.0, 1000.0):
+        twin = Learner(Experiment.load("town", *TOWN, f"algorithm={algorithm}"))
+        twin.agent.load_state_dict(other.state_dict())
+        version = rollout.clone()
+        rewards = version["next", group, "reward"]
+        rewards[~alive] = poison  # whatever the dead are given
+        twin.algorithm.scaler.enabled = False
+        torch.manual_seed(4)
+        metrics = to_host(twin.improve(version, 1e-3))
+        assert metrics["updates"] >= 1
+        results.append(weights(twin.agent))
+    assert torch.equal(*results)
+    assert not torch.equal(results[0], weights(other))
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "impala"])
+@pytest.mark.parametrize("policy", ["gru", "lstm"])
+def test_agents_with_memory_learn_from_sequences(algorithm, policy):
+    experiment = Experiment.load("smoke", f"algorithm={algorithm}", f"policy={policy}", *SHORT, "device=cpu")
+    experiment.total_frames = 512
+    (*_, last) = learn(experiment)
+    assert last.agent.memory
+    assert last.metrics["train/updates"] >= 1
+    assert math.isfinite(last.metrics["train/grad_norm"])
+
+
+# --- words
+
+
+@pytest.mark.parametrize(
+    ("word", "memory", "perception"),
+    [("mlp", "none", False), ("gru", "gru", False), ("lstm", "lstm", False), ("cnn", "none", True)],
+)
+def test_a_policy_is_a_short_word_for_the_network(word, memory, perception):
+    experiment = Experiment.load("smoke", f"policy={word}")
+    assert (experiment.model.memory, experiment.model.perception.enabled) == (memory, perception)
+    assert experiment.policy is None  # the stored configuration says it in full
+    assert experiment.hyperparameters is experiment.ppo
+
+
+def test_dqn_sees_pictures_through_perception():
+    changes = ["world.observation=pixels", "policy=cnn", "algorithm=dqn", "world.num_envs=4", *SHORT]
+    learner = Learner(Experiment.load("smoke", *changes, "dqn.learning_starts=0", "dqn.batch_size=16", "device=cpu"))
+    metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
+    assert metrics["updates"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        (["algorithm=sarsa"], "algorithm is 'sarsa': use one of ppo, a2c, impala, dqn"),
+        (["policy=transformer"], "policy is 'transformer': use one of mlp, gru, lstm, cnn"),
+        (["algorithm=dqn", "policy=gru"], "policy=mlp"),
+        (["algorithm=a2c", "a2c.optimizer=sgd"], "a2c.optimizer"),
+        (["algorithm=impala", "impala.num_minibatches=5"], "impala.num_minibatches"),
+        (["algorithm=impala", "impala.refresh_every=0"], "impala.refresh_every"),
+        (["algorithm=dqn", "dqn.replay_size=10"], "dqn.replay_size"),
+        (["algorithm=a2c", "a2c.learning_rate.schedule=steps"], "a2c.learning_rate.schedule"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_and_exit_code_two(capsys, tmp_path, arguments, culprit):
+    assert cli.main(["train", "smoke", *arguments, f"run.folder={tmp_path}", "device=cpu"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert culprit in said
+    assert "\n" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_algorithm_has_a_section_of_its_name():
+    experiment = Experiment.load("smoke")
+    for name, kind in ALGORITHMS.items():
+        assert kind.name == name
+        assert hasattr(experiment, name)
+    assert set(ALGORITHMS) == {"ppo", *OTHERS}
+
+
+# --- compiled (slow)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", OTHERS)
+def test_compiled_equals_eager_and_nothing_recompiles(algorithm):
+    torch._dynamo.reset()
+    counters.clear()
+    on = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
+    options = [f"algorithm={algorithm}", *SHORT, "dqn.learning_starts=0", "dqn.batch_size=256", "device=cpu"]
+    learner = Learner(Experiment.load("smoke", *options, *on))
+    for _ in range(2):
+        learner.improve(learner.collector.collect(), 1e-3)
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
+    assert len(parts) == 3
+    assert all(part.compiled for part in parts)
+    assert not counters["graph_break"]
+    graphs = counters["stats"]["unique_graphs"]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for rate in (1e-3, 5e-4, 1e-4):
+            learner.improve(learner.collector.collect(), rate)
+    assert counters["stats"]["unique_graphs"] == graphs
+    eager = Learner(Experiment.load("smoke", *options))
+    eager.load_state_dict(copy.deepcopy(learner.state_dict()))
+    rollout = learner.collector.collect().clone()
+    results = []
+    for one in (learner, eager):
+        torch.manual_seed(7)
+        metrics = to_host(one.improve(rollout.clone(), 1e-3))
+        results.append((metrics, weights(one.agent)))
+    (metrics, mine), (expected, others) = results
+    assert metrics == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    torch.testing.assert_close(mine, others, rtol=1e-3, atol=1e-4)
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "number"), [("a2c", 60_000), ("impala", 60_000), ("dqn", 40_000)])
+def test_every_algorithm_learns_to_balance_a_pole(algorithm, number):
+    options = [f"algorithm={algorithm}", f"total_frames={number}", "evaluation.episodes=32", "device=cpu"]
+    experiment = Experiment.load("cartpole", *options)
+    (*_, last) = learn(experiment)
+    assert evaluate(experiment, last.agent)["return_mean"] > 150

@@ -1,0 +1,51 @@
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): one update with all frames of a short rollout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, PolicyGradientLoss
+from torchrl_agent.training.algorithm import make_adam
+from torchrl_agent.training.schedules import LearningRateConfig
+
+OPTIMIZERS = ("adam", "rmsprop")
+
+
+@dataclass
+class A2CConfig(ActorCriticConfig):
+    """Hyper-parameters of A2C."""
+
+    rollout_steps: int = 8
+    """Steps of every world per iteration, which is one update."""
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
+    optimizer: str = "adam"
+    """adam, or rmsprop as in the paper (which waits for the host once per update, to skip bad ones)."""
+    rmsprop_decay: float = 0.99
+    """Of RMSprop's mean of squared gradients."""
+
+
+class A2C(ActorCritic):
+    """Advantage actor-critic; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
+
+    name = "a2c"
+    config: A2CConfig
+
+    def __init__(self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig) -> None:
+        if config.optimizer not in OPTIMIZERS:
+            raise ValueError(f"a2c.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
+        super().__init__(agent, config, rows, acceleration)
+
+    def make_loss(self) -> PolicyGradientLoss:
+        """The policy gradient with a critic."""
+        return PolicyGradientLoss(self.agent, self.config)
+
+    def make_optimizer(self, capturable: bool) -> tuple[torch.optim.Optimizer, bool]:
+        """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
+        if self.config.optimizer == "adam":
+            return make_adam(self.parameters, self.learning_rate, self.config.adam_epsilon, capturable)
+        rate, decay = float(self.learning_rate), self.config.rmsprop_decay
+        return torch.optim.RMSprop(self.parameters, rate, decay, self.config.adam_epsilon, foreach=True), False

@@ -1,0 +1,176 @@
+"""What PPO, A2C and IMPALA share: a critic's values, advantages, and objectives over frames or whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.objectives import A2CLoss
+from torchrl.objectives.value.functional import generalized_advantage_estimate
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates, valid_share
+
+FRAMES_AT_ONCE = 1 << 16
+"""The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
+
+
+@dataclass
+class ActorCriticConfig(AlgorithmConfig):
+    """Hyper-parameters that algorithms with an actor and a critic have."""
+
+    lmbda: float = 0.95
+    """Decay of generalised advantage estimation."""
+    entropy_coeff: float = 0.01
+    critic_coeff: float = 0.5
+
+
+class ActorCritic(Algorithm):
+    """An algorithm that learns a policy and its value from fresh rollouts; see :class:`Algorithm`."""
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
+        super().__init__(agent, config, rows, acceleration)
+        check_share(config, self.name, "lmbda")
+        self._advantages = Accelerated("the advantage function", self._estimate, acceleration.advantages)
+        self.accelerated = (self._advantages, *self.accelerated)
+
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
+        over the updates made.
+        """
+        self._begin(learning_rate)
+        data, found = self.advantages(rollout)
+        history = self._updates(data)
+        self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
+        return {**summarise_updates(history), **found, "learning_rate": self.learning_rate.clone()}
+
+    def _updates(self, data: TensorDict) -> list[TensorDict]:
+        """The updates of an iteration; by default a single one, of all frames."""
+        return [self._update_minibatch(data)]
+
+    # --- advantages ---------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
+        """The rollout's frames in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
+        and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of the dead do not count
+        (``keys.VALID``).
+
+        Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
+        the critic looks at the true terminal or last observation.
+        """
+        values = self._values(rollout)
+        next_values = self._values(rollout.get(keys.NEXT))
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
+        advantage, target, reward, explained = self._advantages(
+            following.get(keys.REWARD), *ends, alive, values, next_values
+        )
+        data = self._recorded(rollout, reward, next_values, self.config.lmbda)
+        data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), {"explained_variance": explained}
+
+    def _recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor, lmbda: float) -> TensorDict:
+        """What a loss needs of a rollout [T, rows], besides what is estimated."""
+        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
+        data.update(self.agent.look_back(rollout, reward, next_values, lmbda))
+        alive = rollout.get(keys.ALIVE, None)
+        return data if alive is None else data.set(keys.VALID, alive)
+
+    def _values(self, frames: TensorDictBase) -> Tensor:
+        """State values [T, N, 1] in float32."""
+        chosen = frames.select(*self.agent.critic.in_keys).reshape(-1)
+        # a manager that has to choose a goal for a frame that was never acted in takes the likeliest
+        with self._autocast(), set_exploration_type(ExplorationType.DETERMINISTIC):
+            values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
+        return torch.cat(values).float().reshape(*frames.shape, 1)
+
+    def _estimate(
+        self,
+        reward: Tensor,
+        done: Tensor,
+        terminated: Tensor,
+        alive: Tensor | None,
+        values: Tensor,
+        next_values: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Advantages, value targets, scaled rewards and the share of variance that the values explain."""
+        self.scaler.update(reward, done, alive)
+        reward = self.scaler.scale(reward)
+        advantage, target = generalized_advantage_estimate(
+            self.config.gamma,
+            self.config.lmbda,
+            values,
+            next_values,
+            reward,
+            done,
+            terminated,
+            time_dim=0,
+        )
+        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        return advantage, target, reward, explained_variance(target, values, counted)
+
+    def _minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
+        """Shuffled once on the device, then slices of so many frames, or whole sequences."""
+        order = torch.randperm(data.shape[0], device=self.device)
+        return iter(data[order].split(size))
+
+
+class EncodedLoss:
+    """Makes an objective of TorchRL's (a base class named after this one) that of an :class:`Agent`: the encoder runs
+    once for actor and critic, the modules' own losses join in.
+    """
+
+    def __init__(self, agent: Agent, **options: Any) -> None:
+        heads = (agent.actor_head, agent.critic_head)
+        super().__init__(*heads, functional=False, loss_critic_type="l2", **options)  # type: ignore[call-arg]
+        self.encoder, self.auxiliary = agent.encoder, agent.auxiliary
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Losses (``loss_*``) and diagnostics of one minibatch [B], or of sequences [B, T]; the encoder runs once."""
+        tensordict = self.encoder(tensordict.copy())
+        found = self.look(tensordict)
+        losses = super().forward(tensordict).update(found)  # type: ignore[misc]
+        for auxiliary in self.auxiliary:
+            losses.update(auxiliary(tensordict))
+        share = valid_share(tensordict)  # frames that do not count have only zeros to add to these means
+        for name in ("kl", "entropy", "clip_fraction"):
+            if name in losses.keys():
+                losses.set(name, losses.get(name) / share)
+        return losses
+
+    def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Diagnostics of an encoded minibatch, and a place to complete it before the objective reads it."""
+        return {}
+
+
+class PolicyGradientLoss(EncodedLoss, A2CLoss):
+    """:class:`~torchrl.objectives.A2CLoss` (Mnih et al. 2016): ``-log pi(a|s) advantage``, the critic's squared error
+    and an entropy bonus.
+    """
+
+    def __init__(self, agent: Agent, config: ActorCriticConfig) -> None:
+        super().__init__(agent, entropy_coeff=config.entropy_coeff, critic_coeff=config.critic_coeff)
+
+    def get_entropy_bonus(self, dist: torch.distributions.Distribution) -> Tensor:
+        """The distribution's own entropy [..., 1]; TorchRL's asks first whether it has one."""
+        return dist.entropy().unsqueeze(-1)
+
+
+def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
+    """Share of the targets' variance that the values explain, of the ``counted`` frames."""
+    return 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+
+
+def _variance(values: Tensor, counted: Tensor) -> Tensor:
+    """Variance of the ``counted`` values."""
+    number = counted.sum()
+    mean = torch.where(counted, values, 0.0).sum() / number
+    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number

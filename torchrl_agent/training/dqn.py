@@ -1,0 +1,223 @@
+"""Deep Q-learning (Mnih et al. 2015) in its double (van Hasselt et al. 2016), dueling (Wang et al. 2016), n-step and
+prioritised (Schaul et al. 2016) form, with the replay on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictSequential
+from torch import Tensor, nn
+from torchrl.envs import EnvBase
+from torchrl.objectives import DQNLoss, SoftUpdate
+from torchrl.objectives.utils import ValueEstimators
+
+from torchrl_agent import keys
+from torchrl_agent.models.action_values import ValueAgent
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.algorithm import (
+    Algorithm,
+    AlgorithmConfig,
+    check_config,
+    check_positive,
+    check_share,
+    summarise_updates,
+)
+from torchrl_agent.training.replay import WEIGHT, Replay, n_step_transitions
+from torchrl_agent.training.schedules import LearningRateConfig
+
+TD_ERROR = "td_error"
+"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]."""
+
+
+@dataclass
+class DQNConfig(AlgorithmConfig):
+    """Hyper-parameters of DQN."""
+
+    rollout_steps: int = 8
+    """Steps of every world per iteration; no n-step return reaches beyond them."""
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
+    max_grad_norm: float = 10.0
+    batch_size: int = 1024
+    """Frames per update."""
+    replay_ratio: float = 4.0
+    """Frames learnt from per frame played, which sets the number of updates."""
+    replay_size: int = 200_000
+    """Frames kept; whole rollouts."""
+    learning_starts: int = 4096
+    """Frames played before the first update."""
+    num_steps: int = 3
+    """Rewards that a return holds before it bootstraps."""
+    double: bool = True
+    """Let the learning network choose the next action and the target network value it."""
+    dueling: bool = True
+    """A value and advantages instead of plain action values."""
+    target_interval: int = 1
+    """Updates between two of the target network."""
+    target_rate: float = 0.01
+    """Share of the way that the target network goes towards the learning one; 1 copies it."""
+    epsilon_initial: float = 1.0
+    """Share of random actions at first."""
+    epsilon_final: float = 0.05
+    epsilon_frames: int = 50_000
+    """Frames over which it falls linearly from the first to the second."""
+    priority_exponent: float = 0.0
+    """How much frames with a large error are preferred in the replay (alpha); 0 draws uniformly."""
+    importance_exponent: float = 0.4
+    """How much that is made up for in the loss (beta)."""
+
+
+class ActionValueLoss(nn.Module):
+    """TorchRL's :class:`~torchrl.objectives.DQNLoss` on raw observations.
+
+    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
+    """
+
+    def __init__(self, agent: Agent, config: DQNConfig) -> None:
+        super().__init__()
+        self.normalizer = agent.normalizer
+        network = TensorDictSequential(*list(agent.encoder)[1:], *agent.critic_head)
+        self.loss = DQNLoss(
+            network,
+            loss_function="smooth_l1",
+            delay_value=True,
+            double_dqn=config.double,
+            action_space="categorical",
+        )
+        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=WEIGHT)
+        self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.gamma)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """The loss of transitions [B], and what each was wrong by."""
+        following = self.normalizer(tensordict.get(keys.NEXT).copy())
+        tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
+        loss = self.loss(tensordict).get("loss")
+        error = tensordict.get(TD_ERROR)
+        valid = tensordict.get(keys.VALID, None)
+        counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
+        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
+
+
+class DQN(Algorithm):
+    """Deep Q-learning; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
+
+    name = "dqn"
+    config: DQNConfig
+    agent: ValueAgent
+    replay: Replay
+
+    def __init__(self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig) -> None:
+        check_dqn(config, rows)
+        super().__init__(agent, config, rows, acceleration)
+        self.target = SoftUpdate(self.loss.loss, tau=config.target_rate)
+        self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
+        self._transitions = Accelerated("the n-step function", self._assemble, acceleration.advantages)
+        self.accelerated = (self._transitions, *self.accelerated)
+        self.frames = self.updates = 0
+        self.owed = 0.0
+        """Frames that have still to be learnt from."""
+
+    @classmethod
+    def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
+        """An agent with action values."""
+        return ValueAgent(env, model, config.gamma, config.dueling)
+
+    def make_loss(self) -> ActionValueLoss:
+        """The temporal difference."""
+        return ActionValueLoss(self.agent, self.config)
+
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
+        scalars, means over the updates made.
+        """
+        self._begin(learning_rate)
+        self._remember(rollout)
+        history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
+        diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": self.learning_rate.clone()}
+        self.agent.exploration.epsilon.fill_(epsilon(self.config, self.frames))
+        return {**(summarise_updates(history) if history else {}), **diagnostics}
+
+    @torch.no_grad()
+    def _remember(self, rollout: TensorDict) -> None:
+        self.replay.add(self._transitions(rollout))
+        alive = rollout.get(keys.ALIVE, None)
+        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
+        self.frames += rollout.numel()
+
+    def _assemble(self, rollout: TensorDict) -> TensorDict:
+        """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
+        seen = [key for key in self.agent.critic.in_keys]
+        now = rollout.select(*seen, keys.ACTION)
+        if alive is not None:
+            now.set(keys.VALID, alive)
+        wanted = following.select(*seen, keys.REWARD, keys.DONE, keys.TERMINATED)
+        return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
+
+    def _updates_due(self, frames: int) -> int:
+        """Updates that the replay ratio asks for after so many more frames."""
+        if self.frames < self.config.learning_starts:
+            return 0
+        self.owed += frames * self.config.replay_ratio
+        number = int(self.owed // self.config.batch_size)
+        self.owed -= number * self.config.batch_size
+        return number
+
+    def _update(self) -> TensorDict:
+        index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
+        following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
+        following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
+        metrics = self._update_minibatch(batch)
+        self.replay.weigh(index, metrics.pop(TD_ERROR))
+        self.updates += 1
+        if self.updates % self.config.target_interval == 0:
+            self.target.step()
+        return metrics
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, the target network and the counters; the replay is apart."""
+        target = self.loss.loss.target_value_network_params
+        return {
+            **super().state_dict(),
+            "target": {str(key): value.clone() for key, value in target.flatten_keys(".").items()},
+            "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`; the replay has a state of its own."""
+        super().load_state_dict(state)
+        target = self.loss.loss.target_value_network_params.flatten_keys(".")
+        for key, value in target.items():
+            value.data.copy_(state["target"][str(key)])
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+
+
+def epsilon(config: DQNConfig, frames: int) -> float:
+    """Share of random actions after so many frames."""
+    done = min(1.0, frames / max(1, config.epsilon_frames))
+    return config.epsilon_initial + (config.epsilon_final - config.epsilon_initial) * done
+
+
+def check_dqn(config: DQNConfig, rows: int) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_config(config, "dqn")
+    check_positive(
+        config, "dqn", "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate", "epsilon_frames"
+    )
+    shares = ("target_rate", "epsilon_initial", "epsilon_final", "priority_exponent", "importance_exponent")
+    check_share(config, "dqn", *shares)
+    frames = config.rollout_steps * rows
+    if config.replay_size < frames:
+        raise ValueError(
+            f"dqn.replay_size={config.replay_size} cannot hold a rollout of {frames} frames ({config.rollout_steps} "
+            f"steps x {rows} worlds or agents): give at least {frames}."
+        )

@@ -1,0 +1,158 @@
+"""IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames which an older policy played, made
+right by V-trace.
+
+The collector plays with a frozen copy of the agent that is refreshed every few iterations. So learning truly is
+off-policy, as it is where many machines play for one that learns.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.objectives.value.functional import vtrace_advantage_estimate
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.actor_critic import (
+    ActorCritic,
+    ActorCriticConfig,
+    PolicyGradientLoss,
+    explained_variance,
+)
+from torchrl_agent.training.algorithm import check_config, check_positive
+from torchrl_agent.training.schedules import LearningRateConfig
+
+BOOTSTRAP = "bootstrap_value"
+"""The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
+
+
+@dataclass
+class IMPALAConfig(ActorCriticConfig):
+    """Hyper-parameters of IMPALA."""
+
+    rollout_steps: int = 32
+    """Steps of every world per iteration."""
+    num_minibatches: int = 4
+    """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
+    refresh_every: int = 2
+    """Iterations after which the policy that plays is replaced by the one that learns; 1 is hardly off-policy."""
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
+    lmbda: float = 1.0
+    """Of the manager's own advantages only: V-trace has none."""
+    rho_clip: float = 1.0
+    """Largest importance weight of a temporal difference and of a policy gradient."""
+    c_clip: float = 1.0
+    """Largest importance weight with which a temporal difference is traced back."""
+
+
+class VTraceLoss(PolicyGradientLoss):
+    """The policy gradient with V-trace's advantages and targets, from the critic and the policy as they are now.
+
+    Reads sequences [B, T] with ``reward``, ``done``, ``terminated``, the ``action_log_prob`` of the policy that played
+    and :data:`BOOTSTRAP`.
+    """
+
+    def __init__(self, agent: Agent, config: IMPALAConfig) -> None:
+        super().__init__(agent, config)
+        self.gamma, self.rho_clip, self.c_clip = config.gamma, config.rho_clip, config.c_clip
+
+    @torch.no_grad()
+    def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """Add ``advantage`` and ``value_target``. Actor and critic answer here and again in the objective, which
+        compiled code computes only once.
+        """
+        log_prob = self._log_probs(tensordict)[0].float()
+        values = self.critic_network(tensordict.select(*self.critic_network.in_keys)).get(keys.VALUE).float()
+        old_log_prob, done = tensordict.get(keys.LOG_PROB).unsqueeze(-1), tensordict.get(keys.DONE)
+        bootstrap = tensordict.get(BOOTSTRAP)
+        next_values = torch.where(done, bootstrap, torch.cat([values[:, 1:], bootstrap[:, -1:]], 1))
+        advantage, target = vtrace_advantage_estimate(
+            self.gamma,
+            log_prob,
+            old_log_prob,
+            values,
+            next_values,
+            tensordict.get(keys.REWARD),
+            done,
+            tensordict.get(keys.TERMINATED),
+            rho_thresh=self.rho_clip,
+            c_thresh=self.c_clip,
+        )
+        tensordict.update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        valid = tensordict.get(keys.VALID, None)
+        counted = torch.ones_like(done) if valid is None else valid.unsqueeze(-1)
+        log_ratio = torch.where(counted, log_prob - old_log_prob, 0.0)
+        return {
+            "kl": (log_ratio.exp() - 1 - log_ratio).mean(),
+            "max_ratio": log_ratio.exp().amax(),
+            "min_ratio": log_ratio.exp().amin(),
+            "explained_variance": explained_variance(target, values, counted),
+        }
+
+
+class IMPALA(ActorCritic):
+    """An actor-critic with V-trace; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
+
+    name = "impala"
+    config: IMPALAConfig
+
+    def __init__(self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig) -> None:
+        check_config(config, self.name)
+        check_positive(config, self.name, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
+        if rows % config.num_minibatches:
+            raise ValueError(
+                f"impala.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a rollout: "
+                f"choose a divisor of {rows}."
+            )
+        super().__init__(agent, config, rows, acceleration)
+        self.behaviour = copy.deepcopy(agent).requires_grad_(False)
+        self.iterations = 0
+
+    def make_loss(self) -> VTraceLoss:
+        """The policy gradient with V-trace."""
+        return VTraceLoss(self.agent, self.config)
+
+    @torch.no_grad()
+    def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
+        """The rollout as sequences [rows, T] from which the loss makes advantages."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        bootstrap = self._values(following)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        reward = self._advantages(following.get(keys.REWARD), done, alive)
+        data = self._recorded(rollout, reward, bootstrap, self.config.lmbda)
+        data.update({keys.REWARD: reward, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap})
+        return data.transpose(0, 1), {}
+
+    def _estimate(  # type: ignore[override]  # the advantages are the loss's
+        self, reward: Tensor, done: Tensor, alive: Tensor | None
+    ) -> Tensor:
+        """Scaled rewards."""
+        self.scaler.update(reward, done, alive)
+        return self.scaler.scale(reward)
+
+    def _updates(self, data: TensorDict) -> list[TensorDict]:
+        size = data.shape[0] // self.config.num_minibatches
+        return [self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)]
+
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""
+        diagnostics = super().learn(rollout, learning_rate)
+        self.iterations += 1
+        if self.iterations % self.config.refresh_every == 0:
+            self.behaviour.load_state_dict(self.agent.state_dict())  # in place: nothing recompiles
+        return diagnostics
+
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, and the policy that plays."""
+        return {**super().state_dict(), "behaviour": self.behaviour.state_dict(), "iterations": self.iterations}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        self.behaviour.load_state_dict(state["behaviour"])
+        self.iterations = state["iterations"]

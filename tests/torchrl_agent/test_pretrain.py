@@ -13,9 +13,9 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.pretrain import PretrainConfig, pretrain, total_loss
-from torchrl_agent.pretrain_data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
-from torchrl_agent.pretrain_lessons import CloningLoss
-from torchrl_agent.pretrain_report import auroc, perception_figures, policy_figures, world_model_figures
+from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain.lessons import CloningLoss
+from torchrl_agent.pretrain.report import auroc, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.train import learn
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import MODULES, agent_modules, load_module, load_modules, read_module

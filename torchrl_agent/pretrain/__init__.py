@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.specs import action_heads
-from torchrl_agent.pretrain_data import Sequences, choose_players, collect, make_sequences
-from torchrl_agent.pretrain_lessons import Lesson
+from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain.lessons import Lesson
 from torchrl_agent.train import evaluate
 from torchrl_agent.training.checkpoint import versions, write_atomically, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise

@@ -17,7 +17,7 @@ from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.models.perception import PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelLoss
 from torchrl_agent.models.world_model import WorldModelLoss
-from torchrl_agent.pretrain_report import perception_figures, policy_figures, social_figures, world_model_figures
+from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
 from torchrl_agent.training.pretrained import READS, agent_modules
 
 ROWS_AT_ONCE = 64
@@ -83,7 +83,7 @@ class Lesson:
 
     @torch.no_grad()
     def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
-        """What the module can do, beside what is possible without it (see ``pretrain_report``)."""
+        """What the module can do, beside what is possible without it (see ``pretrain.report``)."""
         some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
         data, known = (
             torch.cat([self.encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)

@@ -51,8 +51,8 @@ class Lesson:
             self.loss = next(part for part in agent.auxiliary if isinstance(part, LOSSES[module]))
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
-        learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
-        self.parameters = [parameter for parameter in learning.parameters() if parameter.requires_grad]
+        self.learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
+        self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
 
@@ -98,6 +98,37 @@ class Lesson:
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
         return policy_figures(logits, data, known)
+
+
+class Best:
+    """The weights with the lowest loss on the validation worlds so far, the first ones included.
+
+    Attributes:
+        update: number of the update that they come from, 0 for none.
+        losses: theirs, on the validation worlds.
+    """
+
+    def __init__(self, lesson: Lesson, losses: dict[str, float]) -> None:
+        self.lesson = lesson
+        self._keep(0, losses)
+
+    def look(self, update: int, losses: dict[str, float]) -> None:
+        """Keep the weights of now if they are better."""
+        if total_loss(losses) < total_loss(self.losses):
+            self._keep(update, losses)
+
+    def restore(self) -> None:
+        """Put the best weights back."""
+        self.lesson.learning.load_state_dict(self.weights)
+
+    def _keep(self, update: int, losses: dict[str, float]) -> None:
+        self.update, self.losses = update, losses
+        self.weights = {name: value.clone() for name, value in self.lesson.learning.state_dict().items()}
+
+
+def total_loss(losses: dict[str, float]) -> float:
+    """Sum of the ``loss_*``."""
+    return sum(value for name, value in losses.items() if name.startswith("loss_"))
 
 
 class CloningLoss(nn.Module):

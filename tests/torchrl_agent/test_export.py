@@ -143,12 +143,26 @@ def test_perception_alone_gives_belief_and_states(run_of, tmp_path, world, memor
     follow(run_of(world, memory), "perception", torch.export.load(path).module())
 
 
+READS = {
+    "world_model": ["belief_mean", "meters", "position", "plan"],
+    "social_model": ["others", "others_number", "is_init", "others_hidden"],
+}
+"""What modules that run alone are given, besides beliefs only what the world shows."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["perception", "world_model", "social_model", "policy"])
 def test_each_module_of_a_whole_mind_does_as_the_live_one(run_of, tmp_path, name):
     run = run_of("mind", "gru")
     (path,) = export_run(run, name, output=tmp_path / "part.pt2")
     follow(run, name, torch.export.load(path).module())
+    told = json.loads((tmp_path / "part.pt2.json").read_text())
+    assert [entry["name"] for entry in told["inputs"]] == READS.get(name, [entry["name"] for entry in told["inputs"]])
+    of_the_world = {
+        entry["name"] for entry in told["inputs"] if entry["meaning"].startswith("observation of the world")
+    }
+    assert not of_the_world & {"belief_mean", "plan", "is_init", "hidden", "others_hidden", "goal_type", "action_mask"}
+    assert not any(entry["meaning"].startswith("observation of the world") for entry in told["outputs"])
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from envs import TownEnv
 from torchrl_agent.cli import main
@@ -70,6 +72,13 @@ def run_command(line: str) -> None:
     if words[0] == "cp":
         assert words[1] == "-r"
         shutil.copytree(*words[2:])
+    elif words[0] == "python":  # a file that the page has written; it may start processes
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}", "RL_WARNINGS": "False"}
+        done = subprocess.run(
+            [sys.executable, *words[1:]], env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        Path(words[1]).with_suffix(".txt").write_text(done.stdout)
     else:
         assert words[0] == "torchrl-agent", line
         assert main(words[1:]) in (None, 0), line
@@ -136,6 +145,35 @@ def test_a_run_is_resumed_and_its_agent_taken_along(folder):
 def test_the_parts_work_in_torchrl(folder):
     names = run_page(DOCS / "howto" / "torchrl.md")
     assert names["batch"].shape == (8, 64)
+
+
+def scalars(file: Path) -> list[tuple[int, float]]:
+    """(step, value) of what TorchRL's CSV logger wrote."""
+    return [(int(step), float(value)) for step, value in (line.split(",") for line in file.read_text().splitlines())]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_recipes_for_torchrls_scripts_learn(folder):
+    names = run_page(DOCS / "howto" / "torchrl_recipes.md")
+    assert (names["replayed"] - names["sample"]["action_log_prob"]).abs().max() < 1e-5, "memory is as it was"
+    assert not names["sample"]["next", "done"][:, :-1].any(), "no slice reaches into the next episode"
+    assert names["explore"].eps < 0.6
+    assert torch.isfinite(names["losses"]["loss"])
+    assert (folder / "collect.txt").read_text().count("collected 16 16") == 2
+    assert list((folder / "logs/ppo-arena").glob("events*"))
+    assert scalars(folder / "logs/ppo-arena/scalars/train/kl.csv")[0][0] == 1024
+    assert (folder / "train_arena.txt").read_text().endswith("2048\n")
+    written = folder / "logs/ppo_arena/scalars"
+    assert scalars(written / "optim_steps.csv") == [(2048, 2 * 4 * 5)]  # an epoch's end counts as its fifth minibatch
+    assert math.isfinite(scalars(written / "loss_objective.csv")[-1][1])
+    (folder / "same.py").write_text(
+        "import networks\nfrom train_arena import trainer\n"
+        "names = [next(each.parameters()).data_ptr() for each in (networks.actor(), trainer.collector.policy)]\n"
+        "print(set(names) == {next(trainer.loss_module.actor_network.parameters()).data_ptr()})\n"
+    )
+    run_command("python same.py")
+    assert (folder / "same.txt").read_text().endswith("True\n"), "what collects is what learns"
 
 
 @pytest.mark.slow

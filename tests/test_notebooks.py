@@ -28,6 +28,16 @@ SMALL = {
     },
     "03_compose_your_own_pipeline": {"NUM_ENVS": 8, "STEPS": 16, "TOTAL_FRAMES": 512, "EPOCHS": 1, "MINIBATCH": 64},
     "04_a_day_in_town": {"NUM_ENVS": 2, "DAYS_BEFORE": 1, "HOURS": 4, "FILM_STEPS": 4, "FILM_WORLDS": 1},
+    "05_look_inside_the_agent": {
+        "NUM_ENVS": 10,
+        "FRAMES": 320,
+        "UPDATES": 5,
+        "TOTAL_FRAMES": 320,
+        "EPISODES": 4,
+        "STEP": 5,
+        "STEPS": 24,
+        "HORIZON": 5,
+    },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -61,7 +62,7 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
             for mode in ("eager", "compiled"):
                 part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
                 with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):
-                    row[f"{what}_{mode}_ms"] = _milliseconds(lambda part=part, given=given: part(given), seconds)
+                    row[f"{what}_{mode}_ms"] = _milliseconds(partial(part, given), seconds)
                 if mode == "compiled" and not part.compiled:
                     row[f"{what}_compiled_ms"] = None
             if row[f"{what}_compiled_ms"] is not None:

@@ -268,7 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_arguments(verb)
     verb.set_defaults(run=_bench)
 
-    verb = verbs.add_parser("export", help="write a run's policy or perception as a file for PyTorch or ONNX runtimes")
+    verb = verbs.add_parser("export", help="write a run's agent, or one module, as a file for PyTorch or ONNX runtimes")
     export.add_arguments(verb)
     verb.set_defaults(run=export.run)
 

@@ -76,6 +76,8 @@ class RunConfig:
     keep_checkpoints: int = 3
     """Newest checkpoints to keep, besides the best."""
     tensorboard: bool = True
+    wandb: str | None = None
+    """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
     film: bool = True
     """Film the final policy, if the world can be drawn."""
     final_evaluation: bool = True

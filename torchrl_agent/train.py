@@ -32,7 +32,7 @@ from torchrl_agent.training.checkpoint import (
     write_json,
 )
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
-from torchrl_agent.training.metrics import MetricsWriter, to_host
+from torchrl_agent.training.metrics import MetricsWriter, check_wandb, to_host, wandb_logger
 from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
 
@@ -117,11 +117,14 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     if resume is not None:
         state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device), replay=True)
     # before anything is written: a configuration that cannot work leaves no trace
+    check_wandb(experiment.run.wandb)
     learner = _prepare(experiment, state)
     folder = _new_run(experiment) if resume is None else Path(resume)
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
-    writer = MetricsWriter(folder, experiment.run.tensorboard, None if state is None else state["frames"])
+    resumed_at = None if state is None else state["frames"]
+    logger = wandb_logger(folder, experiment.run.wandb)
+    writer = MetricsWriter(folder, experiment.run.tensorboard, resumed_at, logger)
     iteration = None
     start = time.perf_counter()
     saved = 0 if state is None else state["frames"]

@@ -1,11 +1,16 @@
 """Numbers for people: windows, CSV, TensorBoard and what a resumed run drops."""
 
+import importlib.machinery
 import math
+import sys
+import types
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torchrl.record.loggers import wandb as torchrl_wandb
 
+from torchrl_agent import cli
 from torchrl_agent.training.metrics import EpisodeWindow, MetricsWriter, read_metrics, to_host
 
 
@@ -138,3 +143,65 @@ def test_resuming_without_a_csv_begins_one(tmp_path):
     writer = MetricsWriter(tmp_path, tensorboard=False, resumed_at=200)
     writer.write(300, {"train/loss": 3.0})
     assert [row["frames"] for row in read_metrics(tmp_path / "metrics.csv")] == ["300"]
+
+
+class FakeRun:
+    """What a run of wandb is to TorchRL's logger."""
+
+    def __init__(self, **arguments):
+        self.arguments, self.rows, self.axes, self.finished = arguments, [], {}, False
+        self.id, self.config = arguments["id"], self
+        self.shown = {}
+
+    def update(self, values, **_):
+        self.shown.update(values)
+
+    def define_metric(self, name, step_metric=None):
+        self.axes[name] = step_metric
+
+    def log(self, row, **_):
+        self.rows.append(dict(row))
+
+    def finish(self, *_, **__):
+        self.finished = True
+
+
+@pytest.fixture
+def fake_wandb(monkeypatch):
+    """A stand-in for the package; the runs that were begun with it."""
+    runs = []
+    module = types.ModuleType("wandb")
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    module.init = lambda **arguments: runs.append(FakeRun(**arguments)) or runs[-1]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr(torchrl_wandb, "_has_wandb", True)
+    return runs
+
+
+QUICK = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
+
+
+def test_weights_and_biases_gets_the_metrics_and_a_resumed_run_goes_on_there(tmp_path, fake_wandb):
+    named = [f"run.folder={tmp_path}", "run.name=first", "run.wandb=moons", "total_frames=1024"]
+    assert cli.main(["train", "smoke", *QUICK, *named]) == 0
+    assert cli.main(["resume", str(tmp_path / "first"), "total_frames=1536"]) == 0
+    first, second = fake_wandb
+    assert first.arguments["project"] == "moons" and first.arguments["name"] == "first"
+    assert first.arguments["id"] == second.arguments["id"] and len(first.id) == 8
+    assert first.shown["ppo"]["rollout_steps"] == 32
+    assert "env" not in first.shown, "what is installed here is nobody's business"
+    assert first.axes["train/value_loss"] == "train/step"
+    rows = read_metrics(tmp_path / "first" / "metrics.csv")
+    told = [*first.rows, *second.rows]
+    assert [row["train/step"] for row in told] == [int(row["frames"]) for row in rows] == [512, 1024, 1536]
+    assert [row["train/value_loss"] for row in told] == [float(row["train/value_loss"]) for row in rows]
+    assert first.finished and second.finished
+
+
+def test_a_run_without_the_package_is_refused_in_one_line_and_leaves_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.main(["train", "smoke", *QUICK, f"run.folder={tmp_path}", "run.name=first", "run.wandb=moons"]) == 2
+    error = capsys.readouterr().err
+    assert "run.wandb is moons but wandb is not installed: pip install" in error and error.count("\n") == 1
+    assert not (tmp_path / "first").exists()

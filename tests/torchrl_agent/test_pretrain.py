@@ -12,10 +12,10 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
-from torchrl_agent.pretrain import PretrainConfig, pretrain, total_loss
-from torchrl_agent.pretrain_data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
-from torchrl_agent.pretrain_lessons import CloningLoss
-from torchrl_agent.pretrain_report import auroc, perception_figures, policy_figures, world_model_figures
+from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, total_loss
+from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain.lessons import Best, CloningLoss
+from torchrl_agent.pretrain.report import auroc, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.train import learn
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import MODULES, agent_modules, load_module, load_modules, read_module
@@ -83,6 +83,12 @@ def test_a_module_learns_and_leaves_its_folder(taught, name):
     assert found["players"] == (["greedy"] if name == "policy" else ["greedy", "random"])
     rows = read_metrics(taught[name] / "metrics.csv")
     assert [int(row["update"]) for row in rows] == list(range(1, 26))
+    looks = [
+        {key.partition("/")[2]: float(value) for key, value in row.items() if "validation/" in key} for row in rows
+    ]
+    assert min(map(total_loss, looks)) == pytest.approx(total_loss(found["validation_after"]))
+    assert looks[found["best_update"] - 1] == pytest.approx(found["validation_after"])
+    assert looks[-1] == pytest.approx(found["validation_last"])
     again = Experiment.load(taught[name] / "config.yaml")
     assert again.name == "town_agent"
     assert torch.load(taught[name] / "module.pt", weights_only=True)["module"] == name
@@ -136,6 +142,43 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, argum
     assert sentence in error
     assert error.count("\n") == 1
     assert not output.exists()
+
+
+@pytest.mark.slow
+def test_the_weights_that_did_best_where_they_did_not_learn_are_kept(tmp_path):
+    plain = [item for item in SMALL if "hidden_sizes" not in item]
+    experiment = Experiment.load("town", "model.hidden_sizes=[64]", *plain)
+    config = PretrainConfig(frames=256, updates=60, learning_rate=0.05)
+    found = pretrain("policy", experiment, config, tmp_path / "clone")
+    rows = read_metrics(tmp_path / "clone" / "metrics.csv")
+    losses = {int(row["update"]): float(row["validation/loss_cloning"]) for row in rows}
+    assert losses[found["best_update"]] == min(losses.values()) == total_loss(found["validation_after"])
+    assert losses[60] == total_loss(found["validation_last"])
+    assert total_loss(found["validation_after"]) < total_loss(found["validation_last"]) < float("inf"), "it overfits"
+    experiment.pretrained.policy = str(tmp_path / "clone")
+    lesson, data = _prepare("policy", experiment, config)  # the same data, since the same seed
+    assert lesson.validate(data.validation) == pytest.approx(found["validation_after"], abs=1e-6)
+    assert found["figures"]["accuracy"] == pytest.approx(found["validation_after"]["accuracy"], abs=0.02)
+
+
+def test_the_first_weights_stay_if_nothing_better_comes():
+    class Pupil:
+        learning = torch.nn.BatchNorm1d(1)
+
+    first = weights(Pupil.learning)
+    best = Best(Pupil, {"loss_a": 1.0, "loss_b": 1.0, "accuracy": 0.0})
+    for update, loss in enumerate((3.0, math.nan, 2.5), 1):
+        Pupil.learning.weight.data.add_(1)
+        Pupil.learning.running_mean.add_(1)  # statistics belong to the weights
+        best.look(update, {"loss_a": loss, "accuracy": 1.0})
+    best.restore()
+    assert best.update == 0 and same(weights(Pupil.learning), first)
+    Pupil.learning.weight.data.add_(1)
+    best.look(4, {"loss_a": 1.5, "loss_b": 0.25})
+    second = weights(Pupil.learning)
+    Pupil.learning.weight.data.add_(1)
+    best.restore()
+    assert best.update == 4 and same(weights(Pupil.learning), second)
 
 
 # --- in other agents --------------------------------------------------------------------------------------------------

@@ -142,10 +142,16 @@ class Perception(TensorDictModuleBase):
             "known_state": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
         }
         if self.others is not None:
-            belief["social_cues"] = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
-            belief["number"] = tensordict.get(self.number)
-            belief["visible"] = belief["number"] != self.nobody
+            belief.update(self.cues(tensordict))
         return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size, device=tensordict.device))
+
+    def cues(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """What the others in sight show, ``social_cues`` [..., V, C], who they are, ``number`` [..., V], and whether
+        there is anybody in the slot, ``visible`` [..., V].
+        """
+        number = tensordict.get(self.number)
+        shown = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
+        return {"social_cues": shown, "number": number, "visible": number != self.nobody}
 
     def embed(self, observation: Tensor) -> Tensor:
         """Features [..., E] of joined observations [..., F], each by an encoder of its kind."""

@@ -89,7 +89,8 @@ class SocialModel(TensorDictModuleBase):
         remembered, following = self._remember(self.activation(self.embed(per_agent)), begins, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), following)
         mind = where @ remembered  # [..., V, H]
-        known_before = (where @ (hidden.abs().sum(-1, keepdim=True) > 0).float()).squeeze(-1) > 0
+        remembers = (hidden.abs().sum(-1, keepdim=True) > 0) & ~begins.unsqueeze(-2)  # a new episode forgets all
+        known_before = (where @ remembers.float()).squeeze(-1) > 0
         goal, action, meters = (
             self.heads(torch.cat((mind, cues), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )

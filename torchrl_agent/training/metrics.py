@@ -1,15 +1,24 @@
-"""Numbers for people: a CSV table and TensorBoard events with the tags that Stable-Baselines3 users know."""
+"""Numbers for people: a CSV table, TensorBoard events and Weights & Biases, with the tags that Stable-Baselines3 users
+know.
+"""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
+import secrets
 from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+import yaml
 from torch import Tensor
 
 from torchrl_agent import keys
+
+if TYPE_CHECKING:
+    from torchrl.record import WandbLogger
 
 
 class EpisodeWindow:
@@ -57,13 +66,16 @@ class EpisodeWindow:
 
 
 class MetricsWriter:
-    """Writes one row per iteration to ``metrics.csv`` and to TensorBoard, x axis frames.
+    """Writes one row per iteration to ``metrics.csv``, TensorBoard and Weights & Biases (a logger of
+    :func:`wandb_logger`), x axis frames.
 
     A run that is resumed drops the rows that the checkpoint does not know (``frames`` beyond ``resumed_at``).
     """
 
-    def __init__(self, folder: Path, tensorboard: bool, resumed_at: int | None = None) -> None:
-        self.path = folder / "metrics.csv"
+    def __init__(
+        self, folder: Path, tensorboard: bool, resumed_at: int | None = None, wandb: WandbLogger | None = None
+    ) -> None:
+        self.path, self._wandb = folder / "metrics.csv", wandb
         self._columns: list[str] = []
         if resumed_at is not None and self.path.is_file():
             self._keep_rows_until(resumed_at)
@@ -85,11 +97,15 @@ class MetricsWriter:
         if self._events is not None:
             for tag, value in metrics.items():
                 self._events.add_scalar(tag, value, frames)
+        if self._wandb is not None:
+            self._wandb.log_metrics(metrics, step=frames)
 
     def close(self) -> None:
         """Flush everything."""
         if self._events is not None:
             self._events.close()
+        if self._wandb is not None:
+            self._wandb.experiment.finish()
 
     def _append(self, rows: list[dict]) -> None:
         with self.path.open("a", newline="") as file:
@@ -105,6 +121,31 @@ class MetricsWriter:
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
         self.path.unlink(missing_ok=True)
         self._append([dict(zip(self._columns, self._columns, strict=True)), *rows])
+
+
+def check_wandb(project: str | None) -> None:
+    """Raise ValueError if a run is to report to Weights & Biases without the package for it."""
+    if project is not None and importlib.util.find_spec("wandb") is None:
+        raise ValueError(
+            f"run.wandb is {project} but wandb is not installed: pip install 'torchrl-agent[wandb]', or leave run.wandb"
+            " out."
+        )
+
+
+def wandb_logger(folder: Path, project: str | None) -> WandbLogger | None:
+    """TorchRL's logger to a project of Weights & Biases, which is shown the run's ``config.yaml``; None for no project.
+    The run's number there is kept in ``wandb_id.txt``, so that a resumed run goes on where it was.
+    """
+    if project is None:
+        return None
+    from torchrl.record import WandbLogger  # brings an optional package
+
+    path = folder / "wandb_id.txt"
+    if not path.is_file():
+        path.write_text(secrets.token_hex(4))
+    logger = WandbLogger(folder.name, project=project, id=path.read_text(), save_dir=folder, log_env_packages=False)
+    logger.log_hparams(yaml.safe_load((folder / "config.yaml").read_text()))
+    return logger
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:

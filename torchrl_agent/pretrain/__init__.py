@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.specs import action_heads
-from torchrl_agent.pretrain_data import Sequences, choose_players, collect, make_sequences
-from torchrl_agent.pretrain_lessons import Lesson
+from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.train import evaluate
 from torchrl_agent.training.checkpoint import versions, write_atomically, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
@@ -46,7 +46,8 @@ class PretrainConfig:
 
 
 def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:
-    """Pre-train a module and leave ``module.pt``, ``config.yaml``, ``metrics.csv`` and ``report.json`` in a folder.
+    """Pre-train a module and leave ``module.pt``, ``config.yaml``, ``metrics.csv`` and ``report.json`` in a folder. At
+    every look at the validation worlds, the weights with the lowest loss there are kept.
 
     Args:
         module: perception, world_model, social or policy.
@@ -67,10 +68,14 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     folder = _new_folder(output or Path(experiment.run.folder) / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}")
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
-    before = lesson.validate(data.validation)
+    before = last = lesson.validate(data.validation)
+    best = Best(lesson, before)
     writer = MetricsWriter(folder, tensorboard=False)
-    for update, metrics in learn(lesson, data, config):
-        writer.write(update * _batch(data, config) * data.train.shape[1], metrics)
+    for update, learnt, last in learn(lesson, data, config):
+        best.look(update, last)
+        validation = {f"validation/{name}": value for name, value in last.items()}
+        writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learnt, **validation})
+    best.restore()
     save_module(folder / "module.pt", lesson.agent, module, data.scaler, lesson.decoders)
     report = {
         "module": module,
@@ -80,7 +85,9 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
         "updates": config.updates,
         "sequences": {"train": data.train.shape[0], "validation": data.validation.shape[0]},
         "validation_before": before,
-        "validation_after": lesson.validate(data.validation),
+        "validation_after": best.losses,
+        "validation_last": last,
+        "best_update": best.update,
         "figures": lesson.figures(data.train, data.validation),
         "versions": versions(),
     }
@@ -91,9 +98,11 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     return {**report, "folder": str(folder)}
 
 
-def learn(lesson: Lesson, data: Sequences, config: PretrainConfig) -> Iterator[tuple[int, dict[str, float]]]:
-    """Make the updates; yields, some twenty times, the number of the last one and its losses with those of the
-    validation worlds.
+def learn(
+    lesson: Lesson, data: Sequences, config: PretrainConfig
+) -> Iterator[tuple[int, dict[str, float], dict[str, float]]]:
+    """Make the updates; yields, some twenty times, the number of the last one, its losses (``train/...``) and those of
+    the validation worlds.
     """
     optimizer = torch.optim.Adam(lesson.parameters, config.learning_rate)
     every = max(1, config.updates // LOOKS)
@@ -111,15 +120,7 @@ def learn(lesson: Lesson, data: Sequences, config: PretrainConfig) -> Iterator[t
                 validation = lesson.validate(data.validation)
                 learnt = {f"train/{name}": value for name, value in to_host(dict(losses.items())).items()}
                 bar.set_postfix(validation=f"{total_loss(validation):.4g}")
-                yield (
-                    update,
-                    {"update": update, **learnt, **{f"validation/{key}": validation[key] for key in validation}},
-                )
-
-
-def total_loss(losses: dict[str, float]) -> float:
-    """Sum of the ``loss_*``."""
-    return sum(value for name, value in losses.items() if name.startswith("loss_"))
+                yield update, learnt, validation
 
 
 def switch_on(module: str, experiment: Experiment) -> Experiment:
@@ -218,6 +219,7 @@ def run(parsed: argparse.Namespace) -> None:
     print(
         f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"
     )
-    for part in ("validation_before", "validation_after", "figures", "world"):
+    print(f"kept: the weights after update {report['best_update']:,}, which did best in the validation worlds")
+    for part in ("validation_before", "validation_after", "validation_last", "figures", "world"):
         if part in report:
             print(f"{part}: {json.dumps(report[part], indent=2)}")

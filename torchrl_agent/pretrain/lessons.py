@@ -17,7 +17,7 @@ from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.models.perception import PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelLoss
 from torchrl_agent.models.world_model import WorldModelLoss
-from torchrl_agent.pretrain_report import perception_figures, policy_figures, social_figures, world_model_figures
+from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
 from torchrl_agent.training.pretrained import READS, agent_modules
 
 ROWS_AT_ONCE = 64
@@ -51,8 +51,8 @@ class Lesson:
             self.loss = next(part for part in agent.auxiliary if isinstance(part, LOSSES[module]))
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
-        learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
-        self.parameters = [parameter for parameter in learning.parameters() if parameter.requires_grad]
+        self.learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
+        self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
 
@@ -83,7 +83,7 @@ class Lesson:
 
     @torch.no_grad()
     def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
-        """What the module can do, beside what is possible without it (see ``pretrain_report``)."""
+        """What the module can do, beside what is possible without it (see ``pretrain.report``)."""
         some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
         data, known = (
             torch.cat([self.encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
@@ -98,6 +98,37 @@ class Lesson:
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
         return policy_figures(logits, data, known)
+
+
+class Best:
+    """The weights with the lowest loss on the validation worlds so far, the first ones included.
+
+    Attributes:
+        update: number of the update that they come from, 0 for none.
+        losses: theirs, on the validation worlds.
+    """
+
+    def __init__(self, lesson: Lesson, losses: dict[str, float]) -> None:
+        self.lesson = lesson
+        self._keep(0, losses)
+
+    def look(self, update: int, losses: dict[str, float]) -> None:
+        """Keep the weights of now if they are better."""
+        if total_loss(losses) < total_loss(self.losses):
+            self._keep(update, losses)
+
+    def restore(self) -> None:
+        """Put the best weights back."""
+        self.lesson.learning.load_state_dict(self.weights)
+
+    def _keep(self, update: int, losses: dict[str, float]) -> None:
+        self.update, self.losses = update, losses
+        self.weights = {name: value.clone() for name, value in self.lesson.learning.state_dict().items()}
+
+
+def total_loss(losses: dict[str, float]) -> float:
+    """Sum of the ``loss_*``."""
+    return sum(value for name, value in losses.items() if name.startswith("loss_"))
 
 
 class CloningLoss(nn.Module):

@@ -15,21 +15,18 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict
-from tensordict.nn import TensorDictModuleBase, TensorDictSequential
 from tensordict.utils import NestedKey
-from torch import Tensor, nn
+from torch import Tensor
 from torchrl.data import Composite
-from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.train import load_agent
@@ -39,38 +36,7 @@ SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
 """Formats, and how their files are called."""
 ONNX_PACKAGES = ("onnx", "onnxscript")
 BATCH = "batch"
-MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
-MEANINGS: dict[NestedKey, str] = {
-    keys.ACTION_MASK: "true where an action is legal, at least once in a row",
-    keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
-    keys.ACTION: "the most likely legal action",
-    keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
-    MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
-    LOG_STD: "logarithm of its standard deviation",
-}
-
-
-@dataclass
-class Part:
-    """A part of an agent that can be exported: what runs, and the keys that it gives."""
-
-    module: TensorDictModuleBase
-    out_keys: list[NestedKey]
-
-
-class Plain(nn.Module):
-    """A TensorDict module as a plain one, from tensors by name [B, ...] to tensors by name [B, ...]."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__()
-        self.module, self.out_keys = part.module, part.out_keys
-
-    def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Nothing is sampled: the action is the most likely one."""
-        tensordict = TensorDict(dict(inputs), next(iter(inputs.values())).shape[:1])
-        with set_exploration_type(ExplorationType.DETERMINISTIC):
-            tensordict = self.module(tensordict)
-        return {flat_name(key): tensordict.get(key) for key in self.out_keys}
+BATCH = "batch"
 
 
 def export_run(
@@ -84,8 +50,9 @@ def export_run(
 
     Args:
         run: a run folder, or a checkpoint file inside one.
-        module: ``perception`` (observations to beliefs), ``policy`` (observations to actions), or ``all`` that the
-            agent has.
+        module: ``perception`` (observations to beliefs), ``world_model`` (a belief and a plan to what follows),
+            ``social_model`` (who is in sight to what they want), ``policy`` (observations to actions: the whole
+            agent), or ``all`` that the agent has.
         format: ``torch_export`` (read by ``torch.export.load``) or ``onnx``.
         output: the file, or the folder of the files of ``all``; by default ``<module>.pt2`` or ``.onnx`` in the run.
         checkpoint: ``last`` or ``best``.
@@ -117,18 +84,6 @@ def export_run(
     return written
 
 
-def parts(agent: Agent) -> dict[str, Part]:
-    """What can be exported of an agent, by name."""
-    found = {}
-    if agent.perception is not None:
-        carried: list[NestedKey] = [(keys.NEXT, name) for name in agent.perception.memory]
-        perception = TensorDictSequential(agent.normalizer, agent.perception)
-        found["perception"] = Part(perception, [MEAN, LOG_STD, *carried])
-    carried = [(keys.NEXT, name) for name in agent.memory]
-    found["policy"] = Part(agent.actor, [keys.ACTION, keys.LOGITS, *carried])
-    return found
-
-
 def check_format(format: str) -> None:
     """Raise ValueError if there is no such format, or if the packages that it needs are missing."""
     if format not in SUFFIXES:
@@ -138,11 +93,6 @@ def check_format(format: str) -> None:
         raise ValueError(
             f"format onnx needs {' and '.join(missing)}, not installed here: pip install 'torchrl-agent[export]'."
         )
-
-
-def flat_name(key: NestedKey) -> str:
-    """A key of a tensordict as the name of an input or output: ``("next", "hidden")`` is ``next_hidden``."""
-    return key if isinstance(key, str) else "_".join(key)
 
 
 def trace(part: Part, example: dict[str, Tensor]) -> torch.export.ExportedProgram:
@@ -160,9 +110,11 @@ def _example(experiment: Experiment, agent: Agent, part: Part) -> dict[str, Tens
     spec: Composite = group_spec(agent.attach(experiment.make_world(evaluation=True, num_envs=2)))
     example = {}
     for key in part.module.in_keys:
-        if key in spec.keys():
+        if key in part.examples:
+            example[flat_name(key)] = part.examples[key]
+        elif key in spec.keys():
             rows = spec[key].zero().reshape(-1, *spec[key].shape[len(spec.shape) :])[:2]
-            example[key] = torch.ones_like(rows) if key == keys.ACTION_MASK else rows.clone()
+            example[flat_name(key)] = torch.ones_like(rows) if key == keys.ACTION_MASK else rows.clone()
     return example
 
 
@@ -182,7 +134,7 @@ def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Te
         "module": name,
         "format": format,
         "file": path.name,
-        "inputs": [_describe(key, value) for key, value in example.items()],
+        "inputs": [_describe(key, example[flat_name(key)]) for key in _inputs(part, example)],
         "outputs": [_describe(key, result[flat_name(key)]) for key in part.out_keys],
         "run": origin,
         "versions": {**versions(), **({name: version(name) for name in ONNX_PACKAGES} if format == "onnx" else {})},
@@ -227,14 +179,14 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _inputs(part: Part, example: dict[str, Tensor]) -> list[NestedKey]:
+    """The part's inputs, in the order of the example."""
+    return [key for key in part.module.in_keys if flat_name(key) in example]
+
+
 def _describe(key: NestedKey, value: Tensor) -> dict[str, Any]:
-    meaning = MEANINGS.get(key, f"observation of the world, as the world gives it: {key}")
-    if isinstance(key, tuple) and key[0] == keys.NEXT:
-        meaning = f"state to hand to the next step as {key[1]}"
-    elif key in keys.MEMORY and key != keys.IS_INIT:
-        meaning = f"state of the memory: what the last step gave as {flat_name((keys.NEXT, str(key)))}"
     dtype = str(value.dtype).removeprefix("torch.")
-    return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": meaning}
+    return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": meaning(key)}
 
 
 def _target(folder: Path, name: str, format: str, output: Path | str | None, several: bool) -> Path:
@@ -257,7 +209,11 @@ def _absent(module: str, found: list[str]) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``torchrl-agent export``."""
     parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
-    parser.add_argument("--module", default="policy", help="perception, policy, or all that the agent has (policy)")
+    parser.add_argument(
+        "--module",
+        default="policy",
+        help="perception, world_model, social_model, policy, or all (policy)",
+    )
     parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
     parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
     parser.add_argument("--checkpoint", choices=("last", "best"), default="last")

@@ -1,0 +1,144 @@
+"""The parts of an agent that run alone: what each reads, what it gives, and what that means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase, TensorDictSequential
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.world_model import WorldModel
+
+MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
+PLAN = "plan"
+THOUGHTS = ("goal", "next_action", "meters", "confidence", "reason")
+FORESEEN = ("states", "rewards", "dones", "values", "confidence", "reason")
+DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 several outcomes are likely"
+MEANINGS: dict[NestedKey, str] = {
+    keys.ACTION_MASK: "true where an action is legal, at least once in a row",
+    keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
+    keys.ACTION: "the most likely legal action",
+    keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
+    MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
+    LOG_STD: "logarithm of its standard deviation",
+    PLAN: "numbers of the actions to imagine, one after the other",
+    (
+        keys.FUTURES,
+        "states",
+    ): "own state after each imagined step: the observations that went in, in their order",
+    (keys.FUTURES, "rewards"): "imagined rewards, in the units that the agent learnt with",
+    (keys.FUTURES, "dones"): "probability that the episode terminates with each step",
+    (keys.FUTURES, "values"): "value after each step, in the units of the rewards",
+    (keys.FUTURES, "confidence"): "trust in this future, in 0..1",
+    (keys.FUTURES, "reason"): DOUBT,
+    (keys.SOCIAL, "goal"): "unnormalised log-probabilities of what each visible other needs; zeros in empty slots",
+    (keys.SOCIAL, "next_action"): "unnormalised log-probabilities of what it will do next",
+    (keys.SOCIAL, "meters"): "what its meters are thought to be",
+    (keys.SOCIAL, "confidence"): "probability of the likeliest need",
+    (keys.SOCIAL, "reason"): DOUBT,
+}
+
+
+@dataclass
+class Part:
+    """A part of an agent that can be exported: what runs, the keys that it gives, and two rows of zeros for inputs that
+    no world shows.
+    """
+
+    module: TensorDictModuleBase
+    out_keys: list[NestedKey]
+    examples: dict[NestedKey, Tensor] = field(default_factory=dict)
+
+
+class Plain(nn.Module):
+    """A TensorDict module as a plain one, from tensors by name [B, ...] to tensors by name [B, ...]."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.module, self.in_keys, self.out_keys = part.module, part.module.in_keys, part.out_keys
+
+    def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Nothing is sampled: the action is the most likely one."""
+        tensordict = TensorDict({}, next(iter(inputs.values())).shape[:1])
+        for key in self.in_keys:
+            if flat_name(key) in inputs:
+                tensordict.set(key, inputs[flat_name(key)])
+        with set_exploration_type(ExplorationType.DETERMINISTIC):
+            tensordict = self.module(tensordict)
+        return {flat_name(key): tensordict.get(key) for key in self.out_keys}
+
+
+class Foresight(TensorDictModuleBase):
+    """A world model alone: from a belief [B, D], the agent's own state (as the world shows it) and a ``plan`` of
+    actions [B, H] to what would follow (see ``WorldModel.imagine``).
+    """
+
+    def __init__(self, model: WorldModel, known: list[str]) -> None:
+        super().__init__()
+        self.model, self.known = model, known
+        self.in_keys = [MEAN, *known, PLAN]
+        self.out_keys = [(keys.FUTURES, name) for name in FORESEEN]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``futures`` of one plan for each row."""
+        known = torch.cat([tensordict.get(name) for name in self.known], -1)
+        futures = self.model.imagine(tensordict.get(MEAN), known, tensordict.get(PLAN).unsqueeze(-2))
+        return tensordict.set(keys.FUTURES, futures.squeeze(-1))
+
+
+class Sight(TensorDictModuleBase):
+    """What perception hands on of the others in sight, without a belief."""
+
+    def __init__(self, perception: Perception) -> None:
+        super().__init__()
+        self.cues = perception.cues
+        self.in_keys = [str(perception.others), perception.number]
+        self.out_keys = [(keys.BELIEF, name) for name in ("social_cues", "visible", "number")]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write a belief of cues only."""
+        return tensordict.set(keys.BELIEF, TensorDict(self.cues(tensordict), tensordict.batch_size))
+
+
+def parts(agent: Agent) -> dict[str, Part]:
+    """What can be exported of an agent, by name."""
+    found, perception, model, social = {}, agent.perception, agent.world_model, agent.social_model
+    if perception is not None:
+        module = TensorDictSequential(agent.normalizer, perception)
+        found["perception"] = Part(module, [MEAN, LOG_STD, *_carried(perception.memory)])
+    if perception is not None and model is not None:
+        foresight = Foresight(model, perception.known)
+        belief, plan = torch.zeros(2, perception.mean[-1].out_features), torch.zeros(2, model.config.horizon).long()
+        found["world_model"] = Part(foresight, foresight.out_keys, {MEAN: belief, PLAN: plan})
+    if perception is not None and social is not None:
+        thoughts: list[NestedKey] = [(keys.SOCIAL, name) for name in THOUGHTS]
+        found["social_model"] = Part(
+            TensorDictSequential(Sight(perception), social), [*thoughts, *_carried(social.memory)]
+        )
+    found["policy"] = Part(agent.actor, [keys.ACTION, keys.LOGITS, *_carried(agent.memory)])
+    return found
+
+
+def flat_name(key: NestedKey) -> str:
+    """A key of a tensordict as the name of an input or output: ``("next", "hidden")`` is ``next_hidden``."""
+    return key if isinstance(key, str) else "_".join(key)
+
+
+def meaning(key: NestedKey) -> str:
+    """What an input or output is, in words."""
+    if isinstance(key, tuple) and key[0] == keys.NEXT:
+        return f"state to hand to the next step as {key[1]}"
+    if key in keys.MEMORY and key != keys.IS_INIT:
+        return f"state of the memory: what the last step gave as {flat_name((keys.NEXT, str(key)))}"
+    return MEANINGS.get(key, f"observation of the world, as the world gives it: {key}")
+
+
+def _carried(memory: dict) -> list[NestedKey]:
+    return [(keys.NEXT, name) for name in memory]

@@ -43,8 +43,10 @@ MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
     keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
-    keys.ACTION: "the most likely legal action",
+    keys.ACTION: "the most likely legal action, or the mean of continuous ones within their bounds",
     keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
+    keys.LOC: "means of the continuous actions, before they are clipped to their bounds",
+    keys.SCALE: "standard deviations of the continuous actions, before they are clipped",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
     LOG_STD: "logarithm of its standard deviation",
 }
@@ -125,7 +127,7 @@ def parts(agent: Agent) -> dict[str, Part]:
         perception = TensorDictSequential(agent.normalizer, agent.perception)
         found["perception"] = Part(perception, [MEAN, LOG_STD, *carried])
     carried = [(keys.NEXT, name) for name in agent.memory]
-    found["policy"] = Part(agent.actor, [keys.ACTION, keys.LOGITS, *carried])
+    found["policy"] = Part(agent.actor, [keys.ACTION, *agent.actor_head[0].out_keys, *carried])
     return found
 
 

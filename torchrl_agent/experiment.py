@@ -28,7 +28,7 @@ from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
-from torchrl_agent.transforms import PotentialShaping
+from torchrl_agent.transforms import PotentialShaping, TeamReturn
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SCHEMA = "experiment_schema"
@@ -168,7 +168,8 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
     if not episode_entries(env):
-        env = TransformedEnv(env, Compose(RewardSum(), StepCounter()))
+        group = agent_group(env)
+        env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
     env.set_seed(seed)
     return env
 
@@ -188,7 +189,7 @@ def resolve_device(name: str) -> torch.device:
 
 def config_names() -> list[str]:
     """Names of the configurations that come with the project."""
-    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))
 
 
 def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:

@@ -47,13 +47,12 @@ class VmasWorld(VmasEnv):
 
     def _make_specs(self, env: Any) -> None:
         super()._make_specs(env)
-        shown, done = self.full_observation_spec_unbatched, self.full_done_spec_unbatched
-        done["truncated"] = Categorical(2, shape=(1,), dtype=torch.bool, device=self.device)
-        self.full_done_spec_unbatched = done
+        done, shown = self.full_done_spec.clone(), self.full_observation_spec.clone()
+        done["truncated"] = Categorical(2, shape=(*self.batch_size, 1), dtype=torch.bool, device=self.device)
         if self.show_state:
-            size = shown[GROUP, "observation"].shape.numel()
-            shown["state"] = Unbounded((size,), device=self.device)
-            self.full_observation_spec_unbatched = shown
+            size = shown[GROUP, "observation"].shape[1:].numel()
+            shown["state"] = Unbounded((*self.batch_size, size), device=self.device)
+        self.done_spec, self.observation_spec = done, shown
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         return self._complete(super()._reset(tensordict, **kwargs))
@@ -114,7 +113,7 @@ class PettingZooWorld(EnvBase):
             shape=(num_envs,),
         ).to(self.device)
         self._seen = np.zeros((*agents, *seen.shape), dtype=np.float32)
-        self._alive = np.zeros(agents, dtype=bool)
+        self._alive: NDArray = np.zeros(agents, dtype=bool)
         if show_state:
             self.worlds[0].reset(seed=0)
             self._state = np.zeros((num_envs, np.asarray(self.worlds[0].state()).size), dtype=np.float32)
@@ -144,7 +143,8 @@ class PettingZooWorld(EnvBase):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         actions = tensordict.get((GROUP, "action")).cpu().numpy()
         reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
-        ended, cut = np.zeros((len(self.worlds), 1), dtype=bool), np.zeros((len(self.worlds), 1), dtype=bool)
+        ended: NDArray = np.zeros((len(self.worlds), 1), dtype=bool)
+        cut = ended.copy()
         for number, world in enumerate(self.worlds):
             chosen = {agent: actions[number, self.agents.index(agent)] for agent in world.agents}
             seen, rewards, terminated, truncated, _ = world.step(chosen)

@@ -44,6 +44,8 @@ class EvaluationConfig:
     """Seed of the evaluation worlds."""
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
+    mark: float | None = None
+    """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill``."""
     world: dict[str, Any] = field(default_factory=dict)
     """What differs from the training world, such as no curriculum."""
 

@@ -193,8 +193,9 @@ class Agent(nn.Module):
         """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
         if not self.memory:
             return env
-        kind = getattr(env, "transformed_class", TransformedEnv)
-        return kind(env, Memory(self.memory, self.group))
+        memory = Memory(self.memory, self.group)
+        kind = getattr(env, "transformed_class", None)
+        return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
 
 
 def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import gymnasium
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
 from torchrl.envs import GymEnv
 
 
@@ -19,12 +23,32 @@ class VectorGymEnv(GymEnv):
     Args:
         env_name: Gymnasium's id, such as ``CartPole-v1``.
         num_envs: number of worlds.
+        shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
+            velocities; None for all.
         **kwargs: arguments of :class:`~torchrl.envs.GymEnv`.
     """
 
-    def __init__(self, env_name: str, num_envs: int = 1, **kwargs: Any) -> None:
+    def __init__(self, env_name: str, num_envs: int = 1, shown: Sequence[int] | None = None, **kwargs: Any) -> None:
+        self.shown = shown
         kwargs.setdefault("categorical_action_encoding", True)
         super().__init__(env_name, num_envs=num_envs, **kwargs)
 
     def _async_env(self, makers: Sequence[Callable], **kwargs: Any) -> SyncVectorEnv:
+        if self.shown is not None:
+            makers = [partial(_Shown, maker, list(self.shown)) for maker in makers]
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED, **kwargs)
+
+
+class _Shown(gymnasium.ObservationWrapper):
+    """A world that shows only some numbers of its vector observation."""
+
+    def __init__(self, maker: Callable[[], gymnasium.Env], shown: list[int]) -> None:
+        super().__init__(maker())
+        space, self.numbers = self.env.observation_space, shown
+        if not isinstance(space, Box) or len(space.shape) != 1 or not set(shown) <= set(range(space.shape[0])):
+            raise ValueError(f"shown is {shown} but the observation is {space}: give indices of a vector.")
+        self.observation_space = Box(space.low[shown], space.high[shown], dtype=space.dtype)
+
+    def observation(self, observation: NDArray) -> NDArray:
+        """The numbers shown."""
+        return observation[self.numbers]

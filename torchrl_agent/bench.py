@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torchrl_agent import bench_agent
 from torchrl_agent.baseline import BASELINES
 from torchrl_agent.bench_agent import measure_agent
 from torchrl_agent.bench_learn import learn_against_baseline
-from torchrl_agent.bench_skill import measure_skill, table
+from torchrl_agent.bench_skill import measure_skill, record, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algorithm", choices=list(BASELINES), default="ppo", help="'learn': the same of both")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
+    parser.add_argument("--record", metavar="FILE", help="'skill': also put the result into this JSON file of results")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
 
@@ -66,6 +68,8 @@ def run(parsed: argparse.Namespace) -> None:
         config, *overrides = parsed.overrides or ["arena"]
         result = measure_skill(config, overrides, parsed.seeds)
         print(table(result))
+        if parsed.record is not None:
+            record(Path(parsed.record), result)
         if parsed.json:
             print(json.dumps(result))
         return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import deque
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
@@ -12,7 +15,7 @@ from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.train import learn
-from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.training.checkpoint import versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
 FIGURES = ("return_mean", "return_std", "win_rate", "length_mean", "lifetime", "spawners_destroyed")
@@ -29,7 +32,9 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
 
     Returns:
         ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluation.summarise`,
-        ``player``, and for the algorithm ``seed``, ``frames`` and ``seconds`` of training, compilation included.
+        ``player``, and for the algorithm ``seed``, ``frames`` and ``seconds`` of training, compilation included; also
+        its ``return_mean`` over the seeds and, if the configuration has an ``evaluation.mark``, whether every seed
+        ``reached`` it.
     """
     rows: list[dict[str, Any]] = []
     experiment = Experiment.load(config, *overrides)
@@ -47,13 +52,42 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
             "seconds": time.perf_counter() - start,
         }
         rows.append({**row, **_judge(iteration.agent.policy, iteration.agent.attach(_judging_world(experiment)))})
+    returns, mark = (
+        [row["return_mean"] for row in rows if row["player"] == experiment.algorithm],
+        experiment.evaluation.mark,
+    )
     return {
         "config": config,
         "overrides": overrides,
         "device": str(iteration.learner.device),
         "versions": versions(),
+        "mark": mark,
+        "return_mean": sum(returns) / len(returns),
+        "reached": None if mark is None else min(returns) >= mark,
         "rows": rows,
     }
+
+
+def record(path: Path, result: dict[str, Any]) -> None:
+    """Put a result of :func:`measure_skill` into a JSON file of several, in the place of the one that had the same
+    configuration and changes; what people added to that one (such as figures of others) stays.
+
+    Raises:
+        ValueError: the file is there and is no such list.
+    """
+    try:
+        entries = json.loads(path.read_text()) if path.exists() else []
+        same = [entry for entry in entries if (entry["config"], entry["overrides"]) == _name(result)]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise ValueError(f"{path} is no list of results: choose another file with --record.") from None
+    entry = {**(same[0] if same else {}), **result, "date": date.today().isoformat()}
+    if same:
+        entries[entries.index(same[0])] = entry
+    write_json(path, entries if same else [*entries, entry])
+
+
+def _name(result: dict[str, Any]) -> tuple[str, list[str]]:
+    return result["config"], result["overrides"]
 
 
 def table(result: dict[str, Any]) -> str:
@@ -63,7 +97,10 @@ def table(result: dict[str, Any]) -> str:
     columns += [name for name in FIGURES if name in rows[0]]
     lines = ["  ".join(f"{name:>11}" for name in columns)]
     lines += ["  ".join(f"{_cell(row.get(name)):>11}" for name in columns) for row in rows]
-    return "\n".join(lines)
+    learnt = [row for row in rows if "seed" in row]
+    verdict = {None: "", True: ", reached by every seed", False: ", missed"}[result["reached"]]
+    mark = "" if result["mark"] is None else f"; mark {result['mark']:g}{verdict}"
+    return "\n".join([*lines, f"{learnt[0]['player']} over {len(learnt)} seeds: {result['return_mean']:,.4g}{mark}"])
 
 
 def _cell(value: Any) -> str:

@@ -26,6 +26,9 @@ OLDEST_SUPPORTED = {"torch": (2, 11)}
 
 EXTRAS = {
     "bench": {"stable-baselines3": "stable_baselines3"},
+    "box2d": {"box2d": "Box2D"},
+    "multiagent": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
+    "vmas": {"vmas": "vmas"},
     "video": {"imageio": "imageio", "imageio-ffmpeg": "imageio_ffmpeg"},
     "dev": {"pytest": "pytest", "ruff": "ruff", "import-linter": "importlinter", "mypy": "mypy"},
 }

@@ -33,7 +33,7 @@ from torchrl_agent.training.impala import IMPALAConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
-from torchrl_agent.transforms import PotentialShaping
+from torchrl_agent.transforms import PotentialShaping, TeamReturn
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SCHEMA = "experiment_schema"
@@ -50,6 +50,8 @@ class EvaluationConfig:
     """Seed of the evaluation worlds."""
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
+    mark: float | None = None
+    """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill``."""
     world: dict[str, Any] = field(default_factory=dict)
     """What differs from the training world, such as no curriculum."""
 
@@ -189,7 +191,8 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
     if not episode_entries(env):
-        env = TransformedEnv(env, Compose(RewardSum(), StepCounter()))
+        group = agent_group(env)
+        env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
     env.set_seed(seed)
     return env
 
@@ -209,7 +212,7 @@ def resolve_device(name: str) -> torch.device:
 
 def config_names() -> list[str]:
     """Names of the configurations that come with the project."""
-    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))
 
 
 def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:

@@ -16,10 +16,12 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.data import Bounded, TensorSpec
+from torchrl.data import Bounded, Composite, TensorSpec, Unbounded
 from torchrl.envs import Compose, EnvBase, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.envs.transforms.rnd import RunningMeanStd
+
+from torchrl_agent import keys
 
 STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_count")
 """Keys of normalisation statistics as JSON."""
@@ -158,6 +160,29 @@ class RewardScaler(Transform):
         reward = next_tensordict.get("reward")
         self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
         return next_tensordict.set("reward", self.scale(reward))
+
+
+class TeamReturn(Transform):
+    """The return of a world of several agents: the mean of theirs, as TorchRL's ``RewardSum`` counts them in the group.
+
+    Args:
+        group: key of the agents' tensordict.
+    """
+
+    def __init__(self, group: str) -> None:
+        key = keys.TORCHRL_STATISTICS[keys.EPISODE_RETURN]
+        super().__init__(in_keys=[(group, key)], out_keys=[key])
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        """The world's return [..., 1] beside the agents'."""
+        observation_spec[self.out_keys[0]] = Unbounded((*observation_spec.shape, 1), device=observation_spec.device)
+        return observation_spec
+
+    def _apply_transform(self, returns: Tensor) -> Tensor:
+        return returns.mean(-2)
+
+    def _reset(self, tensordict: TensorDictBase, tensordict_reset: TensorDictBase) -> TensorDictBase:
+        return self._call(tensordict_reset)
 
 
 class PotentialShaping(Transform):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, check_env_specs
 
 from envs import ArenaEnv
 from torchrl_agent.experiment import make_world
@@ -190,6 +190,21 @@ def test_gymnasium_time_limits_are_truncations():
     assert not rollout["next", "terminated"].any()
     assert (rollout["next", "observation"][done].abs().sum(-1) > 0).all()
     env.close()
+
+
+def test_gymnasium_worlds_may_hide_numbers():
+    env, whole = (make_cartpole("envs.vector_gym.VectorGymEnv", num_envs=2, **more) for more in ({"shown": [0, 2]}, {}))
+    check_env_specs(env)
+    for one in (env, whole):
+        one.set_seed(3)
+    root, other = env.reset(), whole.reset()
+    for _ in range(3):
+        assert torch.equal(root["observation"], other["observation"][:, [0, 2]])
+        action = torch.tensor([0, 1])
+        root, other = (one.step(now.set("action", action))["next"] for one, now in ((env, root), (whole, other)))
+    with pytest.raises(ValueError, match="shown"):
+        make_cartpole("envs.vector_gym.VectorGymEnv", num_envs=2, shown=[4])
+    env.close(), whole.close()
 
 
 def test_gymnasium_worlds_are_seeded():

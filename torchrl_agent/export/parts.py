@@ -24,8 +24,10 @@ DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 
 MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
     keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
-    keys.ACTION: "the most likely legal action",
+    keys.ACTION: "the most likely legal action, or the mean of continuous ones within their bounds",
     keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
+    keys.LOC: "means of the continuous actions, before they are clipped to their bounds",
+    keys.SCALE: "standard deviations of the continuous actions, before they are clipped",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
     LOG_STD: "logarithm of its standard deviation",
     PLAN: "numbers of the actions to imagine, one after the other",
@@ -122,7 +124,7 @@ def parts(agent: Agent) -> dict[str, Part]:
         found["social_model"] = Part(
             TensorDictSequential(Sight(perception), social), [*thoughts, *_carried(social.memory)]
         )
-    found["policy"] = Part(agent.actor, [keys.ACTION, keys.LOGITS, *_carried(agent.memory)])
+    found["policy"] = Part(agent.actor, [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)])
     return found
 
 

@@ -24,7 +24,7 @@ from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
-from torchrl_agent.models.specs import group_spec
+from torchrl_agent.models.specs import action_bounds, action_heads, action_masked
 
 
 class ValueAgent(Agent):
@@ -43,12 +43,14 @@ class ValueAgent(Agent):
         super().__init__(env, config, gamma)
 
     def _make_heads(
-        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, entry: NestedKey, hidden: list[int]
+        self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
-        if len(heads) > 1:
+        heads = [] if action_bounds(env) is not None else action_heads(env)
+        if len(heads) != 1:
+            kind = f"{len(heads)} at once" if heads else "continuous ones"
             raise ValueError(
-                f"algorithm=dqn values one action at a time but this world takes {len(heads)} at once: use "
-                "algorithm=ppo, a2c or impala."
+                f"algorithm=dqn values one discrete action at a time but this world takes {kind}: use algorithm=ppo, "
+                "a2c or impala."
             )
         if self.sequential:
             raise ValueError(
@@ -56,7 +58,7 @@ class ValueAgent(Agent):
                 "use policy=mlp or policy=cnn, or algorithm=ppo, a2c or impala."
             )
         self.exploration = Exploration()
-        masked = keys.ACTION_MASK in group_spec(env).keys()
+        masked = action_masked(env)
         network = ActionValues(width, heads[0], hidden, config.activation, self.dueling)
         values = TensorDictModule(network, [entry], [keys.LOGITS])
         choice = ProbabilisticTensorDictModule(

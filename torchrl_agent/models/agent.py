@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDictBase
 from tensordict.nn import (
-    InteractionType,
-    ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
     TensorDictModuleBase,
@@ -24,13 +22,13 @@ from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.actions import make_actor_head
 from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
-from torchrl_agent.models.specs import action_heads, agent_group, group_spec, observation_shapes
+from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
 from torchrl_agent.transforms import ObservationNormalizer
 
@@ -49,6 +47,8 @@ class ModelConfig:
     """Normalise observations by running statistics, kept inside the policy."""
     clip_observations: float = 10.0
     """Largest absolute normalised observation."""
+    initial_std: float = 1.0
+    """Deviation of continuous actions at first, in halves of their range; it is learnt."""
     memory: str = "none"
     """none, gru or lstm: what the agent remembers with."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)
@@ -67,7 +67,7 @@ class Agent(nn.Module):
 
     Attributes:
         actor: encoder and actor head; reads the observations (and ``action_mask`` if the world has one), writes
-            ``logits``, ``action``, ``action_log_prob``.
+            ``logits`` (``loc`` and ``scale`` of continuous actions), ``action``, ``action_log_prob``.
         policy: the actor for the world's own tensordict; another module only in a world of several agents.
         group: key of the agents' tensordict in a world of several, else None.
         critic: encoder and critic head; writes ``state_value`` [..., 1].
@@ -81,8 +81,8 @@ class Agent(nn.Module):
         super().__init__()
         check_model(config)
         shapes = observation_shapes(env)
-        heads = action_heads(env)
         self.group = agent_group(env)
+        heads = _discrete_actions(env, config)
         self.normalizer = ObservationNormalizer(
             list(shapes),
             list(shapes.values()),
@@ -110,19 +110,18 @@ class Agent(nn.Module):
             body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
             width, entry, hidden = hidden[-1], keys.FEATURES, []
         self.encoder = TensorDictSequential(*body)
-        self.actor_head, self.critic_head = self._make_heads(env, config, heads, width, entry, hidden)
+        self.actor_head, self.critic_head = self._make_heads(env, config, width, entry, hidden)
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
         self.to(env.device)
 
     def _make_heads(
-        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, entry: NestedKey, hidden: list[int]
+        self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         """Policy and state value, which read ``entry``."""
-        logits = TensorDictModule(mlp(width, sum(heads), hidden, config.activation, 0.01), [entry], [keys.LOGITS])
-        critic_head = TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
-        return ProbabilisticTensorDictSequential(logits, _choice(heads, _masked(env))), critic_head
+        actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
+        return actor_head, TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
     def _add_modules(
         self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float
@@ -146,7 +145,7 @@ class Agent(nn.Module):
             self.world_model = WorldModel(belief, known, heads, config.world_model, config.activation, gamma)
             self.auxiliary.append(WorldModelLoss(self.world_model))
             if config.world_model.candidates:
-                body.append(Imagination(self.world_model, _masked(env)))
+                body.append(Imagination(self.world_model, action_masked(env)))
                 read[keys.IMAGINED] = body[-1].size
         if config.manager.enabled:
             self.manager = Manager(env, config.manager, read, config.activation, gamma)
@@ -185,7 +184,7 @@ class Agent(nn.Module):
     @property
     def input_keys(self) -> list[str]:
         """What actor and critic read, besides what they write themselves."""
-        written = {keys.LOGITS, *self.encoder.out_keys}
+        written = {*self.actor_head[0].out_keys, *self.encoder.out_keys}
         found = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
         return [key for key in found if key not in written]
 
@@ -193,25 +192,27 @@ class Agent(nn.Module):
         """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
         if not self.memory:
             return env
-        kind = getattr(env, "transformed_class", TransformedEnv)
-        return kind(env, Memory(self.memory, self.group))
+        memory = Memory(self.memory, self.group)
+        kind = getattr(env, "transformed_class", None)
+        return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
 
 
-def _masked(env: EnvBase) -> bool:
-    return keys.ACTION_MASK in group_spec(env).keys()
-
-
-def _choice(heads: list[int], masked: bool) -> ProbabilisticTensorDictModule:
-    """From logits (and a mask) to an action with its log-probability."""
-    return ProbabilisticTensorDictModule(
-        in_keys={"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if masked else [keys.LOGITS],
-        out_keys=[keys.ACTION],
-        distribution_class=MaskedCategorical if len(heads) == 1 else MaskedMultiCategorical,
-        distribution_kwargs={} if len(heads) == 1 else {"sizes": heads},
-        default_interaction_type=InteractionType.RANDOM,
-        return_log_prob=True,
-        log_prob_key=keys.LOG_PROB,
-    )
+def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:
+    """Choices of each discrete action; none where actions are continuous, with which some modules cannot be."""
+    if action_bounds(env) is None:
+        return action_heads(env)
+    unable = [name for name in ("world_model", "social_model") if getattr(config, name).enabled]
+    if unable:
+        raise ValueError(
+            f"model.{unable[0]} foresees discrete actions, but this world's are continuous: use "
+            f"model.{unable[0]}.enabled=false."
+        )
+    if config.perception.prediction_coeff:
+        raise ValueError(
+            "model.perception.prediction_coeff foresees what discrete actions lead to, but this world's are "
+            "continuous: set it to 0."
+        )
+    return []
 
 
 def _value_network(
@@ -273,6 +274,8 @@ def check_model(config: ModelConfig) -> None:
         raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
     if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
         raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+    if config.initial_std <= 0:
+        raise ValueError(f"model.initial_std is {config.initial_std}: it must be above 0.")
     modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
     if modules and config.memory == "none" and not config.perception.enabled:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -76,3 +77,49 @@ class MaskedMultiCategorical(Distribution):
     def deterministic_sample(self) -> Tensor:
         """The most likely choice of each head."""
         return torch.stack([head.deterministic_sample for head in self.heads], -1)
+
+
+class ClippedNormal(Distribution):
+    """Independent normals whose samples are clipped to a box, so that what falls beyond a bound gathers on it.
+
+    The log-probability of an action on a bound is that of everything clipped to it (Fujita and Maeda 2018, "Clipped
+    Action Policy Gradient"); so it is exact for the actions that the world sees, has less variance than that of the
+    sample before clipping, and full strength is an ordinary action. Neither holds for TorchRL's ``TanhNormal``, which
+    must invert the tanh of an action that rounding has moved; its ``TruncatedNormal`` asks the device in every step.
+
+    Args:
+        loc: means before clipping, [..., D].
+        scale: their deviations, [..., D].
+        low: least action of each kind, [D]; may be minus infinity.
+        high: largest, [D]; may be infinity.
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
+        self.loc, self.scale = loc.float(), scale.float()
+        self.low, self.high = low.to(self.loc), high.to(self.loc)
+        super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random actions within the bounds, [*sample_shape, ..., D]."""
+        noise = torch.randn((*sample_shape, *self.loc.shape), device=self.loc.device)
+        return (self.loc + self.scale * noise).clamp(self.low, self.high).detach()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., D]: densities inside, probabilities on the bounds."""
+        distance = (value - self.loc) / self.scale
+        inside = -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
+        lowest, highest = value <= self.low, value >= self.high
+        # Inside, the tail's argument is a constant: its gradient could be NaN, which "where" would let through.
+        beyond = torch.where(lowest, distance, torch.where(highest, -distance, 0.0))
+        return torch.where(lowest | highest, torch.special.log_ndtr(beyond), inside).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy [...] of the normals before clipping, which the deviations alone decide; it is what an entropy bonus
+        in Stable-Baselines3 and CleanRL means as well.
+        """
+        return (self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The means, clipped."""
+        return self.loc.clamp(self.low, self.high)

@@ -1,0 +1,207 @@
+"""Other people's worlds of several agents, as batched TorchRL worlds: VMAS's and PettingZoo's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase, MarlGroupMapType, VmasEnv
+
+GROUP = "agents"
+
+
+class VmasWorld(VmasEnv):
+    """A scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
+
+    TorchRL 0.14.1 reports the end of time as termination; here it is truncation, so that the value of what would have
+    followed is not lost. All agents are in one group, ``agents``.
+
+    Args:
+        scenario: VMAS's name, such as ``balance`` or ``navigation``.
+        num_envs: number of worlds.
+        max_steps: steps until the world is truncated.
+        show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
+        **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
+            as ``n_agents``.
+
+    Raises:
+        ValueError: VMAS is not installed, or the agents differ in what they see or do.
+    """
+
+    def __init__(
+        self, scenario: str, num_envs: int = 1, max_steps: int = 100, show_state: bool = False, **kwargs: Any
+    ) -> None:
+        _require("vmas", "vmas")
+        self.time_limit, self.show_state = max_steps, show_state
+        kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
+        super().__init__(scenario, num_envs=num_envs, **kwargs)
+        if self.het_specs:
+            raise ValueError(f"the agents of VMAS's {scenario!r} differ in what they see or do, and share one policy.")
+
+    def _make_specs(self, env: Any) -> None:
+        super()._make_specs(env)
+        done, shown = self.full_done_spec.clone(), self.full_observation_spec.clone()
+        done["truncated"] = Categorical(2, shape=(*self.batch_size, 1), dtype=torch.bool, device=self.device)
+        if self.show_state:
+            size = shown[GROUP, "observation"].shape[1:].numel()
+            shown["state"] = Unbounded((*self.batch_size, size), device=self.device)
+        self.done_spec, self.observation_spec = done, shown
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return self._complete(super()._reset(tensordict, **kwargs))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self._complete(super()._step(tensordict))
+
+    def _complete(self, tensordict: TensorDictBase) -> TensorDictBase:
+        truncated = (self._env.steps >= self.time_limit).unsqueeze(-1)
+        tensordict.set("truncated", truncated)
+        tensordict.set("done", tensordict.get("terminated") | truncated)
+        if self.show_state:
+            tensordict.set("state", tensordict.get((GROUP, "observation")).flatten(-2).clone())
+        return tensordict
+
+
+class PettingZooWorld(EnvBase):
+    """``num_envs`` copies of a parallel PettingZoo world, stepped one after the other in this process.
+
+    TorchRL's wrapper holds one world; sixteen of them in a ``SerialEnv`` make a third of the steps per second. All
+    agents are in one group, ``agents``; ``alive`` [N, A] says who still plays, and who left sees and earns zeros. A
+    world ends when nobody plays any more, and counts as truncated if somebody was.
+
+    Args:
+        module: Python module with a ``parallel_env``, such as ``mpe2.simple_spread_v3``.
+        num_envs: number of worlds.
+        device: of their tensors.
+        show_state: also show PettingZoo's ``state`` [N, G], for a centralised critic.
+        **kwargs: arguments of ``parallel_env``.
+
+    Raises:
+        ValueError: PettingZoo or the module is not there, or the agents differ in what they see or do, or see or do
+            something that is neither a box nor (to do) one discrete choice.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        num_envs: int = 1,
+        device: str | torch.device = "cpu",
+        show_state: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(device=torch.device(device), batch_size=[num_envs])
+        self.worlds = [_parallel_env(module, kwargs) for _ in range(num_envs)]
+        self.agents, self.show_state = list(self.worlds[0].possible_agents), show_state
+        self._seeds: list[int | None] = [None] * num_envs
+        seen, act = _shared_spaces(self.worlds[0], module)
+        agents = (num_envs, len(self.agents))
+        self.observation_spec = Composite(
+            {
+                GROUP: Composite(
+                    observation=Unbounded((*agents, *seen.shape)),
+                    alive=Categorical(2, shape=agents, dtype=torch.bool),
+                    shape=agents,
+                )
+            },
+            shape=(num_envs,),
+        ).to(self.device)
+        self._seen = np.zeros((*agents, *seen.shape), dtype=np.float32)
+        self._alive: NDArray = np.zeros(agents, dtype=bool)
+        if show_state:
+            self.worlds[0].reset(seed=0)
+            self._state = np.zeros((num_envs, np.asarray(self.worlds[0].state()).size), dtype=np.float32)
+            self.observation_spec["state"] = Unbounded(self._state.shape, device=self.device)
+        action = Categorical(int(act.n), shape=agents) if isinstance(act, spaces.Discrete) else _box(act, agents)
+        self.action_spec = Composite({GROUP: Composite(action=action, shape=agents)}, shape=(num_envs,)).to(self.device)
+        reward = Composite(reward=Unbounded((*agents, 1)), shape=agents)
+        self.reward_spec = Composite({GROUP: reward}, shape=(num_envs,)).to(self.device)
+        flag = Categorical(2, shape=(num_envs, 1), dtype=torch.bool)
+        flags = {name: flag.clone() for name in ("done", "terminated", "truncated")}
+        self.done_spec = Composite(flags, shape=(num_envs,)).to(self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Each world its own, used by its next reset."""
+        self._seeds = [None if seed is None else seed + number for number in range(len(self.worlds))]
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        chosen = None if tensordict is None else tensordict.get("_reset", None)
+        for number, world in enumerate(self.worlds):
+            if chosen is None or bool(chosen[number]):
+                seen, _ = world.reset(seed=self._seeds[number])
+                self._seeds[number] = None
+                self._alive[number] = True
+                self._look(number, seen)
+        return self._shown()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        actions = tensordict.get((GROUP, "action")).cpu().numpy()
+        reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
+        ended: NDArray = np.zeros((len(self.worlds), 1), dtype=bool)
+        cut = ended.copy()
+        for number, world in enumerate(self.worlds):
+            chosen = {agent: actions[number, self.agents.index(agent)] for agent in world.agents}
+            seen, rewards, terminated, truncated, _ = world.step(chosen)
+            ended[number], cut[number] = not world.agents, not world.agents and any(truncated.values())
+            for agent, value in rewards.items():
+                index = self.agents.index(agent)
+                reward[number, index] = value
+                # who is truncated with the world still lives; who leaves a world that goes on does not
+                self._alive[number, index] = not terminated[agent] and (agent in world.agents or cut[number].item())
+            self._look(number, seen)
+        flags = {"done": ended, "terminated": ended & ~cut, "truncated": cut}
+        shown = self._shown().update({name: torch.from_numpy(flag).to(self.device) for name, flag in flags.items()})
+        shown.set((GROUP, "reward"), torch.from_numpy(reward).to(self.device))
+        return shown
+
+    def _look(self, number: int, seen: dict[str, NDArray]) -> None:
+        """Keep what a world's agents see."""
+        for index, agent in enumerate(self.agents):
+            self._seen[number, index] = seen.get(agent, 0.0)
+        if self.show_state:
+            self._state[number] = np.asarray(self.worlds[number].state()).reshape(-1)
+
+    def _shown(self) -> TensorDict:
+        shown = TensorDict({GROUP: {"observation": self._seen.copy(), "alive": self._alive.copy()}}, self.batch_size)
+        shown.get(GROUP).batch_size = self._alive.shape
+        if self.show_state:
+            shown.set("state", torch.from_numpy(self._state.copy()))
+        return shown.to(self.device)
+
+
+def _parallel_env(module: str, options: dict[str, Any]) -> Any:
+    _require("pettingzoo", "multiagent")
+    try:
+        return importlib.import_module(module).parallel_env(**options)
+    except (ImportError, AttributeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"PettingZoo's world {module} cannot be made ({reason}): name a module with a parallel_env."
+        ) from None
+
+
+def _shared_spaces(world: Any, module: str) -> tuple[spaces.Box, spaces.Box | spaces.Discrete]:
+    """What every agent sees and does."""
+    agents = world.possible_agents
+    seen, act = world.observation_space(agents[0]), world.action_space(agents[0])
+    if any(world.observation_space(agent) != seen or world.action_space(agent) != act for agent in agents):
+        raise ValueError(f"the agents of {module} differ in what they see or do, and share one policy.")
+    if not isinstance(seen, spaces.Box) or not isinstance(act, (spaces.Box, spaces.Discrete)):
+        raise ValueError(f"the agents of {module} see {seen} and do {act}: boxes are seen, boxes or one choice done.")
+    return seen, act
+
+
+def _box(space: spaces.Box, agents: tuple[int, int]) -> Bounded:
+    low, high = (torch.as_tensor(bound).expand(*agents, *space.shape) for bound in (space.low, space.high))
+    return Bounded(low, high, dtype=torch.float32)
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"{package} is not installed: pip install 'torchrl-agent[{extra}]'.")

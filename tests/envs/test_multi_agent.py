@@ -1,0 +1,236 @@
+"""VMAS's and PettingZoo's worlds in TorchRL's hands, and what is learnt from them."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torchrl.envs import check_env_specs
+
+from envs.multi_agent import PettingZooWorld, VmasWorld
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.specs import agent_group, observation_shapes
+from torchrl_agent.train import learn
+
+pettingzoo = pytest.importorskip("pettingzoo")
+TINY = ["device=cpu", "threads=1", "ppo.num_epochs=1", "ppo.rollout_steps=20", "model.hidden_sizes=[16]"]
+
+
+class Countdown(pettingzoo.ParallelEnv):
+    """Agents a, b, c see who they are and the step; b dies in step 2, all are truncated in step ``steps``. Everybody is
+    paid its action.
+    """
+
+    def __init__(self, steps=4, sees=2, continuous=False):
+        self.metadata, self.possible_agents = {"name": "countdown"}, ["a", "b", "c"]
+        self.steps, self.sees, self.continuous = steps, sees, continuous
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(-9, 99, (self.sees if agent == "a" else 2,), np.float32)
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Box(0, 2, (1,), np.float32) if self.continuous else gymnasium.spaces.Discrete(3)
+
+    def _look(self):
+        return {agent: np.array([self.possible_agents.index(agent), self.step_number]) for agent in self.agents}
+
+    def state(self):
+        return np.array([self.seed, self.step_number])
+
+    def reset(self, seed=None, options=None):
+        self.seed, self.step_number, self.agents = -1 if seed is None else seed, 0, list(self.possible_agents)
+        return self._look(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        assert sorted(actions) == sorted(self.agents)  # the dead are not asked
+        self.step_number += 1
+        seen = self._look()
+        died = {agent: agent == "b" and self.step_number == 2 for agent in self.agents}
+        late = dict.fromkeys(self.agents, self.step_number == self.steps)
+        rewards = {agent: float(np.asarray(action).item()) for agent, action in actions.items()}
+        infos = {agent: {} for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not died[agent] and not late[agent]]
+        return seen, rewards, died, late, infos
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch):
+    """The countdown as a module that can be imported."""
+    monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Countdown))
+
+
+# --- PettingZoo
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_a_pettingzoo_world_keeps_its_specs(continuous):
+    env = PettingZooWorld("countdown", 3, show_state=True, continuous=continuous)
+    check_env_specs(env)
+    assert agent_group(env) == "agents"
+    assert observation_shapes(env) == {"observation": torch.Size([2])}
+    assert env.full_action_spec["agents", "action"].shape == ((3, 3, 1) if continuous else (3, 3))
+
+
+def test_rewards_deaths_and_the_end_of_time_go_to_whom_they_belong():
+    env = PettingZooWorld("countdown", 2, steps=4)
+    root, frames = env.reset(), []
+    for _ in range(5):
+        root.set(("agents", "action"), torch.tensor([[0, 1, 2], [2, 1, 0]]))
+        played, root = env.step_and_maybe_reset(root)
+        frames.append(played.clone())
+    rewards = torch.stack([frame["next", "agents", "reward"][0, :, 0] for frame in frames])
+    assert rewards.tolist() == [[0, 1, 2], [0, 1, 2], [0, 0, 2], [0, 0, 2], [0, 1, 2]]  # b died in step 2
+    alive = torch.stack([frame["agents", "alive"][1] for frame in frames])
+    assert alive[:, 1].tolist() == [True, True, False, False, True]
+    assert alive[:, [0, 2]].all()
+    ends = {name: [frame["next", name][0].item() for frame in frames] for name in ("done", "terminated", "truncated")}
+    assert ends["done"] == ends["truncated"] == [False, False, False, True, False]
+    assert not any(ends["terminated"])
+    assert frames[3]["next", "agents", "alive"][0].tolist() == [True, False, True]  # truncated is not dead
+    assert frames[3]["next", "agents", "observation"][0].tolist() == [[0, 4], [0, 0], [2, 4]]
+    assert root["agents", "observation"][0, :, 1].tolist() == [1, 1, 1]
+
+
+def test_worlds_are_reset_one_by_one():
+    env = PettingZooWorld("countdown", 2, steps=9)
+    root = env.rand_step(env.reset())["next"]
+    root.set("_reset", torch.tensor([[True], [False]]))
+    assert env.reset(root)["agents", "observation"][:, 0, 1].tolist() == [0, 1]
+
+
+def test_each_world_has_a_seed_of_its_own():
+    env = PettingZooWorld("countdown", 3, show_state=True)
+    env.set_seed(5)
+    assert env.reset()["state"][:, 0].tolist() == [5, 6, 7]
+    assert env.reset()["state"][:, 0].tolist() == [-1, -1, -1]  # the worlds go on with their own chance
+
+
+def test_nothing_returned_changes_with_the_next_step():
+    env = PettingZooWorld("countdown", 2, show_state=True)
+    first = env.rand_step(env.reset())
+    kept = first.clone()
+    env.rand_step(first["next"].clone())
+    assert (first == kept).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "culprit"),
+    [
+        ({"module": "countdown", "sees": 3}, "differ"),
+        ({"module": "no_such_module"}, "parallel_env"),
+        ({"module": "math"}, "parallel_env"),
+        ({"module": "countdown", "colour": "red"}, "colour"),
+    ],
+)
+def test_worlds_that_cannot_be_are_refused_in_one_sentence(arguments, culprit):
+    with pytest.raises(ValueError, match=culprit) as caught:
+        PettingZooWorld(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'torchrl-agent\[multiagent\]'"):
+        PettingZooWorld("countdown")
+    with pytest.raises(ValueError, match=r"pip install 'torchrl-agent\[vmas\]'"):
+        VmasWorld("balance")
+
+
+def last_iteration(*overrides):
+    *_, last = learn(Experiment.load(*overrides, *TINY))
+    return last
+
+
+@pytest.mark.parametrize("continuous", ["false", "true"])
+def test_learning_in_a_pettingzoo_world_given_in_yaml(continuous):
+    world = ["world.module=countdown", f"+world.continuous={continuous}", "world.num_envs=2", "+world.steps=4"]
+    last = last_iteration("known/mpe_spread", *world, "total_frames=80", "ppo.minibatch_size=60")
+    assert last.frames == 80
+    assert last.metrics["rollout/episodes"] == 20
+    assert last.metrics["rollout/ep_len_mean"] == 4
+    # a and c play four steps, b two; each is paid 0..2 a step
+    assert 0 < last.metrics["rollout/ep_rew_mean"] < (8 + 4 + 8) / 3
+    assert last.agent.critic.in_keys == ["observation", "state"]
+
+
+def test_learning_in_mpe():
+    pytest.importorskip("mpe2")
+    last = last_iteration("known/mpe_spread", "world.num_envs=2", "total_frames=80", "ppo.minibatch_size=60")
+    assert last.metrics["rollout/ep_len_mean"] == 25
+    assert -100 < last.metrics["rollout/ep_rew_mean"] < 0
+
+
+# --- VMAS
+
+
+@pytest.fixture(scope="module")
+def balance():
+    """Two small worlds of three agents, ten steps long."""
+    pytest.importorskip("vmas")
+    return VmasWorld("balance", 2, max_steps=10, show_state=True, n_agents=3)
+
+
+def test_a_vmas_world_keeps_its_specs(balance):
+    check_env_specs(balance)
+    assert agent_group(balance) == "agents"
+    assert balance.full_action_spec["agents", "action"].shape == (2, 3, 2)
+
+
+def test_the_end_of_time_is_no_death_in_vmas(balance):
+    balance.set_seed(0)
+    frames = balance.rollout(30, break_when_any_done=False)
+    done, terminated, truncated = (frames["next", name][..., 0] for name in ("done", "terminated", "truncated"))
+    assert torch.equal(done, terminated | truncated)
+    assert truncated.any()
+    lengths = (frames["next", "done"][..., 0].cumsum(1) == 0).sum(1) + 1
+    assert (lengths <= 10).all()
+    full = lengths == 10
+    assert full.any()
+    assert (truncated[full, 9] & ~terminated[full, 9]).all()
+
+
+def test_the_state_is_what_all_agents_see_and_is_memory_of_its_own(balance):
+    root = balance.reset()
+    assert torch.equal(root["state"], root["agents", "observation"].flatten(1))
+    assert root["state"].data_ptr() != root["agents", "observation"].data_ptr()
+
+
+def test_vmas_worlds_repeat_by_seed(balance):
+    starts = []
+    for seed in (1, 1, 2):
+        balance.set_seed(seed)
+        starts.append(balance.reset()["state"])
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])
+
+
+@pytest.mark.parametrize("target", ["envs.multi_agent.VmasWorld", "torchrl.envs.VmasEnv"])
+@pytest.mark.parametrize("continuous", ["true", "false"])
+def test_learning_in_vmas_by_each_agent_for_itself(target, continuous):
+    pytest.importorskip("vmas")
+    world = [f"world._target_={target}", f"world.continuous_actions={continuous}", "world.num_envs=4"]
+    last = last_iteration(
+        "known/vmas_balance", *world, "world.max_steps=5", "total_frames=160", "ppo.minibatch_size=60"
+    )
+    assert last.frames == 160
+    assert last.metrics["rollout/episodes"] >= 32
+    assert abs(last.metrics["rollout/ep_rew_mean"]) < 1000
+    assert last.agent.critic.in_keys == ["observation"]
+
+
+def test_learning_in_vmas_with_a_critic_that_sees_everybody():
+    pytest.importorskip("vmas")
+    central = ["+world.show_state=true", "model.centralised_critic=true", "world.num_envs=4"]
+    last = last_iteration("known/vmas_balance", *central, "total_frames=80", "ppo.minibatch_size=60")
+    assert last.agent.critic.in_keys == ["observation", "state"]
+    assert last.metrics["train/skipped"] == 0
+
+
+def test_agents_that_differ_are_refused():
+    pytest.importorskip("vmas")
+    with pytest.raises(ValueError, match="differ"):
+        VmasWorld("simple_tag", 2)

@@ -1,7 +1,7 @@
 """Learning against Stable-Baselines3: the same game, network and wall-clock time, judged alike.
 
 Both play the Arena of ``configs/arena.yaml``, one after the other. Ours is compiled on the clock; the baseline gets its
-worlds compiled already, through the Gymnasium adapter, so that its own speed is measured and not that of a slow game.
+worlds compiled already, through our adapter, so that its own speed is measured and not that of a slow game.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import torch
 from tensordict import TensorDictBase
 from tqdm import tqdm
 
-from envs.gym import GymnasiumVectorEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.networks import ACTIVATIONS
@@ -188,15 +187,15 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
 
 def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
     """Stable-Baselines3's PPO with our network and discount, on worlds that are compiled already."""
+    from envs.sb3 import StableBaselinesVecEnv  # needs the extra
+
     world = experiment.make_world(evaluation=True, num_envs=BASELINE_WORLDS, seed=experiment.seed)
     if experiment.acceleration.step:
         world.compile()
-    vector = GymnasiumVectorEnv(world)
+    vector = StableBaselinesVecEnv(world)
     vector.reset()
     vector.step(np.zeros(BASELINE_WORLDS, dtype=np.int64))  # compiles
-    worlds = stable_baselines3.common.vec_env.VecNormalize(
-        _vec_env(stable_baselines3, vector), gamma=experiment.ppo.gamma
-    )
+    worlds = stable_baselines3.common.vec_env.VecNormalize(vector, gamma=experiment.ppo.gamma)
     sizes = list(experiment.model.hidden_sizes)
     network = {"net_arch": {"pi": sizes, "vf": sizes}, "activation_fn": ACTIVATIONS[experiment.model.activation]}
     return stable_baselines3.PPO(
@@ -223,53 +222,6 @@ def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
         return tensordict.set(keys.ACTION, model.policy.get_distribution(normalized).mode())
 
     return policy
-
-
-def _vec_env(stable_baselines3: Any, vector: GymnasiumVectorEnv) -> Any:
-    """A Gymnasium vector environment as a Stable-Baselines3 ``VecEnv``."""
-
-    class VectorVecEnv(stable_baselines3.common.vec_env.VecEnv):
-        def __init__(self) -> None:
-            super().__init__(vector.num_envs, vector.single_observation_space, vector.single_action_space)
-
-        def reset(self) -> np.ndarray:
-            observation, _ = vector.reset(seed=self._seeds[0])
-            self._reset_seeds()
-            return observation
-
-        def step_async(self, actions: np.ndarray) -> None:
-            self.actions = actions
-
-        def step_wait(self) -> tuple:
-            observation, reward, terminated, truncated, infos = vector.step(self.actions)
-            rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            for index in np.flatnonzero(terminated | truncated):
-                final = infos["final_info"]
-                episode = {**final["episode"], "return": final["return"], SKILL: final[SKILL]}
-                rows[index] = {
-                    "terminal_observation": infos["final_obs"][index],
-                    "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
-                    "episode": {name: float(value[index]) for name, value in episode.items()},
-                }
-            return observation, reward.astype(np.float32), terminated | truncated, rows
-
-        def close(self) -> None:
-            vector.close()
-
-        def get_attr(self, attr_name: str, indices: Any = None) -> list:
-            return [getattr(vector, attr_name) for _ in self._get_indices(indices)]
-
-        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            setattr(vector, attr_name, value)
-
-        def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **kwargs: Any) -> list:
-            result = getattr(vector, method_name)(*arguments, **kwargs)
-            return [result for _ in self._get_indices(indices)]
-
-        def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-            return [False for _ in self._get_indices(indices)]
-
-    return VectorVecEnv()
 
 
 def _recorder(stable_baselines3: Any, clock: _Clock, curve: list[dict[str, Any]]) -> Any:

@@ -57,7 +57,7 @@ class StableBaselinesVecEnv(VecEnv):
         observation, reward, terminated, truncated, found = self._vector.step(self._actions)
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        for row in np.flatnonzero(done):
+        for row in np.flatnonzero(done).tolist():
             infos[row] = {
                 "terminal_observation": found["final_obs"][row],
                 "TimeLimit.truncated": bool(truncated[row] and not terminated[row]),

@@ -118,7 +118,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
         state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device))
     # before anything is written: a configuration that cannot work leaves no trace
     learner = _prepare(experiment, state)
-    folder = _new_run(experiment) if resume is None else Path(resume)
+    folder = new_run(experiment) if resume is None else Path(resume)
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
     writer = MetricsWriter(folder, experiment.run.tensorboard, None if state is None else state["frames"])
@@ -235,7 +235,7 @@ def _speed(learner: Learner, frames: int, start: float, collected: float) -> dic
     return speed
 
 
-def _new_run(experiment: Experiment) -> Path:
+def new_run(experiment: Experiment) -> Path:
     """Make the run's folder, with the state of the code."""
     name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
     experiment.run.name = name

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
 from torchrl_agent.sb3_reader import (
+    EPSILON,
     HYPERPARAMETERS,
     PPO_HYPERPARAMETERS,
     Archive,
@@ -116,6 +118,8 @@ def from_sb3(
     _copy_layers(archive.layers("value"), learner.agent.critic)
     statistics = {**learner.statistics(), **normalization.statistics}
     set_statistics(learner.agent.normalizer, learner.ppo.scaler, statistics)
+    if normalization.observations:
+        _absorb_rounding(learner.agent, statistics)
     learner.frames = int(archive.data.get("num_timesteps") or 0)
     notes.append("the optimiser starts afresh, its moments are not taken over")
     experiment.run.name = run_name or experiment.run.name
@@ -205,6 +209,20 @@ def _copy_layers(layers: Iterable[tuple[Tensor, Tensor]], network: nn.Module) ->
         with torch.no_grad():
             layer.weight.copy_(weight)
             layer.bias.copy_(bias)
+
+
+@torch.no_grad()
+def _absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
+    """Put into the first layers' biases what the mean lost when it became float32.
+
+    Stable-Baselines3 keeps float64: of a feature that hardly varies, the rounding of the mean divided by the deviation
+    is large enough to change probabilities in the fifth decimal.
+    """
+    mean, variance = (torch.tensor(statistics[f"obs_{name}"], dtype=torch.float64) for name in ("mean", "var"))
+    lost = (agent.normalizer.running.mean.cpu().double() - mean) * torch.rsqrt(variance + EPSILON)
+    for network in (agent.actor, agent.critic):
+        first = linear_layers(network)[0]
+        first.bias += (first.weight.cpu().double() @ lost).to(first.bias)
 
 
 def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:

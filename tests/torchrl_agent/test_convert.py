@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import nn
 
 from envs import ArenaEnv, TownEnv
@@ -40,8 +41,11 @@ def folder(tmp_path_factory):
     """Trained models: ``arena`` (PPO, ReLU, behind VecNormalize) and ``cartpole`` (A2C, as it comes)."""
     folder = tmp_path_factory.mktemp("models")
     worlds = VecNormalize(StableBaselinesVecEnv(ArenaEnv(4, seed=1)), gamma=0.98, clip_obs=5.0)
-    model = PPO("MlpPolicy", worlds, n_steps=64, batch_size=48, n_epochs=3, gamma=0.98, policy_kwargs=RELU, seed=1)
+    with pytest.warns(UserWarning, match="mini-batch size of 48"):  # which does not divide 256: ours must
+        model = PPO("MlpPolicy", worlds, n_steps=64, batch_size=48, n_epochs=3, gamma=0.98, policy_kwargs=RELU, seed=1)
     model.learn(512)
+    with torch.no_grad():
+        model.policy.action_net.weight *= 100  # as sure of itself as after long training, which errors would show in
     model.save(folder / "arena.zip")
     worlds.save(folder / "arena.pkl")
     model = A2C("MlpPolicy", make_vec_env("CartPole-v1", 2, seed=1), seed=1, device="cpu")
@@ -76,14 +80,12 @@ def ours(agent, observations):
     """The agent's most likely actions, probabilities and values."""
     root = {"observation": torch.as_tensor(observations)}
     with torch.no_grad():
-        frames = agent.critic(agent.actor(_frames(root)))
+        frames = agent.critic(agent.actor(_tensordict(root)))
     logits = frames["logits"]
     return logits.argmax(-1), logits.softmax(-1), frames["state_value"].squeeze(-1)
 
 
-def _frames(values):
-    from tensordict import TensorDict
-
+def _tensordict(values):
     return TensorDict(values, [len(next(iter(values.values())))])
 
 
@@ -154,7 +156,7 @@ def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
     statistics = find_checkpoint(arena_run).with_suffix(".normalization.json")
     overrides = [*QUIET, f"run.folder={tmp_path}", "world.num_envs=2", "ppo.gamma=0.9", "ppo.minibatch_size=128"]
     run, _ = from_sb3(folder / "arena.zip", "arena", overrides, "json", vecnormalize=statistics)
-    experiment, agent = load_agent(run, "cpu")
+    experiment, _ = load_agent(run, "cpu")
     assert read_statistics(find_checkpoint(run).with_suffix(".normalization.json")) == read_statistics(statistics)
     assert experiment.model.normalize_observations and experiment.ppo.scale_rewards
     assert experiment.world["num_envs"] == 2 and experiment.ppo.gamma == 0.9  # what the user says is stronger
@@ -187,7 +189,9 @@ def test_a_world_of_agents_can_be_one_too(tmp_path):
     _, agent = load_agent(run, "cpu")
     model = PPO.load(tmp_path / "town.zip", device="cpu")
     observation = worlds.reset()
-    frames = _frames({"observation": torch.as_tensor(observation), "action_mask": torch.ones(2, 8, dtype=torch.bool)})
+    frames = _tensordict(
+        {"observation": torch.as_tensor(observation), "action_mask": torch.ones(2, 8, dtype=torch.bool)}
+    )
     probabilities = agent.actor.get_dist(frames).probs
     torch.testing.assert_close(probabilities, theirs(model, observation)[1], rtol=0, atol=1e-5)
 
@@ -269,7 +273,7 @@ def test_statistics_are_asked_for_and_pickles_only_with_consent(folder, tmp_path
     assert "no file of VecNormalize" in refusal(model, "arena", vecnormalize=tmp_path / "damaged.pkl", trust=True)
     (tmp_path / "other.pkl").write_bytes(pickle.dumps([1]))
     assert "holds a list" in refusal(model, "arena", vecnormalize=tmp_path / "other.pkl", trust=True)
-    short = dict.fromkeys(STATISTICS, [0.0])
+    short = {name: [0.0] for name in STATISTICS}
     (tmp_path / "short.json").write_text(json.dumps(short))
     assert "obs_mean has shape" in refusal(model, "arena", vecnormalize=tmp_path / "short.json")
     worlds = VecNormalize(make_vec_env("CartPole-v1", 1), epsilon=1e-4)

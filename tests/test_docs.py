@@ -103,6 +103,19 @@ def test_the_students_own_town_can_be_lived_in(tmp_path):
     assert env.rollout(5).shape == (2, 5)
 
 
+def test_stable_baselines_trains_on_our_worlds_as_the_guide_says():
+    pytest.importorskip("stable_baselines3")
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "stable_baselines3.md").read_text(), re.DOTALL)
+    code = next(text for text in blocks if "model.learn" in text)
+    names: dict = {}
+    smaller = {"=64, compile=True": "=4", "n_steps=128, batch_size=1024": "n_steps=8, batch_size=32", "1_000_000": "32"}
+    for large, small in smaller.items():
+        assert large in code
+        code = code.replace(large, small)
+    exec(code, names)
+    assert names["model"].num_timesteps == 32
+
+
 def test_an_agent_with_memory_plays_as_the_guide_says():
     names: dict = {}
     exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)

@@ -31,6 +31,9 @@ from torchrl_agent.train import new_run
 from torchrl_agent.training.checkpoint import save_checkpoint, write_atomically, write_json
 from torchrl_agent.transforms import set_statistics
 
+CLIP = "model.clip_observations"
+"""The one setting of the model that a JSON file of statistics leaves open."""
+
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
     """The two directions of ``torchrl-agent convert``."""
@@ -108,9 +111,7 @@ def from_sb3(
     function, how = find_activation(archive, activation)
     notes = [f"the activation function is {function} ({how})"]
     theirs = _hyperparameters(archive, normalization, notes)
-    refused = next((text for text in overrides if text.lstrip("+~").startswith(("model.", "model="))), None)
-    if refused is not None:
-        raise ValueError(f"{refused} was asked for, but {model} decides what the model is: leave it out.")
+    _check_overrides(overrides, model)
     experiment = Experiment.load(config, *theirs, *overrides, *_model(archive, normalization, function))
     _check_world(archive, experiment, config, notes)
     learner = Learner(experiment)
@@ -160,7 +161,9 @@ def _hyperparameters(archive: Archive, normalization: Normalization, notes: list
             f"ppo.minibatch_size is {fitting}, since {wanted} does not divide the {frames} frames of a rollout"
         )
     found["ppo.scale_rewards"] = normalization.rewards
-    found["ppo.clip_rewards"] = normalization.clip_rewards
+    found["ppo.clip_rewards"], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
+    if normalization.gamma is None and normalization.statistics:
+        notes.append(f"{CLIP} and ppo.clip_rewards are 10, VecNormalize's default, unless you say otherwise: assumed")
     if normalization.gamma not in (None, found.get("ppo.gamma")):
         notes.append(f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with ppo.gamma from now on")
     found["total_frames"] = max(1, int(archive.data.get("num_timesteps") or 0))
@@ -174,13 +177,20 @@ def _model(archive: Archive, normalization: Normalization, activation: str) -> l
         "hidden_sizes": archive.hidden_sizes("policy"),
         "activation": activation,
         "normalize_observations": normalization.observations,
-        "clip_observations": normalization.clip_observations,
         "shared_trunk": False,
         "centralised_critic": False,
         "memory": "none",
         **{f"{module}.enabled": False for module in modules},
     }
     return [f"model.{name}={_hydra(value)}" for name, value in found.items()]
+
+
+def _check_overrides(overrides: Sequence[str], model: Path) -> None:
+    """Raise ValueError for one that would change the networks."""
+    for text in overrides:
+        name = text.lstrip("+~").split("=")[0]
+        if name.split(".")[0] == "model" and name != CLIP:
+            raise ValueError(f"{text} was asked for, but {model} decides what the model is: leave it out.")
 
 
 def _hydra(value: Any) -> str:

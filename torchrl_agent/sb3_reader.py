@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.transforms import read_statistics
+from torchrl_agent.transforms import STATISTICS, read_statistics
 
 HYPERPARAMETERS = {
     "gamma": "ppo.gamma",
@@ -241,6 +241,8 @@ def read_normalization(path: Path, trust: bool) -> Normalization:
         raise ValueError(f"there is no statistics file {path}: give what VecNormalize.save wrote, or our JSON.")
     if path.suffix == ".json":
         found = read_statistics(path)
+        if missing := [name for name in STATISTICS if name not in found]:
+            raise ValueError(f"{path} lacks {', '.join(missing)}: give all of {', '.join(STATISTICS)}.")
         seen, rewarded = (found.get(name) != 0 for name in ("obs_count", "ret_count"))  # 0: never counted, so unused
         return Normalization(found, seen, rewarded)
     if not trust:

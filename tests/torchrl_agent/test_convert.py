@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import builtins
 import json
+import os
 import pickle
+import re
 import zipfile
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from torch import nn
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli
 from torchrl_agent.convert import from_sb3
+from torchrl_agent.experiment import CONFIGS
 from torchrl_agent.sb3_reader import find_activation, read_archive
 from torchrl_agent.sb3_writer import to_sb3
 from torchrl_agent.train import load_agent
@@ -31,6 +36,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from envs.sb3 import StableBaselinesVecEnv
 
+GUIDE = CONFIGS.parent / "docs" / "stable_baselines3.md"
 OBSERVATIONS = 1000
 RELU = {"activation_fn": nn.ReLU, "net_arch": [32, 16]}
 QUIET = ["device=cpu", "run.tensorboard=false", "run.film=false", "run.final_evaluation=false"]
@@ -153,13 +159,22 @@ def test_the_run_keeps_hyper_parameters_statistics_and_its_origin(folder, arena_
 
 
 def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
-    statistics = find_checkpoint(arena_run).with_suffix(".normalization.json")
-    overrides = [*QUIET, f"run.folder={tmp_path}", "world.num_envs=2", "ppo.gamma=0.9", "ppo.minibatch_size=128"]
-    run, _ = from_sb3(folder / "arena.zip", "arena", overrides, "json", vecnormalize=statistics)
-    experiment, _ = load_agent(run, "cpu")
-    assert read_statistics(find_checkpoint(run).with_suffix(".normalization.json")) == read_statistics(statistics)
+    code = re.search(r"```python\n(import json\n.*?)```", GUIDE.read_text(), re.DOTALL)[1]
+    exec(
+        code.replace("vecnormalize", str(folder / "arena")).replace("open(", "open(tmp_path / "), {"tmp_path": tmp_path}
+    )
+    statistics = tmp_path / "statistics.json"
+    mine = ["world.num_envs=2", "ppo.gamma=0.9", "ppo.minibatch_size=128", "model.clip_observations=5"]
+    overrides = [*QUIET, f"run.folder={tmp_path}", *mine]
+    run, notes = from_sb3(folder / "arena.zip", "arena", overrides, "json", vecnormalize=statistics)
+    experiment, agent = load_agent(run, "cpu")
+    kept = [read_statistics(find_checkpoint(path).with_suffix(".normalization.json")) for path in (run, arena_run)]
+    assert kept[0] == kept[1]
     assert experiment.model.normalize_observations and experiment.ppo.scale_rewards
     assert experiment.world["num_envs"] == 2 and experiment.ppo.gamma == 0.9  # what the user says is stronger
+    assert any("assumed" in note and "clip" in note for note in notes)  # the file does not say
+    raw, normalized = played(folder)
+    assert_alike(ours(agent, raw), theirs(PPO.load(folder / "arena.zip", device="cpu"), normalized))
 
 
 def test_converted_runs_are_judged_filmed_and_resumed(folder, tmp_path, capsys):
@@ -249,11 +264,46 @@ def test_the_activation_is_read_asked_for_or_assumed_never_guessed(folder, tmp_p
     assert "LeakyReLU" in refusal(save(tmp_path / "leaky.zip", policy_kwargs={"activation_fn": nn.LeakyReLU}))
 
 
-def test_what_is_pickled_in_a_model_is_never_executed(folder, tmp_path):
-    bomb = {":type:": "<class 'dict'>", ":serialized:": "gASVIAAAAAAAAACMCGJ1aWx0aW5zlIwEZXhpdJSTlEsHhZRSlC4="}
-    path = edited(tmp_path / "bomb.zip", folder / "cartpole.zip", lambda data: data.update(policy_kwargs=bomb))
+class Bomb:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def test_pickles_are_never_executed_without_consent(folder, tmp_path):
+    bomb = pickle.dumps(Bomb(tmp_path / "exploded"), protocol=2)
+    entry = {":type:": "<class 'dict'>", ":serialized:": base64.b64encode(bomb).decode()}
+    path = edited(tmp_path / "bomb.zip", folder / "cartpole.zip", lambda data: data.update(policy_kwargs=entry))
     run, _ = from_sb3(path, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "safe")
     assert (run / "config.yaml").is_file()
+    (tmp_path / "bomb.pkl").write_bytes(bomb)
+    assert "--trust" in refusal(path, vecnormalize=tmp_path / "bomb.pkl")
+    with zipfile.ZipFile(tmp_path / "weights.zip", "w") as file:
+        file.writestr("data", "{}")
+        file.writestr("policy.pth", bomb)
+    assert "damaged" in refusal(tmp_path / "weights.zip")
+    assert not (tmp_path / "exploded").exists()
+    pickle.loads(bomb)
+    assert (tmp_path / "exploded").exists()  # it would have
+
+
+def test_only_pickles_and_the_way_back_need_the_library(folder, arena_run, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def refuse(name, *arguments, **kwargs):
+        if name.startswith("stable_baselines3"):
+            raise ImportError(name)
+        return real(name, *arguments, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "without")
+    assert find_checkpoint(run).is_file()
+    with pytest.raises(ValueError, match=r'pip install "torchrl_agent\[bench\]"'):
+        to_sb3(arena_run, tmp_path / "back.zip")
 
 
 def test_unreadable_hyper_parameters_are_named(tmp_path):
@@ -275,6 +325,8 @@ def test_statistics_are_asked_for_and_pickles_only_with_consent(folder, tmp_path
     assert "holds a list" in refusal(model, "arena", vecnormalize=tmp_path / "other.pkl", trust=True)
     short = {name: [0.0] for name in STATISTICS}
     (tmp_path / "short.json").write_text(json.dumps(short))
+    (tmp_path / "part.json").write_text(json.dumps({"obs_mean": [0.0]}))
+    assert "lacks obs_var" in refusal(model, "arena", vecnormalize=tmp_path / "part.json")
     assert "obs_mean has shape" in refusal(model, "arena", vecnormalize=tmp_path / "short.json")
     worlds = VecNormalize(make_vec_env("CartPole-v1", 1), epsilon=1e-4)
     worlds.save(str(tmp_path / "epsilon.pkl"))
@@ -379,6 +431,8 @@ def test_statistics_go_there_and_back(folder, arena_run, tmp_path):
         after, before = pickle.load(back), pickle.load(first)
     np.testing.assert_allclose(after.obs_rms.var, before.obs_rms.var, rtol=1e-6)
     np.testing.assert_allclose(after.ret_rms.mean, before.ret_rms.mean, rtol=1e-6)
+    assert after.obs_rms.count == pytest.approx(before.obs_rms.count)
+    assert after.ret_rms.count == pytest.approx(before.ret_rms.count)
     assert (after.clip_obs, after.gamma, after.epsilon) == (5.0, 0.98, before.epsilon)
 
 

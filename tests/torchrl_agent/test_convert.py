@@ -20,17 +20,16 @@ from torch import nn
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli
-from torchrl_agent.convert import from_sb3
+from torchrl_agent.convert import from_sb3, to_sb3
+from torchrl_agent.convert.archive import find_activation, read_archive
 from torchrl_agent.experiment import CONFIGS
-from torchrl_agent.sb3_reader import find_activation, read_archive
-from torchrl_agent.sb3_writer import to_sb3
 from torchrl_agent.train import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint
 from torchrl_agent.transforms import STATISTICS, read_statistics
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -220,6 +219,90 @@ def test_several_actions_at_once_stay_apart(tmp_path):
     assert read_archive(tmp_path / "two.zip").heads == [3, 2]
 
 
+def test_a_dqn_acts_alike_and_values_states_by_the_mean_of_its_actions(tmp_path):
+    model = DQN("MlpPolicy", "CartPole-v1", gamma=0.95, learning_starts=50, seed=1, device="cpu")
+    model.learn(200)
+    model.save(tmp_path / "dqn.zip")
+    run, notes = from_sb3(tmp_path / "dqn.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "dqn")
+    experiment, agent = load_agent(run, "cpu")
+    assert experiment.model.activation == "relu"  # DQN's own default
+    assert any("DQN goes on as PPO" in note for note in notes)
+    assert any("VecNormalize" in note and "assumed not" in note for note in notes)  # its file does not tell
+    assert (experiment.ppo.gamma, experiment.world["num_envs"]) == (0.95, 8)
+    observations = cartpole_observations()
+    actions, probabilities, values = ours(agent, observations)
+    with torch.no_grad():
+        known = model.q_net(torch.as_tensor(observations))
+    assert np.array_equal(actions.numpy(), model.predict(observations, deterministic=True)[0])
+    assert len(actions.unique()) > 1
+    torch.testing.assert_close(probabilities, known.softmax(-1), rtol=0, atol=1e-5)
+    torch.testing.assert_close(values, known.mean(-1), rtol=1e-5, atol=1e-5)
+    assert cli.main(["resume", str(run), "total_frames=1224"]) == 0
+
+
+ROWS, STEPS = 20, 50
+"""Games and their steps, 1,000 observations, in which a policy with memory is watched."""
+
+
+def memory_parts(agent, observations, begins):
+    """Actions, probabilities and values [STEPS, ROWS] of an agent that remembers."""
+    states = {key: torch.zeros(ROWS, *spec.shape) for key, spec in agent.memory.items()}
+    found = []
+    for seen, first in zip(observations, begins, strict=True):
+        root = TensorDict({"observation": seen, "is_init": first.unsqueeze(-1), **states}, [ROWS])
+        with torch.no_grad():
+            frames = agent.critic(agent.actor(root))
+        states = {key: frames["next", key] for key in agent.memory}
+        logits = frames["logits"]
+        found.append((logits.argmax(-1), logits.softmax(-1), frames["state_value"].squeeze(-1)))
+    return tuple(torch.cat(part) for part in zip(*found, strict=True))
+
+
+def their_memory_parts(model, observations, begins):
+    """The same of a RecurrentPPO."""
+    from sb3_contrib.common.recurrent.type_aliases import RNNStates
+
+    policy = model.policy
+    zeros = torch.zeros(1, ROWS, policy.lstm_actor.hidden_size)
+    states, found = RNNStates((zeros, zeros), (zeros, zeros)), []
+    memory = None
+    for seen, first in zip(observations, begins, strict=True):
+        action, memory = model.predict(seen.numpy(), memory, first.numpy(), deterministic=True)
+        with torch.no_grad():
+            distribution, after = policy.get_distribution(seen, states.pi, first.float())
+            _, value, _, both = policy(seen, states, first.float())
+        torch.testing.assert_close(after[0], both.pi[0])
+        states = both
+        found.append((torch.as_tensor(action), distribution.distribution.probs, value.squeeze(-1)))
+    return tuple(torch.cat(part) for part in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["two", "shared"])
+def test_a_recurrent_ppo_remembers_alike(tmp_path, shared):
+    contrib = pytest.importorskip("sb3_contrib")
+    lstm = {"lstm_hidden_size": 24, "shared_lstm": shared, "enable_critic_lstm": not shared}
+    worlds = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1))
+    settings = {"n_steps": 32, "batch_size": 48, "policy_kwargs": lstm, "seed": 1, "device": "cpu"}
+    model = contrib.RecurrentPPO("MlpLstmPolicy", worlds, **settings)
+    model.learn(128)
+    with torch.no_grad():
+        model.policy.action_net.weight *= 100
+    model.save(tmp_path / "lstm.zip")
+    worlds.save(str(tmp_path / "lstm.pkl"))
+    arguments = {"vecnormalize": tmp_path / "lstm.pkl", "trust": True}
+    run, _ = from_sb3(tmp_path / "lstm.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "lstm", **arguments)
+    experiment, agent = load_agent(run, "cpu")
+    assert (experiment.ppo.rollout_steps, experiment.ppo.minibatch_size) == (32, 32)  # whole sequences
+    chance = torch.Generator().manual_seed(0)
+    observations = torch.randn(STEPS, ROWS, 4, generator=chance)
+    begins = torch.rand(STEPS, ROWS, generator=chance) < 0.05
+    begins[0] = True
+    normal = torch.as_tensor(worlds.normalize_obs(observations.numpy()))
+    assert_alike(memory_parts(agent, observations, begins), their_memory_parts(model, normal, begins))
+    assert cli.main(["evaluate", str(run), "--episodes", "2", "--device", "cpu"]) == 0
+    assert cli.main(["resume", str(run), "total_frames=256"]) == 0
+
+
 # --- what is assumed or refused ---------------------------------------------------------------------------------------
 
 
@@ -294,10 +377,10 @@ def test_pickles_are_never_executed_without_consent(folder, tmp_path):
 def test_only_pickles_and_the_way_back_need_the_library(folder, arena_run, tmp_path, monkeypatch):
     real = builtins.__import__
 
-    def refuse(name, *arguments, **kwargs):
-        if name.startswith("stable_baselines3"):
+    def refuse(name, names=None, *arguments, **kwargs):
+        if name.startswith("stable_baselines3") and (names or {}).get("__name__", "").startswith("torchrl_agent"):
             raise ImportError(name)
-        return real(name, *arguments, **kwargs)
+        return real(name, names, *arguments, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "without")
@@ -326,6 +409,8 @@ def test_statistics_are_asked_for_and_pickles_only_with_consent(folder, tmp_path
     short = {name: [0.0] for name in STATISTICS}
     (tmp_path / "short.json").write_text(json.dumps(short))
     (tmp_path / "part.json").write_text(json.dumps({"obs_mean": [0.0]}))
+    (tmp_path / "half.json").write_text(json.dumps({"ret_mean": 0.0, "ret_var": 1.0}))
+    assert "lacks ret_count" in refusal(model, "arena", vecnormalize=tmp_path / "half.json")
     assert "lacks obs_var" in refusal(model, "arena", vecnormalize=tmp_path / "part.json")
     assert "obs_mean has shape" in refusal(model, "arena", vecnormalize=tmp_path / "short.json")
     worlds = VecNormalize(make_vec_env("CartPole-v1", 1), epsilon=1e-4)
@@ -350,13 +435,13 @@ def test_rewards_can_be_scaled_without_observations(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"algorithm": DQN, "buffer_size": 10}, "a DQN model"),
+        ({"algorithm": SAC, "world": "Pendulum-v1", "buffer_size": 10}, "off-policy model of continuous actions"),
         ({"world": "Pendulum-v1"}, "continuous actions"),
         ({"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16]}}}, "[8] for the policy but [16]"),
         ({"policy_kwargs": {"net_arch": []}}, "no hidden layer"),
         ({"world": "FrozenLake-v1"}, "sees a Discrete"),
     ],
-    ids=["dqn", "continuous", "sizes", "linear", "discrete"],
+    ids=["sac", "continuous", "sizes", "linear", "discrete"],
 )
 def test_unsupported_models_are_refused_in_one_sentence(tmp_path, arguments, named):
     assert named in refusal(save(tmp_path / "model.zip", **arguments))

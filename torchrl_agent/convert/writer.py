@@ -8,16 +8,17 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 from torchrl.data import Bounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.convert.networks import linear_layers
+from torchrl_agent.convert.reader import KNOWN
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
-from torchrl_agent.sb3_reader import HYPERPARAMETERS, PPO_HYPERPARAMETERS
 from torchrl_agent.train import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import read_statistics
@@ -62,11 +63,6 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
     return paths, _notes(experiment, world)
 
 
-def linear_layers(network: nn.Module) -> list[nn.Linear]:
-    """The linear layers of a network, from its input to its output."""
-    return [module for module in network.modules() if isinstance(module, nn.Linear)]
-
-
 def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
     """Raise ValueError unless the agent is two networks that read one vector."""
     model = experiment.model
@@ -106,10 +102,9 @@ class _StandIn(gymnasium.Env):
 
 def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
     """The run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
-    names = {**HYPERPARAMETERS, **PPO_HYPERPARAMETERS}
     found = {
         theirs: functools.reduce(getattr, ours.split("."), experiment)
-        for theirs, ours in names.items()
+        for theirs, ours in KNOWN["PPO"].items()
         if theirs != "n_envs"  # told by the vector environment
     }
     sizes = {

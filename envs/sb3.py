@@ -15,7 +15,11 @@ try:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import VecEnv
 except ImportError:
-    raise ImportError('Stable-Baselines3 is not installed: pip install "torchrl_agent[bench]".') from None
+    raise ImportError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
+
+
+MASKS = "action_masks"
+"""The method by which sb3-contrib asks for action masks."""
 
 
 class StableBaselinesVecEnv(VecEnv):
@@ -28,7 +32,8 @@ class StableBaselinesVecEnv(VecEnv):
     - ``TimeLimit.truncated``: the episode was cut by time and not ended by the game.
     - ``episode``: its return ``r`` and length ``l``, and every other statistic of the world by name.
 
-    Infos of worlds that go on are empty. Action masks are not shown: Stable-Baselines3's PPO knows none.
+    Infos of worlds that go on are empty. A world that masks actions has ``action_masks``, where sb3-contrib's
+    ``MaskablePPO`` looks for them; Stable-Baselines3's own algorithms know none.
 
     Args:
         world: the world; compile it first (``compile=True`` or ``world.compile()``) for speed.
@@ -39,11 +44,14 @@ class StableBaselinesVecEnv(VecEnv):
 
     def __init__(self, world: World) -> None:
         self.world, self._vector = world, GymnasiumVectorEnv(world)
+        every = (self._vector.num_envs, int(self._vector.single_action_space.n))
+        self._masks: NDArray[np.bool_] | None = np.ones(every, bool) if self._vector.masked else None
         super().__init__(self._vector.num_envs, self._vector.single_observation_space, self._vector.single_action_space)
 
     def reset(self) -> Any:
         """Begin new episodes everywhere; after ``seed(number)`` the same ones every time."""
-        observation, _ = self._vector.reset(seed=self._seeds[0], options=self._options[0])
+        observation, found = self._vector.reset(seed=self._seeds[0], options=self._options[0])
+        self._masks = found.get("action_mask")
         self._reset_seeds()
         self._reset_options()
         return observation
@@ -55,6 +63,7 @@ class StableBaselinesVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """One step of every world: observations, rewards, dones and infos."""
         observation, reward, terminated, truncated, found = self._vector.step(self._actions)
+        self._masks = found.get("action_mask")
         done = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(done).tolist():
@@ -74,15 +83,20 @@ class StableBaselinesVecEnv(VecEnv):
         return self._vector.render()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of the batch, once per world: they share one object."""
-        return [getattr(self._vector, attr_name) for _ in self._get_indices(indices)]
+        """An attribute of the batch, once per world: they share one object; of ``action_masks`` each world's own."""
+        rows = self._get_indices(indices)
+        if attr_name == MASKS and self._masks is not None:
+            return [self._masks[row] for row in rows]
+        return [getattr(self._vector, attr_name) for _ in rows]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of the batch, hence of every world."""
         setattr(self._vector, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Call a method of the batch once; its result, once per world."""
+        """Call a method of the batch once; its result, once per world (``action_masks``: each world's own)."""
+        if method_name == MASKS:
+            return self.get_attr(MASKS, indices)
         result = getattr(self._vector, method_name)(*method_args, **method_kwargs)
         return [result for _ in self._get_indices(indices)]
 

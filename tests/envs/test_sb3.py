@@ -162,3 +162,31 @@ def test_stable_baselines_trains_on_it(world, policy):
     assert any(not torch.equal(value, after[name]) for name, value in before.items())
     assert all(value.isfinite().all() for value in after.values())
     assert len(model.ep_info_buffer) > 0
+
+
+def test_masks_are_where_contrib_looks_for_them():
+    worlds, twin = StableBaselinesVecEnv(TownEnv(3, level="L3", seed=2)), TownEnv(3, level="L3", seed=2)
+    assert worlds.has_attr("action_masks") and not StableBaselinesVecEnv(make_world()).has_attr("action_masks")
+    worlds.seed(2)
+    worlds.reset()
+    root = twin.reset()
+    masks = []
+    for step in range(20):
+        found = np.stack(worlds.env_method("action_masks"))
+        assert np.array_equal(found, root["agents", "action_mask"][:, 0].numpy())
+        masks.append(found)
+        action = found.argmax(1) if step % 2 else found.shape[1] - 1 - found[:, ::-1].argmax(1)  # first or last legal
+        root["agents", "action"] = torch.as_tensor(action).reshape(root["agents", "alive"].shape)
+        worlds.step(action)
+        _, root = twin.step_and_maybe_reset(root)
+    assert len(np.unique(np.concatenate(masks), axis=0)) > 1
+    assert np.array_equal(worlds.env_method("action_masks", indices=[1])[0], worlds.get_attr("action_masks")[1])
+
+
+def test_contribs_ppo_with_masks_takes_legal_actions_only():
+    contrib = pytest.importorskip("sb3_contrib")
+    worlds = StableBaselinesVecEnv(TownEnv(4, level="L3", seed=2))
+    model = contrib.MaskablePPO("MlpPolicy", worlds, n_steps=16, batch_size=16, device="cpu", seed=0)
+    model.learn(64)
+    masks = model.rollout_buffer.action_masks.reshape(64, -1).astype(bool)
+    assert masks[np.arange(64), model.rollout_buffer.actions.reshape(64).astype(int)].all() and not masks.all()

@@ -43,7 +43,7 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
         from stable_baselines3 import PPO  # an extra
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError:
-        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[bench]".') from None
+        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
     checkpoint = find_checkpoint(run, which)
     experiment, agent = load_agent(checkpoint, "cpu")
     world = experiment.make_world(evaluation=True, num_envs=1)

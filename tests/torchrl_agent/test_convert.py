@@ -503,6 +503,9 @@ def test_there_and_back_again_is_the_same(folder, tmp_path):
     run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "there")
     paths, _ = to_sb3(run, tmp_path / "back")
     assert paths == [tmp_path / "back.zip"]  # nothing is normalised, so no statistics
+    with pytest.raises(ValueError, match=r"back.zip/more.zip cannot be written: choose another place"):
+        to_sb3(run, paths[0] / "more.zip")
+    assert to_sb3(run, tmp_path / "new" / "folder" / "back.zip")[0][0].is_file()
     before, after = A2C.load(folder / "cartpole.zip"), PPO.load(paths[0])
     old, new = before.policy.state_dict(), after.policy.state_dict()
     assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)

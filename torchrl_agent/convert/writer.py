@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
         The files written, and what could not be taken over.
 
     Raises:
-        ValueError: Stable-Baselines3 is not installed, or the agent is more than plain networks.
+        ValueError: Stable-Baselines3 is not installed, the agent is more than plain networks, or a file cannot be
+            written.
     """
     try:
         from stable_baselines3 import PPO  # an extra
@@ -54,13 +56,21 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
     model.policy.load_state_dict(_weights(agent))
     model.num_timesteps = load_checkpoint(checkpoint)["frames"]
     path = output if output.suffix == ".zip" else output.with_name(f"{output.name}.zip")
-    write_atomically(path, model.save)
-    paths = [path]
+    files: dict[Path, Callable[[Path], object]] = {path: model.save}
     if experiment.model.normalize_observations or experiment.ppo.scale_rewards:
         statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"))
-        paths.append(path.with_suffix(".vecnormalize.pkl"))
-        write_atomically(paths[-1], statistics.save)
-    return paths, _notes(experiment, world)
+        files[path.with_suffix(".vecnormalize.pkl")] = statistics.save
+    _write(files)
+    return list(files), _notes(experiment, world)
+
+
+def _write(files: dict[Path, Callable[[Path], object]]) -> None:
+    for path, save in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, save)
+        except (OSError, ValueError):
+            raise ValueError(f"{path} cannot be written: choose another place for OUTPUT.zip.") from None
 
 
 def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:

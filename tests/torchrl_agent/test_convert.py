@@ -176,6 +176,7 @@ def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
     assert_alike(ours(agent, raw), theirs(PPO.load(folder / "arena.zip", device="cpu"), normalized))
 
 
+@pytest.mark.slow
 def test_converted_runs_are_judged_filmed_and_resumed(folder, tmp_path, capsys):
     arguments = ["convert", "sb3", str(folder / "arena.zip"), "--vecnormalize", str(folder / "arena.pkl"), "--trust"]
     assert cli.main([*arguments, "--run-name", "told", f"run.folder={tmp_path}", *QUIET]) == 0
@@ -277,6 +278,7 @@ def their_memory_parts(model, observations, begins):
     return tuple(torch.cat(part) for part in zip(*found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True], ids=["two", "shared"])
 def test_a_recurrent_ppo_remembers_alike(tmp_path, shared):
     contrib = pytest.importorskip("sb3_contrib")
@@ -524,6 +526,7 @@ def test_statistics_go_there_and_back(folder, arena_run, tmp_path):
     assert (after.clip_obs, after.gamma, after.epsilon) == (5.0, 0.98, before.epsilon)
 
 
+@pytest.mark.slow
 def test_a_shared_trunk_is_copied_and_a_mind_is_refused(tmp_path, capsys):
     trunk = ["model.shared_trunk=true", "run.name=trunk"]
     common = ["train", "smoke", "total_frames=512", f"run.folder={tmp_path}", *QUIET]

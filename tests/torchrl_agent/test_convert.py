@@ -543,3 +543,21 @@ def test_a_shared_trunk_is_copied_and_a_mind_is_refused(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "model.memory" in error and error.count("\n") == 1
     assert not (tmp_path / "mind.zip").exists()
+
+
+def test_a_ppo_with_masks_acts_alike_in_the_town(tmp_path):
+    contrib = pytest.importorskip("sb3_contrib")
+    worlds = StableBaselinesVecEnv(TownEnv(20, level="L3"))
+    model = contrib.MaskablePPO("MlpPolicy", worlds, n_steps=8, batch_size=32, device="cpu", seed=0)
+    model.save(tmp_path / "masks.zip")
+    run, _ = from_sb3(tmp_path / "masks.zip", "town", [*QUIET, f"run.folder={tmp_path}"], "masks")
+    _, agent = load_agent(run, "cpu")
+    seen, chosen = worlds.reset(), []
+    for _ in range(50):
+        masks = np.stack(worlds.env_method("action_masks"))
+        frames = _tensordict({"observation": torch.as_tensor(seen), "action_mask": torch.as_tensor(masks)})
+        actions = model.predict(seen, action_masks=masks, deterministic=True)[0]
+        assert np.array_equal(agent.actor.get_dist(frames).deterministic_sample.numpy(), actions)
+        chosen.append(actions)
+        seen = worlds.step(actions)[0]
+    assert len(np.unique(chosen)) > 1

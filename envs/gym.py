@@ -31,6 +31,9 @@ class GymnasiumVectorEnv(VectorEnv):
 
     A world that masks actions adds ``action_mask``, bool [num_envs, actions], to every infos and ``final_info``.
 
+    Attributes:
+        masked: the world masks actions.
+
     Args:
         world: the world; its observation becomes a ``Box``, or a ``Dict`` of them if it has several.
 
@@ -55,7 +58,7 @@ class GymnasiumVectorEnv(VectorEnv):
         action = world.full_action_spec[world.action_key]
         if not isinstance(action, Categorical):
             raise ValueError(f"{type(world).__name__} does not take one discrete action per world: use it in TorchRL.")
-        self._keys, self._masked = list(boxes), "action_mask" in seen.keys()
+        self._keys, self.masked = list(boxes), "action_mask" in seen.keys()
         single = len(boxes) == 1
         self.single_observation_space = boxes[self._keys[0]] if single else gymnasium.spaces.Dict(boxes)
         self.single_action_space = gymnasium.spaces.Discrete(int(action.space.n))
@@ -121,7 +124,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return tensordict if self._group is None else tensordict.get(self._group)[:, 0]
 
     def _legal(self, tensordict: TensorDictBase) -> dict[str, Any]:
-        return {"action_mask": self._mine(tensordict).get("action_mask").cpu().numpy()} if self._masked else {}
+        return {"action_mask": self._mine(tensordict).get("action_mask").cpu().numpy()} if self.masked else {}
 
     def _observation(self, tensordict: TensorDictBase) -> Any:
         mine = self._mine(tensordict)

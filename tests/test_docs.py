@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -26,6 +27,10 @@ SMALLER = {
     "run.film=false evaluation.episodes=2 'acceleration={step: false, advantages: false, update: false}'",
     "total_frames: 100_000": "total_frames: 4096\nevaluation: {episodes: 2}",
     "run.name=first": "run.name=first run.film=false",
+    "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
+    "learn(1_000_000)": "learn(32)",
+    "total_frames=5_000_000": "total_frames=64 run.film=false evaluation.episodes=2 "
+    "'acceleration={step: false, advantages: false, update: false}'",
 }
 """What is shown in the guides, and what the tests run in its place to be quick."""
 
@@ -182,6 +187,20 @@ def test_the_gymnasium_and_pettingzoo_views_work(folder):
     names = run_page(DOCS / "howto" / "gymnasium.md")
     assert names["town"].agents == []
     assert (folder / "runs/acrobot/summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_models_come_from_stable_baselines_and_go_back(folder):
+    pytest.importorskip("stable_baselines3")
+    names = run_page(DOCS / "stable_baselines3.md")
+    assert names["actions"].shape == (12,) and names["model"].num_timesteps == 64
+    assert '"frames": 64' in (folder / "runs/mine/summary.json").read_text()
+    kept, careful = (
+        json.loads((folder / "runs" / run / "checkpoints" / "checkpoint_32.normalization.json").read_text())
+        for run in ("mine", "careful")
+    )
+    assert kept == careful and kept["obs_count"] > 32
 
 
 def test_every_how_to_page_is_tested():

@@ -38,8 +38,19 @@ SMALL = {
         "STEPS": 24,
         "HORIZON": 5,
     },
+    "06_from_stable_baselines3": {
+        "THEIR_FRAMES": 512,
+        "OUR_FRAMES": 16_384,
+        "NUM_ENVS": 8,
+        "OBSERVATIONS": 1000,
+        "EPISODES": 2,
+        "FILM_STEPS": 8,
+        "COMPILE": False,
+    },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
+NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}
+"""What a notebook would install."""
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -136,6 +147,7 @@ def test_the_set_up_installs_from_the_clone_or_from_the_repository(missing, tmp_
 def test_it_runs(path, tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    pytest.importorskip(NEEDS.get(path.stem, "torch"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

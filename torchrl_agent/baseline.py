@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from envs.gym import GymnasiumVectorEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.networks import ACTIVATIONS
@@ -34,15 +33,15 @@ def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
     """Stable-Baselines3's algorithm of the same name with our network and discount, on worlds that are compiled
     already.
     """
+    from envs.sb3 import StableBaselinesVecEnv  # needs the extra
+
     world = experiment.make_world(evaluation=True, num_envs=BASELINE_WORLDS, seed=experiment.seed)
     if experiment.acceleration.step:
         world.compile()
-    vector = GymnasiumVectorEnv(world)
+    vector = StableBaselinesVecEnv(world)
     vector.reset()
     vector.step(np.zeros(BASELINE_WORLDS, dtype=np.int64))  # compiles
-    worlds = stable_baselines3.common.vec_env.VecNormalize(
-        vec_env(stable_baselines3, vector), gamma=experiment.hyperparameters.gamma
-    )
+    worlds = stable_baselines3.common.vec_env.VecNormalize(vector, gamma=experiment.hyperparameters.gamma)
     sizes = list(experiment.model.hidden_sizes)
     values = experiment.algorithm == "dqn"
     network = {
@@ -101,50 +100,3 @@ def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
         return tensordict.set(keys.ACTION, model.policy._predict(normalized, deterministic=True))
 
     return policy
-
-
-def vec_env(stable_baselines3: Any, vector: GymnasiumVectorEnv) -> Any:
-    """A Gymnasium vector environment as a Stable-Baselines3 ``VecEnv``."""
-
-    class VectorVecEnv(stable_baselines3.common.vec_env.VecEnv):
-        def __init__(self) -> None:
-            super().__init__(vector.num_envs, vector.single_observation_space, vector.single_action_space)
-
-        def reset(self) -> np.ndarray:
-            observation, _ = vector.reset(seed=self._seeds[0])
-            self._reset_seeds()
-            return observation
-
-        def step_async(self, actions: np.ndarray) -> None:
-            self.actions = actions
-
-        def step_wait(self) -> tuple:
-            observation, reward, terminated, truncated, infos = vector.step(self.actions)
-            rows: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            for index in np.flatnonzero(terminated | truncated):
-                final = infos["final_info"]
-                episode = {**final["episode"], "return": final["return"], SKILL: final[SKILL]}
-                rows[index] = {
-                    "terminal_observation": infos["final_obs"][index],
-                    "TimeLimit.truncated": bool(truncated[index] and not terminated[index]),
-                    "episode": {name: float(value[index]) for name, value in episode.items()},
-                }
-            return observation, reward.astype(np.float32), terminated | truncated, rows
-
-        def close(self) -> None:
-            vector.close()
-
-        def get_attr(self, attr_name: str, indices: Any = None) -> list:
-            return [getattr(vector, attr_name) for _ in self._get_indices(indices)]
-
-        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            setattr(vector, attr_name, value)
-
-        def env_method(self, method_name: str, *arguments: Any, indices: Any = None, **kwargs: Any) -> list:
-            result = getattr(vector, method_name)(*arguments, **kwargs)
-            return [result for _ in self._get_indices(indices)]
-
-        def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-            return [False for _ in self._get_indices(indices)]
-
-    return VectorVecEnv()

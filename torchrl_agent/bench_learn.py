@@ -1,7 +1,7 @@
 """Learning against Stable-Baselines3: the same game, network and wall-clock time, judged alike.
 
 Both play the Arena of ``configs/arena.yaml``, one after the other. Ours is compiled on the clock; the baseline gets its
-worlds compiled already, through the Gymnasium adapter, so that its own speed is measured and not that of a slow game.
+worlds compiled already, through our adapter, so that its own speed is measured and not that of a slow game.
 """
 
 from __future__ import annotations

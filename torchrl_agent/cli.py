@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from tqdm import tqdm
 
-from torchrl_agent import bench, doctor, export, pretrain, profiling, report
+from torchrl_agent import bench, convert, doctor, export, pretrain, profiling, report
 from torchrl_agent.experiment import Experiment, config_names
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
@@ -37,6 +37,7 @@ examples:
   torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
   torchrl-agent configs arena                             every key of a configuration with its value
+  torchrl-agent convert sb3 model.zip --config cartpole   a run of a Stable-Baselines3 model; to-sb3 is the way back
   torchrl-agent bench arena --json
   torchrl-agent profile arena acceleration.step=false     where the time of an iteration goes
 """
@@ -277,6 +278,10 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("overrides", **overrides)
     profiling.add_arguments(verb)
     verb.set_defaults(run=profiling.run)
+
+    verb = verbs.add_parser("convert", help="make a run of a Stable-Baselines3 model, or the other way round")
+    convert.add_arguments(verb)
+    verb.set_defaults(run=convert.run)
 
     verb = verbs.add_parser("doctor", help="check versions, device and compiler, and say what to do")
     verb.add_argument("--deep", action="store_true", help="also compile a small function")

@@ -119,7 +119,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     # before anything is written: a configuration that cannot work leaves no trace
     check_wandb(experiment.run.wandb)
     learner = _prepare(experiment, state)
-    folder = _new_run(experiment) if resume is None else Path(resume)
+    folder = new_run(experiment) if resume is None else Path(resume)
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
     resumed_at = None if state is None else state["frames"]
@@ -238,7 +238,7 @@ def _speed(learner: Learner, frames: int, start: float, collected: float) -> dic
     return speed
 
 
-def _new_run(experiment: Experiment) -> Path:
+def new_run(experiment: Experiment) -> Path:
     """Make the run's folder, with the state of the code."""
     name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
     experiment.run.name = name

@@ -6,10 +6,8 @@ import builtins
 import json
 
 import pytest
-import torch
 
-from envs.gym import GymnasiumVectorEnv
-from torchrl_agent.baseline import BASELINES, baseline_policy, make_baseline, samples_per_frame, vec_env
+from torchrl_agent.baseline import BASELINES, baseline_policy, make_baseline, samples_per_frame
 from torchrl_agent.bench_learn import SKILLS, compare_curves, learn_against_baseline
 from torchrl_agent.experiment import Experiment
 
@@ -73,28 +71,6 @@ def test_time_to_skill_is_the_first_time_and_null_if_never():
     assert reached["1.0"] == {"ours": 4, "stable_baselines3": 20, "ratio": 5.0}
     assert reached["2.0"] == {"ours": 4, "stable_baselines3": None, "ratio": None, "ratio_at_least": 5.0}
     assert reached["3.0"] == {"ours": None, "stable_baselines3": None, "ratio": None}
-
-
-def test_the_baseline_sees_true_last_observations_statistics_and_its_seed(stable_baselines3, tiny):
-    world = tiny.make_world(evaluation=True, num_envs=4, seed=5)
-    worlds = vec_env(stable_baselines3, GymnasiumVectorEnv(world))
-    worlds.seed(9)
-    observation = worlds.reset()
-    again = tiny.make_world(num_envs=4, evaluation=True, seed=9)
-    torch.testing.assert_close(torch.as_tensor(observation), again.reset()["observation"])
-    ended = 0
-    for _ in range(3000):
-        observation, reward, done, rows = worlds.step([0] * 4)
-        assert reward.dtype == "float32"
-        assert [bool(row) for row in rows] == done.tolist()
-        for index in done.nonzero()[0]:
-            assert rows[index]["episode"]["l"] > 0
-            assert rows[index]["episode"]["r"] == rows[index]["episode"]["return"]
-            assert (rows[index]["terminal_observation"] != observation[index]).any()
-            ended += 1
-        if ended >= 4:
-            break
-    assert ended >= 4
 
 
 def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3, tiny):

@@ -1,0 +1,238 @@
+"""Models saved by Stable-Baselines3, read without executing what is in them.
+
+A model is a zip archive of tensors (``policy.pth``) and JSON (``data``). Whatever is no JSON stands there pickled,
+beside a readable text; only the text is read here.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.models.networks import ACTIVATIONS
+
+SUPPORTED = (
+    "PPO, A2C, DQN and RecurrentPPO models with MlpPolicy, one observation vector and discrete actions can be converted"
+)
+DEFAULT_ACTIVATIONS = {"PPO": "tanh", "A2C": "tanh", "DQN": "relu", "RecurrentPPO": "tanh"}
+"""What Stable-Baselines3 takes where ``policy_kwargs`` name no other."""
+_ACTOR_CRITIC = r"(mlp_extractor\.(policy_net|value_net)\.\d+|action_net|value_net)\.(weight|bias)"
+_PARTS_OF = {
+    "PPO": re.compile(_ACTOR_CRITIC),
+    "A2C": re.compile(_ACTOR_CRITIC),
+    "DQN": re.compile(r"q_net(_target)?\.q_net\.\d+\.(weight|bias)"),
+    "RecurrentPPO": re.compile(rf"{_ACTOR_CRITIC}|lstm_(actor|critic)\.(weight|bias)_(ih|hh)_l0"),
+}
+"""Names in the policies that can be converted."""
+_FOREIGN = {
+    "features_extractor": "a policy with a features extractor (CnnPolicy, MultiInputPolicy or a custom one)",
+    "quantile_net": "a QR-DQN model",
+    "actor.mu": "an off-policy model of continuous actions",
+    "actor.latent": "an off-policy model of continuous actions",
+    "log_std": "a policy of continuous actions",
+    "lstm_actor": "a recurrent policy of several LSTM layers",
+    "critic.": "a recurrent policy whose critic has no LSTM (enable_critic_lstm=False)",
+    "mlp_extractor.shared_net": "a policy with shared layers, which Stable-Baselines3 dropped in version 1.8",
+}
+"""What parts of other policies' names give away."""
+_MEMBERS = ("data", "policy.pth", "_stable_baselines3_version")
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A saved model."""
+
+    path: Path
+    policy: dict[str, Tensor]
+    """Weights by name."""
+    data: dict[str, Any]
+    """Settings by name; those that are no JSON are objects with readable texts."""
+    version: str
+    """Version of Stable-Baselines3 that wrote it."""
+
+    @property
+    def algorithm(self) -> str:
+        """``PPO``, ``A2C``, ``DQN`` or ``RecurrentPPO``."""
+        if any(name.startswith("q_net.") for name in self.policy):
+            return "DQN"
+        if any(name.startswith("lstm_actor.") for name in self.policy):
+            return "RecurrentPPO"
+        return "PPO" if "clip_range" in self.data else "A2C"
+
+    @property
+    def normalized(self) -> bool:
+        """It is known to have been trained behind ``VecNormalize``.
+
+        Then alone it remembers an observation as it was before; a DQN always does, so of it this is never known.
+        """
+        return self.algorithm != "DQN" and self.data.get("_last_original_obs") is not None
+
+    def layers(self, network: str) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the ``policy`` or ``value`` network, from what it reads to its output.
+
+        A DQN's policy are its action values. Its value is their mean: of all linear functions of the last hidden layer
+        the one nearest to what a state is worth.
+        """
+        if self.algorithm == "DQN":
+            *hidden, (weight, bias) = [self._layer(name) for name in self._numbered("q_net.q_net.")]
+            mean = (weight.mean(0, keepdim=True), bias.mean(0, keepdim=True))
+            return [*hidden, (weight, bias) if network == "policy" else mean]
+        last = "action_net" if network == "policy" else "value_net"
+        return [self._layer(name) for name in (*self._numbered(f"mlp_extractor.{network}_net."), last)]
+
+    def _numbered(self, prefix: str) -> list[str]:
+        numbers = {int(name[len(prefix) :].split(".")[0]) for name in self.policy if name.startswith(prefix)}
+        return [f"{prefix}{number}" for number in sorted(numbers)]
+
+    def _layer(self, name: str) -> tuple[Tensor, Tensor]:
+        return self.policy[f"{name}.weight"], self.policy[f"{name}.bias"]
+
+    def hidden_sizes(self, network: str) -> list[int]:
+        """Widths of the hidden layers of the ``policy`` or ``value`` network."""
+        return [weight.shape[0] for weight, _ in self.layers(network)[:-1]]
+
+    def memory(self, network: str) -> dict[str, Tensor]:
+        """The LSTM that the ``policy`` or ``value`` network reads, by PyTorch's names; empty if there is none."""
+        prefix = "lstm_actor." if network == "policy" else "lstm_critic."
+        return {name[len(prefix) :]: value for name, value in self.policy.items() if name.startswith(prefix)}
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers that the policy sees."""
+        memory = self.memory("policy")
+        return (memory["weight_ih_l0"] if memory else self.layers("policy")[0][0]).shape[1]
+
+    @property
+    def heads(self) -> list[int]:
+        """Number of choices of each action taken at once."""
+        nvec = self.data["action_space"].get("nvec")
+        actions = self.layers("policy")[-1][0].shape[0]
+        return [actions] if nvec is None else [int(number) for number in re.findall(r"\d+", str(nvec))]
+
+    def number(self, name: str) -> float | bool | None:
+        """A setting that is a number or None, also if it stands there as a constant schedule.
+
+        Raises:
+            LookupError: there is no such setting, or it cannot be read without executing it.
+        """
+        value = self.data[name]
+        if isinstance(value, dict):
+            constant = re.fullmatch(r"ConstantSchedule\(val=([\d.e+-]+)\)", str(value.get("value_schedule")))
+            if constant is None:
+                raise LookupError(name)
+            return float(constant[1])
+        if value is not None and not isinstance(value, (bool, int, float)):
+            raise LookupError(name)
+        return value
+
+
+def read_archive(path: Path) -> Archive:
+    """A model saved by Stable-Baselines3's ``model.save``.
+
+    Raises:
+        ValueError: the file is missing, damaged or no such archive, or its policy is of an unsupported kind.
+    """
+    if not path.is_file():
+        raise ValueError(
+            f"there is no file {path}: give the path of a model saved by Stable-Baselines3, with its .zip."
+        )
+    try:
+        with zipfile.ZipFile(path) as file:
+            parts = {name: file.read(name) for name in _MEMBERS if name in file.namelist()}
+        data = json.loads(parts.get("data", b"{}"))
+        policy = torch.load(io.BytesIO(parts["policy.pth"]), "cpu", weights_only=True) if "policy.pth" in parts else {}
+    except Exception as error:  # zipfile, json and torch.load raise many kinds for damaged or foreign files
+        reason = str(error).strip().split("\n")[0][:120]
+        raise ValueError(f"{path} is damaged or no zip archive ({reason}): save the model again.") from None
+    if not (isinstance(data, dict) and data and isinstance(policy, dict) and policy):
+        raise ValueError(f"{path} is no model of Stable-Baselines3: it needs the parts data and policy.pth.")
+    version = parts.get(_MEMBERS[2], b"unknown").decode(errors="replace")
+    archive = Archive(path, policy, data, version.strip())
+    _check_policy(archive)
+    _check_spaces(archive)
+    return archive
+
+
+def _check_policy(archive: Archive) -> None:
+    """Raise ValueError naming what in the policy cannot be converted."""
+    for name in archive.policy:
+        if not _PARTS_OF[archive.algorithm].fullmatch(name):
+            found = next((what for part, what in _FOREIGN.items() if part in name), f"a part called {name}")
+            raise ValueError(f"{archive.path} holds {found}: {SUPPORTED}.")
+    if archive.algorithm == "A2C" and "batch_size" in archive.data:  # an A2C has none
+        raise ValueError(f"{archive.path} was trained by an algorithm that looks like A2C but is not: {SUPPORTED}.")
+    extractor = policy_text(archive, "features_extractor_class")
+    if extractor is not None and "FlattenExtractor" not in extractor:
+        raise ValueError(f"{archive.path} has the features extractor {extractor}: {SUPPORTED}.")
+    try:
+        policy, value = (archive.hidden_sizes(network) for network in ("policy", "value"))
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"{archive.path} holds a policy with a part missing ({error}): save the model again."
+        ) from None
+    if policy != value:
+        raise ValueError(
+            f"{archive.path} has hidden layers {policy} for the policy but {value} for the value: ours have the same "
+            "for both, train with such a net_arch."
+        )
+    if not policy:
+        raise ValueError(f"{archive.path} has no hidden layer (net_arch=[]): ours have at least one.")
+
+
+def _check_spaces(archive: Archive) -> None:
+    """Raise ValueError naming the space that cannot be converted."""
+    observed, chosen = (_space(archive, name) for name in ("observation_space", "action_space"))
+    shape = archive.data["observation_space"].get("_shape")
+    if observed != "Box" or len(re.findall(r"\d+", str(shape))) != 1:
+        raise ValueError(f"{archive.path} sees a {observed} of shape {shape}: {SUPPORTED}.")
+    if chosen not in ("Discrete", "MultiDiscrete") or sum(archive.heads) != archive.layers("policy")[-1][1].shape[0]:
+        raise ValueError(f"{archive.path} acts in a space of kind {chosen}: {SUPPORTED}.")
+
+
+def _space(archive: Archive, name: str) -> str:
+    """Kind of a space, such as ``Box``."""
+    entry = archive.data.get(name)
+    text = str(entry.get(":type:", "")) if isinstance(entry, dict) else ""
+    found = re.search(r"(\w+)'>$", text)
+    if found is None:
+        raise ValueError(f"{archive.path} does not say what its {name} is: save the model again with its environment.")
+    return found[1]
+
+
+def policy_text(archive: Archive, name: str) -> str | None:
+    """The readable text of one of ``policy_kwargs``; None if it was not given."""
+    arguments = archive.data.get("policy_kwargs") or {}
+    return str(arguments[name]) if isinstance(arguments, dict) and name in arguments else None
+
+
+def find_activation(archive: Archive, asked: str | None) -> tuple[str, str]:
+    """Name of the activation function, and how it is known.
+
+    Raises:
+        ValueError: it is none of ours, or contradicts what was asked for.
+    """
+    text = policy_text(archive, "activation_fn")
+    known = {kind.__name__: name for name, kind in ACTIVATIONS.items()}
+    found = None if text is None else re.search(r"torch\.nn\.modules\.activation\.(\w+)'>$", text)
+    if text is None:
+        default = "Stable-Baselines3's default, as policy_kwargs name no other: assumed"
+        return (asked, "as asked for") if asked else (DEFAULT_ACTIVATIONS[archive.algorithm], default)
+    name = known.get(found[1]) if found else None
+    if name is None and (found or not asked):
+        raise ValueError(
+            f"{archive.path} has the activation function {text}: ours are {', '.join(ACTIVATIONS)}"
+            f"{'' if found else '; name one of them with --activation if it is the same'}."
+        )
+    if name is None:
+        return str(asked), f"as asked for, policy_kwargs only say {text}"
+    if asked not in (None, name):
+        raise ValueError(f"{archive.path} was trained with activation {name}, not {asked}: leave --activation out.")
+    return name, "named in policy_kwargs"

@@ -1,0 +1,57 @@
+"""The command ``torchrl-agent convert``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchrl_agent.convert.reader import from_sb3
+from torchrl_agent.convert.writer import to_sb3
+from torchrl_agent.models.networks import ACTIVATIONS
+
+
+def add_arguments(verb: argparse.ArgumentParser) -> None:
+    """The two directions of ``torchrl-agent convert``."""
+    ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
+
+    way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")
+    way.add_argument("model", metavar="MODEL.zip", type=Path)
+    way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
+    way.add_argument("--trust", action="store_true", help="read a .pkl, which executes what its author put into it")
+    way.add_argument("--config", default="arena", help="configuration of the world it was trained in (arena)")
+    way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
+    way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
+    way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
+    way.set_defaults(convert=_from)
+
+    way = ways.add_parser("to-sb3", help="write a run's policy as a Stable-Baselines3 PPO model")
+    way.add_argument("run_folder", metavar="RUN", type=Path, help="a run folder or a checkpoint file")
+    way.add_argument("output", metavar="OUTPUT.zip", type=Path)
+    way.add_argument("--checkpoint", choices=("last", "best"), default="last")
+    way.set_defaults(convert=_to)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Convert, then say what was assumed and where the result is."""
+    paths, notes = parsed.convert(parsed)
+    for note in notes:
+        print(f"note: {note}.")
+    for path in paths:
+        print(path)
+
+
+def _from(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    folder, notes = from_sb3(
+        parsed.model,
+        parsed.config,
+        parsed.overrides,
+        parsed.run_name,
+        parsed.vecnormalize,
+        parsed.trust,
+        parsed.activation,
+    )
+    return [folder], notes
+
+
+def _to(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    return to_sb3(parsed.run_folder, parsed.output, parsed.checkpoint)

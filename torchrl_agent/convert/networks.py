@@ -1,0 +1,117 @@
+"""Networks of Stable-Baselines3 as networks of ours: how they are configured, and how they get their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchrl_agent.convert.archive import Archive
+from torchrl_agent.convert.normalization import EPSILON
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.perception import Perception
+
+Layer = tuple[Tensor, Tensor]
+"""Weight [out, in] and bias [out]."""
+NETWORKS = ("policy", "value")
+
+
+def model_settings(archive: Archive) -> dict[str, Any]:
+    """The keys of ``ModelConfig``, but for activation and normalisation, that make our agent the same networks."""
+    modules = ("perception", "world_model", "social_model", "manager")
+    settings = {
+        "hidden_sizes": archive.hidden_sizes("policy"),
+        "shared_trunk": False,
+        "centralised_critic": False,
+        "memory": "none",
+        **{f"{module}.enabled": False for module in modules},
+    }
+    if archive.algorithm == "RecurrentPPO":
+        states = sum(memory["weight_hh_l0"].shape[1] for memory in _memories(archive))
+        settings |= {
+            "memory": "lstm",
+            "perception.embedding_size": 2 * archive.observation_size,
+            "perception.memory_size": states,
+            "perception.belief_size": states,
+            "perception.reconstruction_coeff": 0.0,
+            "perception.prediction_coeff": 0.0,
+        }
+    return settings
+
+
+@torch.no_grad()
+def fill(agent: Agent, archive: Archive) -> None:
+    """Make an agent with these settings act, and value states, as the model does."""
+    policy, value = archive.layers("policy"), archive.layers("value")
+    if agent.perception is not None:
+        memories = _memories(archive)
+        _fill_memory(agent.perception, memories)
+        if len(memories) > 1:
+            policy, value = _read_half(policy, 0), _read_half(value, 1)
+    _copy_layers(policy, agent.actor_head)
+    _copy_layers(value, agent.critic_head)
+
+
+def linear_layers(network: nn.Module) -> list[nn.Linear]:
+    """The linear layers of a network, from its input to its output."""
+    return [module for module in network.modules() if isinstance(module, nn.Linear)]
+
+
+@torch.no_grad()
+def absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
+    """Put into the first layers' biases what the mean lost when it became float32.
+
+    Stable-Baselines3 keeps float64: of a feature that hardly varies, the rounding of the mean divided by the deviation
+    is large enough to change probabilities in the fifth decimal.
+    """
+    mean, variance = (torch.tensor(statistics[f"obs_{name}"], dtype=torch.float64) for name in ("mean", "var"))
+    lost = (agent.normalizer.running.mean.cpu().double() - mean) * torch.rsqrt(variance + EPSILON)
+    readers = [agent.actor_head, agent.critic_head] if agent.perception is None else [agent.perception]
+    for network in readers:
+        first = linear_layers(network)[0]
+        first.bias += (first.weight.cpu().double() @ lost).to(first.bias)
+
+
+def _memories(archive: Archive) -> list[dict[str, Tensor]]:
+    """The LSTMs: the policy's, and the critic's if it has its own."""
+    return [memory for memory in (archive.memory(network) for network in NETWORKS) if memory]
+
+
+def _fill_memory(perception: Perception, memories: Sequence[dict[str, Tensor]]) -> None:
+    """LSTMs side by side as one that reads the observation itself and whose output is the belief.
+
+    Our perception has two layers with SiLU before its memory. Since ``silu(x) - silu(-x) = x`` they hand on an
+    observation unchanged if they carry it twice, as ``silu(x)`` and ``silu(-x)``.
+    """
+    size = memories[0]["weight_ih_l0"].shape[1]
+    identity = torch.eye(size)
+    twice = torch.cat((identity, -identity))
+    hand_on = [(twice, torch.zeros(2 * size)), (twice @ twice.T, torch.zeros(2 * size))]
+    assert perception.vector_encoder is not None and perception.recurrence is not None, "an agent with these settings"
+    _copy_layers(hand_on[:1], perception.vector_encoder)
+    _copy_layers(hand_on[1:], perception.fuse)
+    states = torch.eye(perception.mean[-1].in_features)
+    _copy_layers([(states, torch.zeros(len(states)))], perception.mean)
+    gates = [{name: value.unflatten(0, (4, -1)) for name, value in memory.items()} for memory in memories]
+    joined = {name: torch.cat([gate[name] for gate in gates], 1) for name in ("bias_ih_l0", "bias_hh_l0")}
+    joined["weight_ih_l0"] = torch.cat([gate["weight_ih_l0"] for gate in gates], 1) @ twice.T
+    own = [gate["weight_hh_l0"] for gate in gates]
+    joined["weight_hh_l0"] = torch.stack([torch.block_diag(*blocks) for blocks in zip(*own, strict=True)])
+    for name, value in joined.items():
+        getattr(perception.recurrence.lstm, name).copy_(value.flatten(0, 1))
+
+
+def _read_half(layers: list[Layer], half: int) -> list[Layer]:
+    """Layers whose first reads one half of two beliefs side by side."""
+    (weight, bias), *rest = layers
+    parts = [torch.zeros_like(weight), torch.zeros_like(weight)]
+    parts[half] = weight
+    return [(torch.cat(parts, 1), bias), *rest]
+
+
+def _copy_layers(layers: Iterable[Layer], network: nn.Module) -> None:
+    for (weight, bias), layer in zip(layers, linear_layers(network), strict=True):
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)

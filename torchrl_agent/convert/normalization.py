@@ -1,0 +1,90 @@
+"""What ``VecNormalize`` of Stable-Baselines3 has counted."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrl_agent.transforms import STATISTICS, read_statistics
+
+EPSILON = 1e-8
+"""What both sides add to a variance."""
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """What ``VecNormalize`` does, with statistics by our names (``transforms.STATISTICS``) where it does it."""
+
+    statistics: dict[str, Any]
+    observations: bool = False
+    rewards: bool = False
+    clip_observations: float = 10.0
+    clip_rewards: float = 10.0
+    gamma: float | None = None
+
+
+def read_normalization(path: Path, trust: bool) -> Normalization:
+    """Statistics of a file: our JSON, or a pickle written by ``VecNormalize.save`` if it is trusted.
+
+    Raises:
+        ValueError: the file is missing, damaged or not trusted, or normalises in another way than we do.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no statistics file {path}: give what VecNormalize.save wrote, or our JSON.")
+    if path.suffix == ".json":
+        found = read_statistics(path)
+        _check_names(path, found)
+        # a count of 0 means never counted, as in checkpoints of runs that do not normalise
+        return Normalization(found, bool(found.get("obs_count")), bool(found.get("ret_count")))
+    if not trust:
+        raise ValueError(
+            f"{path} is a pickle, and reading a pickle executes whatever its author put into it: add --trust if you "
+            "know where it comes from, or give its numbers as JSON (docs/stable_baselines3.md)."
+        )
+    return _understand(path, _unpickle(path))
+
+
+def _check_names(path: Path, found: dict[str, Any]) -> None:
+    """Raise ValueError unless there is all about observations, about returns, or about both."""
+    given = {name.split("_")[0] for name in found} & {"obs", "ret"} or {"obs"}
+    missing = [name for name in STATISTICS if name.split("_")[0] in given and name not in found]
+    if missing:
+        raise ValueError(
+            f"{path} lacks {', '.join(missing)}: give mean, var and count of whatever VecNormalize normalised."
+        )
+
+
+def _unpickle(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return pickle.load(file)  # the user has consented
+    except ImportError as error:
+        raise ValueError(
+            f'{path} needs {error.name or "a package"} to be read: pip install "torchrl_agent[sb3]".'
+        ) from None
+    except Exception as error:  # a damaged pickle raises anything
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path} is no file of VecNormalize ({reason}): give what VecNormalize.save wrote.") from None
+
+
+def _understand(path: Path, found: Any) -> Normalization:
+    if type(found).__name__ != "VecNormalize":
+        raise ValueError(f"{path} holds a {type(found).__name__}: give what VecNormalize.save wrote.")
+    if (found.norm_obs or found.norm_reward) and found.epsilon != EPSILON:
+        raise ValueError(f"{path} was made with epsilon={found.epsilon}: only {EPSILON}, the default, is supported.")
+    if found.norm_obs and isinstance(found.obs_rms, dict):
+        raise ValueError(f"{path} normalises several observations: only one observation vector can be converted.")
+    parts = {"obs": found.obs_rms if found.norm_obs else None, "ret": found.ret_rms if found.norm_reward else None}
+    statistics = {
+        f"{name}_{field}": torch.as_tensor(getattr(running, field)).tolist()
+        for name, running in parts.items()
+        if running is not None
+        for field in ("mean", "var", "count")
+    }
+    return Normalization(
+        statistics, found.norm_obs, found.norm_reward, found.clip_obs, found.clip_reward, float(found.gamma)
+    )

@@ -1,0 +1,207 @@
+"""A model of Stable-Baselines3 as a run of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent import keys
+from torchrl_agent.convert.archive import Archive, find_activation, read_archive
+from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
+from torchrl_agent.convert.normalization import Normalization, read_normalization
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.train import new_run
+from torchrl_agent.training.checkpoint import save_checkpoint, write_atomically, write_json
+from torchrl_agent.transforms import set_statistics
+
+HYPERPARAMETERS = {
+    "gamma": "ppo.gamma",
+    "gae_lambda": "ppo.lmbda",
+    "ent_coef": "ppo.entropy_coeff",
+    "vf_coef": "ppo.critic_coeff",
+    "max_grad_norm": "ppo.max_grad_norm",
+    "normalize_advantage": "ppo.normalize_advantage",
+    "n_steps": "ppo.rollout_steps",
+    "n_envs": "world.num_envs",
+    "learning_rate": "ppo.learning_rate.initial",
+}
+"""Stable-Baselines3's names and ours, for PPO and A2C."""
+PPO_HYPERPARAMETERS = {
+    "n_epochs": "ppo.num_epochs",
+    "clip_range": "ppo.clip_epsilon",
+    "clip_range_vf": "ppo.clip_value",
+    "target_kl": "ppo.target_kl",
+    "batch_size": "ppo.minibatch_size",
+}
+"""Those that only PPO has."""
+KNOWN = {
+    "PPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
+    "RecurrentPPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
+    "A2C": HYPERPARAMETERS,
+    "DQN": {"gamma": "ppo.gamma"},
+}
+"""What is taken over from a model, by its algorithm."""
+GOES_ON = {
+    "A2C": "A2C goes on as PPO with one epoch of one minibatch, which is the same but for Adam and clipping",
+    "DQN": "DQN goes on as PPO: its action values are the policy's logits, their mean is the critic, and of its "
+    "hyper-parameters only gamma is taken over",
+}
+"""What becomes of the algorithms that are not PPO."""
+CLIP = "model.clip_observations"
+"""The one setting of the model that a JSON file of statistics leaves open."""
+
+
+def from_sb3(
+    model: Path,
+    config: str,
+    overrides: Sequence[str] = (),
+    run_name: str | None = None,
+    vecnormalize: Path | None = None,
+    trust: bool = False,
+    activation: str | None = None,
+) -> tuple[Path, list[str]]:
+    """Make a run, with one checkpoint, of a model; returns its folder, and what was assumed or could not be taken over.
+
+    Args:
+        model: what ``model.save`` of PPO, A2C, DQN or RecurrentPPO wrote.
+        config: the configuration of the world that the model was trained in.
+        overrides: changes of it, stronger than the model's own hyper-parameters.
+        run_name: name of the run's folder; by default that of the configuration and the time.
+        vecnormalize: its statistics, as ``VecNormalize.save`` wrote them or as our JSON.
+        trust: read ``vecnormalize`` even if that executes code.
+        activation: the activation function, where the model does not say.
+
+    Raises:
+        ValueError: something is missing, unsupported, contradictory or does not fit the world.
+    """
+    archive = read_archive(model)
+    notes: list[str] = []
+    normalization = _normalization(archive, vecnormalize, trust, notes)
+    function, how = find_activation(archive, activation)
+    notes.append(f"the activation function is {function} ({how})")
+    settings = {
+        **_hyperparameters(archive, normalization, notes),
+        **{f"model.{name}": value for name, value in model_settings(archive).items()},
+        "model.activation": function,
+        "model.normalize_observations": normalization.observations,
+    }
+    _check_overrides(overrides, model)
+    theirs = [f"{name}={_hydra(value)}" for name, value in settings.items()]
+    experiment = Experiment.load(config, *theirs, *overrides)
+    _check_world(archive, experiment, config, notes)
+    learner = Learner(experiment)
+    fill(learner.agent, archive)
+    statistics = {**learner.statistics(), **normalization.statistics}
+    set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
+    if normalization.observations:
+        absorb_rounding(learner.agent, statistics)
+    learner.frames = int(archive.data.get("num_timesteps") or 0)
+    notes.append("the optimiser starts afresh, its moments are not taken over")
+    experiment.run.name = run_name or experiment.run.name
+    return _write_run(learner, archive, notes), notes
+
+
+def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list[str]) -> Normalization:
+    if path is not None:
+        return read_normalization(path, trust)
+    if archive.normalized:
+        raise ValueError(
+            f"{archive.path} was trained behind VecNormalize: give its statistics with --vecnormalize FILE, without "
+            "them its policy sees numbers that mean nothing to it."
+        )
+    if archive.algorithm == "DQN":
+        notes.append("a DQN does not say whether it was trained behind VecNormalize: assumed not, as no file was given")
+    return Normalization({})
+
+
+def _hyperparameters(archive: Archive, normalization: Normalization, notes: list[str]) -> dict[str, Any]:
+    """How the model was trained, by our names; adds to ``notes`` what cannot be read or is done otherwise."""
+    found: dict[str, Any] = {}
+    for name, ours in KNOWN[archive.algorithm].items():
+        try:
+            found[ours] = archive.number(name)
+        except LookupError:
+            notes.append(f"{name} cannot be read without executing it: {ours} is the configuration's")
+    if "ppo.learning_rate.initial" in found:
+        found |= {"ppo.learning_rate.schedule": "constant", "ppo.learning_rate.warmup": 0.0}
+    if archive.algorithm in GOES_ON:
+        notes.append(GOES_ON[archive.algorithm])
+    _fit_minibatches(archive, found, notes)
+    found["ppo.scale_rewards"] = normalization.rewards
+    found["ppo.clip_rewards"], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
+    if normalization.gamma is None and normalization.statistics:
+        notes.append(f"{CLIP} and ppo.clip_rewards are 10, VecNormalize's default, unless you say otherwise: assumed")
+    if normalization.gamma not in (None, found.get("ppo.gamma")):
+        notes.append(f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with ppo.gamma from now on")
+    found["total_frames"] = max(1, int(archive.data.get("num_timesteps") or 0))
+    return found
+
+
+def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) -> None:
+    """Give ``found`` minibatches that divide a rollout, and that are whole sequences if the policy remembers."""
+    steps = int(found.get("ppo.rollout_steps") or 0)
+    frames = steps * int(found.get("world.num_envs") or 0)
+    if archive.algorithm == "A2C":
+        found |= {"ppo.num_epochs": 1, "ppo.minibatch_size": frames}
+    wanted = int(found.get("ppo.minibatch_size") or 0)
+    least = steps if archive.algorithm == "RecurrentPPO" else 1
+    if not (frames and wanted) or (frames % wanted == 0 and wanted % least == 0):
+        return
+    fitting = [size for size in range(least, frames + 1, least) if frames % size == 0]
+    size = max((size for size in fitting if size <= wanted), default=fitting[0])
+    found["ppo.minibatch_size"] = size
+    notes.append(
+        f"ppo.minibatch_size is {size}, since batches of {wanted} do not make up the {frames} frames of a rollout"
+    )
+
+
+def _check_overrides(overrides: Sequence[str], model: Path) -> None:
+    """Raise ValueError for one that would change the networks."""
+    for text in overrides:
+        name = text.lstrip("+~").split("=")[0]
+        if name.split(".")[0] in ("model", "pretrained") and name != CLIP:
+            raise ValueError(f"{text} was asked for, but {model} decides what the model is: leave it out.")
+
+
+def _hydra(value: Any) -> str:
+    """A value as Hydra's overrides spell it."""
+    words = {"None": "null", "True": "true", "False": "false"}
+    return words.get(str(value), str(value))
+
+
+def _check_world(archive: Archive, experiment: Experiment, config: str, notes: list[str]) -> None:
+    """Raise ValueError unless the world shows and takes what the model knows."""
+    world = experiment.make_world(evaluation=True, num_envs=1)
+    shapes, heads = observation_shapes(world), action_heads(world)
+    if [list(shape) for shape in shapes.values()] != [[archive.observation_size]] or heads != archive.heads:
+        shown = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
+        raise ValueError(
+            f"{archive.path} sees {archive.observation_size} numbers and chooses among {archive.heads} actions, but "
+            f"the world of configuration {config} shows {shown} and takes {heads}: name the world it was trained in "
+            "with --config and overrides."
+        )
+    if keys.ACTION_MASK in group_spec(world).keys():
+        notes.append("the world masks actions: where Stable-Baselines3 chose an illegal one, the run takes a legal one")
+
+
+def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
+    """The run's folder: configuration, checkpoint, and where it comes from."""
+    experiment = learner.experiment
+    folder = new_run(experiment)
+    text = experiment.to_yaml()
+    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    save_checkpoint(
+        folder / "checkpoints",
+        learner.frames,
+        learner.state_dict(),
+        learner.statistics(),
+        experiment.hash(),
+        score=None,
+        keep=experiment.run.keep_checkpoints,
+    )
+    origin = {"model": archive.path.name, "algorithm": archive.algorithm, "stable_baselines3": archive.version}
+    write_json(folder / "converted.json", {**origin, "notes": notes})
+    return folder

@@ -1,0 +1,174 @@
+"""A run's policy as a model of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from torch import Tensor
+from torchrl.data import Bounded
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.convert.networks import linear_layers
+from torchrl_agent.convert.reader import KNOWN
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.networks import ACTIVATIONS
+from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.train import load_agent
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
+from torchrl_agent.transforms import read_statistics
+
+
+def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], list[str]]:
+    """Write the policy of a run as a PPO model for ``PPO.load``, and beside it, if the run normalises anything, its
+    statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        output: the model; ``.zip`` is added if missing.
+        which: ``last`` or ``best``.
+
+    Returns:
+        The files written, and what could not be taken over.
+
+    Raises:
+        ValueError: Stable-Baselines3 is not installed, the agent is more than plain networks, or a file cannot be
+            written.
+    """
+    try:
+        from stable_baselines3 import PPO  # an extra
+        from stable_baselines3.common.vec_env import DummyVecEnv
+    except ImportError:
+        raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
+    checkpoint = find_checkpoint(run, which)
+    experiment, agent = load_agent(checkpoint, "cpu")
+    world = experiment.make_world(evaluation=True, num_envs=1)
+    _check(run, experiment, world)
+    stand_in = functools.partial(_StandIn, *_spaces(world))
+    worlds = DummyVecEnv([stand_in] * int(experiment.world.get("num_envs", 1)))
+    model = PPO("MlpPolicy", worlds, **_arguments(experiment, agent), seed=experiment.seed, device="cpu")
+    model.policy.load_state_dict(_weights(agent))
+    model.num_timesteps = load_checkpoint(checkpoint)["frames"]
+    path = output if output.suffix == ".zip" else output.with_name(f"{output.name}.zip")
+    files: dict[Path, Callable[[Path], object]] = {path: model.save}
+    if experiment.model.normalize_observations or experiment.hyperparameters.scale_rewards:
+        statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"))
+        files[path.with_suffix(".vecnormalize.pkl")] = statistics.save
+    _write(files)
+    return list(files), _notes(experiment, world)
+
+
+def _write(files: dict[Path, Callable[[Path], object]]) -> None:
+    for path, save in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, save)
+        except (OSError, ValueError):
+            raise ValueError(f"{path} cannot be written: choose another place for OUTPUT.zip.") from None
+
+
+def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
+    """Raise ValueError unless the agent is two networks that read one vector."""
+    model = experiment.model
+    more = {
+        "model.memory": model.memory != "none",
+        "model.perception.enabled": model.perception.enabled,
+        "model.centralised_critic": model.centralised_critic,
+        "several observations": len(observation_shapes(world)) > 1,
+    }
+    found = next((name for name, present in more.items() if present), None)
+    if found is not None:
+        raise ValueError(
+            f"{run} has {found}: only agents of plain networks that read one observation vector can be converted."
+        )
+
+
+def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Space]:
+    """What one agent sees and does, as Gymnasium says it."""
+    seen = group_spec(world)
+    (name, shape), heads = next(iter(observation_shapes(world).items())), action_heads(world)
+    low, high = -np.inf, np.inf
+    if isinstance(seen[name], Bounded):
+        low, high = (bound[(0,) * seen.ndim].numpy() for bound in (seen[name].space.low, seen[name].space.high))
+    several = len(heads) > 1
+    return (
+        gymnasium.spaces.Box(low, high, tuple(shape), np.float32),
+        gymnasium.spaces.MultiDiscrete(heads) if several else gymnasium.spaces.Discrete(heads[0]),
+    )
+
+
+class _StandIn(gymnasium.Env):
+    """Stands where Stable-Baselines3 wants a world to read the spaces of; cannot be played."""
+
+    def __init__(self, observation_space: gymnasium.spaces.Box, action_space: gymnasium.spaces.Space) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+
+def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
+    """The run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
+    found = {
+        theirs: functools.reduce(getattr, ours.split("."), experiment)
+        for theirs, ours in KNOWN["PPO"].items()
+        if theirs != "n_envs"  # told by the vector environment
+    }
+    sizes = {
+        name: [layer.out_features for layer in linear_layers(network)[:-1]]
+        for name, network in (("pi", agent.actor), ("vf", agent.critic))
+    }
+    network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
+    return {**found, "policy_kwargs": network}
+
+
+def _weights(agent: Agent) -> dict[str, Tensor]:
+    """The agent's weights by Stable-Baselines3's names; every second of its layers is an activation."""
+    networks = {"policy_net": (agent.actor, "action_net"), "value_net": (agent.critic, "value_net")}
+    found = {}
+    for name, (network, last) in networks.items():
+        *hidden, output = linear_layers(network)
+        named = {f"mlp_extractor.{name}.{2 * index}": layer for index, layer in enumerate(hidden)} | {last: output}
+        for place, layer in named.items():
+            found.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
+    return found
+
+
+def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
+    """A ``VecNormalize`` with the statistics of a checkpoint's JSON file."""
+    from stable_baselines3.common.vec_env import VecNormalize  # an extra
+
+    statistics = read_statistics(path)
+    wrapper: Any = VecNormalize(
+        worlds,
+        norm_obs=experiment.model.normalize_observations,
+        norm_reward=experiment.hyperparameters.scale_rewards,
+        clip_obs=experiment.model.clip_observations,
+        clip_reward=experiment.hyperparameters.clip_rewards,
+        gamma=experiment.hyperparameters.gamma,
+    )
+    parts = {"obs": wrapper.obs_rms if wrapper.norm_obs else None, "ret": wrapper.ret_rms}
+    for name, running in parts.items():
+        if running is not None:
+            running.mean, running.var = (np.asarray(statistics[f"{name}_{field}"]) for field in ("mean", "var"))
+            running.count = float(np.asarray(statistics[f"{name}_count"]))
+    return wrapper
+
+
+def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
+    """What Stable-Baselines3 will do otherwise."""
+    notes = []
+    schedule = experiment.hyperparameters.learning_rate.schedule
+    if schedule != "constant":
+        notes.append(f"the learning rate is constant in the model, where the run has the schedule {schedule}")
+    if experiment.model.shared_trunk:
+        notes.append("policy and value get a copy each of the shared trunk, which part when trained on")
+    if keys.ACTION_MASK in group_spec(world).keys():
+        notes.append(
+            "the world masks actions, which PPO does not know: where it chooses an illegal one, the run would not"
+        )
+    notes.append("the optimiser starts afresh, its moments are not taken over")
+    return notes

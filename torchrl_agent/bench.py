@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from torchrl_agent import bench_agent
+from torchrl_agent import bench_agent, claims
 from torchrl_agent.baseline import BASELINES
 from torchrl_agent.bench_agent import measure_agent
 from torchrl_agent.bench_learn import learn_against_baseline
@@ -36,7 +36,10 @@ CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``torchrl-agent bench``."""
     parser.add_argument(
-        "what", nargs="?", default="arena", help="a configuration to time (arena), 'agent', 'learn', or 'skill'"
+        "what",
+        nargs="?",
+        default="arena",
+        help="a configuration to time (arena), 'agent', 'claims', 'learn', or 'skill'",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="'skill': a configuration first")
     parser.add_argument("--num-envs", type=int, nargs="+", help="numbers of worlds")
@@ -70,6 +73,14 @@ def run(parsed: argparse.Namespace) -> None:
         print(table(result))
         if parsed.record is not None:
             record(Path(parsed.record), result)
+        if parsed.json:
+            print(json.dumps(result))
+        return
+    if parsed.what == "claims":
+        names = [word for word in parsed.overrides if "=" not in word]
+        changes = [word for word in parsed.overrides if "=" in word]
+        result = claims.prove(names, parsed.seeds, changes)
+        print(claims.table(result))
         if parsed.json:
             print(json.dumps(result))
         return

@@ -156,6 +156,13 @@ class Agent(nn.Module):
             self.memory.update(module.memory if module is not None else {})
         return [*body, Join(read)]
 
+    def parts(self) -> list[list[nn.Parameter]]:
+        """The parameters of each module that has losses of its own, then all others'."""
+        own = [module for module in (self.world_model, self.social_model, self.manager) if module is not None]
+        found = [list(module.parameters()) for module in own]
+        known = {id(parameter) for part in found for parameter in part}
+        return [*found, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+
     @property
     def sequential(self) -> bool:
         """It learns from whole sequences, because it remembers or foresees."""

@@ -77,6 +77,8 @@ class Algorithm(ABC):
         self.agent = self.behaviour = agent
         self.config, self.rows = config, rows
         self.parameters = [parameter for parameter in agent.parameters() if parameter.requires_grad]
+        parts = [[each for each in part if each.requires_grad] for part in agent.parts()]
+        self.parts = [part for part in parts if part]
         self.device = device = next(agent.parameters()).device
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
@@ -148,7 +150,7 @@ class Algorithm(ABC):
             total, metrics = self._loss_function(minibatch)
         self.grad_scaler.scale(total).backward()
         self.grad_scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        norm = self._clip_gradients()
         wanted = self._wanted(metrics)
         finite = total.detach().isfinite()
         bad = ~(finite if self.grad_scaler.is_enabled() else finite & norm.isfinite())  # scaled gradients may overflow
@@ -160,6 +162,13 @@ class Algorithm(ABC):
             grad_norm=norm, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
         )
         return TensorDict(metrics)
+
+    def _clip_gradients(self) -> Tensor:
+        """Clip the gradient of each module by its own norm, or the large ones would leave little of the others; returns
+        the norm of the whole.
+        """
+        norms = [torch.nn.utils.clip_grad_norm_(part, self.config.max_grad_norm) for part in self.parts]
+        return torch.stack(norms).norm()
 
     def _wanted(self, metrics: dict[str, Tensor]) -> Tensor | bool:
         """Whether this update shall be made, given the loss's diagnostics; may be a tensor on the device."""

@@ -1,0 +1,206 @@
+"""The claims about the agent: figures counted by hand, verdicts that can fail, and the command itself."""
+
+import json
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from torchrl_agent.claims import CLAIMS, prove, table, town
+from torchrl_agent.claims.measures import Run, measure
+from torchrl_agent.claims.verdicts import JUDGES, above, better, clearly_better, interval, judge
+from torchrl_agent.cli import main
+from torchrl_agent.experiment import Experiment
+
+QUICK = [
+    "total_frames=512",
+    "world.num_envs=8",
+    "ppo.minibatch_size=192",
+    "ppo.num_epochs=1",
+    "ppo.rollout_steps=8",
+    "acceleration={step: false, advantages: false, update: false}",
+    "evaluation.episodes=4",
+]
+
+
+class Rules:
+    """What the figures need to know of a town: two beds and two kitchens."""
+
+    kinds = ("Bed", "HomeMeal")
+    meter_names = ("energy", "satiation")
+    places_per_kind, num_slots, num_agents, moves_every, view = 2, 4, 2, None, 1
+
+
+def episode(steps, agents=2, worlds=1, **changes):
+    """An episode in which nothing happens: agents in the corner, places in a row far away."""
+    zeros = torch.zeros(steps, worlds, agents, dtype=torch.int64)
+    played = {
+        "rules": Rules(),
+        "x": zeros.clone(),
+        "y": zeros.clone(),
+        "alive": zeros == 0,
+        "reward": zeros.float(),
+        "meters": torch.ones(steps, worlds, agents, 2),
+        "place_x": torch.tensor([2, 8, 3, 9]).expand(steps, worlds, 4).clone(),
+        "place_y": torch.zeros(steps, worlds, 4, dtype=torch.int64),
+        "rows": TensorDict({"action": zeros + 5}, [steps, worlds, agents]),
+    }
+    return {**played, **changes}
+
+
+# --- verdicts
+
+
+def test_intervals_are_students():
+    mean, half = interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.303 * 1.0 / math.sqrt(3))
+    assert interval([5.0]) == (5.0, math.inf)
+
+
+def test_checks_can_fail():
+    assert above("a", [1.0, 2.0], 1.5)["holds"]
+    assert not above("a", [1.0, 1.9], 1.5)["holds"]
+    assert better("a", [95.0], [100.0], 0.95)["holds"]
+    assert not better("a", [94.0], [100.0], 0.95)["holds"]
+    assert clearly_better("a", [3.0, 4.0], [1.0, 2.9])["holds"]
+    assert not clearly_better("a", [2.0, 9.0], [1.0, 2.9])["holds"]
+    assert not above("a", [math.nan, 1.0], 0.0)["holds"]
+
+
+def test_a_memory_that_does_not_help_fails():
+    def figures(fog, blank, probe):
+        return {
+            "full sight, memory": {"return_mean": [100.0, 100.0]},
+            "fog, memory": {"return_mean": fog, "belief_r2": probe, "observation_r2": [0.2, 0.2]},
+            "fog, no memory": {"return_mean": blank},
+        }
+
+    assert all(check["holds"] for check in judge("memory", figures([96.0, 97.0], [50.0, 60.0], [0.9, 0.9])))
+    found = judge("memory", figures([80.0, 90.0], [85.0, 60.0], [0.1, 0.9]))
+    assert [check["holds"] for check in found] == [False, False, False]
+
+
+def test_every_claim_has_a_judge_and_variants_of_equal_size():
+    assert JUDGES.keys() == CLAIMS.keys()
+    for name, pair in (("contested", ("with C", "without C")), ("recovery", ("with D1", "flat"))):
+        sizes = []
+        for variant in pair:
+            experiment = Experiment.load("small_town", *CLAIMS[name]["base"], *CLAIMS[name]["variants"][variant])
+            agent = experiment.make_agent(experiment.make_world(num_envs=2))
+            sizes.append(sum(parameter.numel() for parameter in agent.parameters()))
+        assert sizes[0] / sizes[1] == pytest.approx(1, abs=0.05)
+
+
+# --- figures of the Town
+
+
+def test_the_probe_finds_what_is_linear_and_nothing_else():
+    torch.manual_seed(0)
+    features = torch.randn(400, 5)
+    target = features[:, :2] * 3 + 1
+    assert town.ridge_r2(features[:200], target[:200], features[200:], target[200:]) > 0.99
+    noise = torch.randn(400, 2)
+    assert town.ridge_r2(features[:200], noise[:200], features[200:], noise[200:]) < 0.1
+
+
+def test_the_bed_is_asked_for_only_when_it_was_seen_and_is_out_of_sight():
+    steps, worlds = 4, 40
+    torch.manual_seed(0)
+    played = episode(steps, agents=1, worlds=worlds)
+    bed = torch.randint(0, 2, (worlds, 2)) + 3
+    played["place_x"][..., 0], played["place_y"][..., 0] = bed[:, 0], bed[:, 1]
+    played["x"][1, :, 0], played["y"][1, :, 0] = bed[:, 0], bed[:, 1]  # it stands there in the second step
+    belief = torch.zeros(steps, worlds, 1, 2)
+    belief[2:, :, 0] = bed.float()
+    played["rows"].set("belief", TensorDict({"mean": belief}, [steps, worlds, 1]))
+    played["rows"].set("observation_normalized", torch.zeros(steps, worlds, 1, 1))
+    found = town.belief_probe(played)
+    assert found["belief_r2"] > 0.95  # before it was seen nobody could know: those moments must not count
+    assert found["observation_r2"] < 0.1
+
+
+def test_an_alternative_is_a_place_that_was_not_the_nearest():
+    played = episode(12)
+    # agent 0 sets out from 0 while agent 1 stands on the near bed (at 2), and goes to the far one (at 8)
+    played["x"][:, 0, 0] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8])
+    played["y"][1:8, 0, 0] = 1
+    played["x"][:, 0, 1] = 2
+    played["rows"]["action"][8:10, 0, 0] = town.INTERACT
+    assert town.alternatives(played) == {"alternative_when_taken": 1.0, "alternative_when_free": 0.0}
+    played["rows"]["action"][8:10, 0, 0] = 5
+    played["rows"]["action"][3:5, 0, 1] = town.INTERACT  # agent 1 uses the near one, which is its nearest
+    assert town.alternatives(played) == {"alternative_when_taken": 0.0, "alternative_when_free": 0.0}
+
+
+def test_recovery_compares_the_living_before_and_after_the_move():
+    played = episode(20)
+    played["rules"].moves_every = 10
+    played["reward"][5:10] = 1.0
+    played["reward"][10:15] = 0.5
+    played["reward"][:, :, 1] = 7.0
+    played["alive"][:, :, 1] = False
+    found = town.recovery(played)
+    assert found == {"reward_after_move": 0.5, "recovery": 0.5}
+
+
+def test_who_knows_the_places_goes_to_what_is_needed_most():
+    played = episode(1)
+    played["x"][0, 0, 0], played["meters"][0, 0, 0] = 4, torch.tensor([0.9, 0.2])  # hungry, kitchens at 3 and 9
+    played["meters"][0, 0, 1] = torch.tensor([0.2, 0.9])  # tired, in the corner, beds at 2 and 8
+    moves = town._moves_to_need(played, slice(0, 1))
+    assert moves[0, 0].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    played["place_y"][0, 0, 0] = 1  # the near bed is down and right: either way is good
+    assert town._moves_to_need(played, slice(0, 1))[0, 0, 1].tolist() == [0, 0.5, 0, 0.5]
+
+
+def test_goals_that_never_change_have_no_entropy():
+    played = episode(4)
+    goal = {"type": torch.zeros(4, 1, 2, dtype=torch.int64), "decided": torch.zeros(4, 1, 2, dtype=torch.bool)}
+    goal["decided"][::2] = True
+    played["rows"].set("goal", TensorDict(goal, [4, 1, 2]))
+    found = town.goal_use(played, 2)
+    assert found["goal_entropy"] == pytest.approx(0, abs=1e-6)
+    assert (found["goal_switch_rate"], found["goal_length"]) == (0.5, 2.0)
+    goal["type"][:2] = 1
+    played["rows"].set("goal", TensorDict(goal, [4, 1, 2]))
+    assert town.goal_use(played, 2)["goal_entropy"] == pytest.approx(1, abs=1e-5)
+
+
+# --- the runs
+
+
+def test_a_leak_would_be_seen(monkeypatch):
+    run = Run("leak", tuple(QUICK))
+    assert measure(run, 0)["changed_after"] == 0
+    assert measure(run, 0)["changed_before"] > 0
+    from torchrl_agent.claims import measures
+
+    honest = measures._belief
+
+    def leaking(learner, rows):
+        belief = honest(learner, rows)
+        return belief + rows["meters"][:, :1].sum()
+
+    monkeypatch.setattr(measures, "_belief", leaking)
+    assert measure(run, 0)["changed_after"] > 0
+
+
+@pytest.mark.slow
+def test_the_command_measures_trains_and_says_what_fails(capsys):
+    code = main(["bench", "claims", "contested", "recovery", "open mind", "--seeds", "0", "--json", *QUICK])
+    text = capsys.readouterr().out
+    assert code == 0
+    result = json.loads(text.strip().split("\n")[-1])
+    assert list(result["claims"]) == ["contested", "recovery", "open mind"]
+    assert result["claims"]["open mind"]["holds"]
+    found = result["claims"]["recovery"]["figures"]["with D1"]
+    assert set(found) >= {"return_mean", "recovery", "goal_entropy", "foreseen_by_social_model", "parameters"}
+    assert all(math.isfinite(value) for values in found.values() for value in values)
+    assert "FAILS" in table(result) or "HOLDS" in table(result)
+
+
+def test_unknown_claims_are_refused():
+    with pytest.raises(ValueError, match="there is no claim 'telepathy': use some of memory, leak"):
+        prove(["telepathy"], [0], [])

@@ -1,0 +1,214 @@
+"""What agents do and believe in the Town, measured on their evaluation episodes; this file knows the game's record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.networks import masked_mean
+
+WORLDS = 128
+INTERACT = 4
+SERVES = {"energy": "Bed", "satiation": "HomeMeal"}
+"""Which place a need sends one to."""
+AFTER_MOVE = 15
+"""Steps after places moved in which a belief about them may be false."""
+RIDGE = 1e-2
+"""Of the linear probe, as a share of the features' variance."""
+
+
+def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
+    """Every figure below that the agent and its town have a meaning for."""
+    played = play(agent, experiment)
+    rules = played["rules"]
+    found: dict[str, float] = {}
+    if agent.perception is not None and rules.num_agents == 1:
+        found |= belief_probe(played)
+    if rules.num_agents > 1 and rules.contested:
+        found |= alternatives(played)
+    if rules.moves_every is not None:
+        found |= recovery(played)
+        if agent.social_model is not None:
+            found |= false_belief(played)
+    if agent.manager is not None:
+        found |= goal_use(played, len(agent.manager.names))
+    return found
+
+
+@torch.no_grad()
+def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
+    """The first episode of some worlds, step by step.
+
+    Returns:
+        ``rules``; and, each [T, N, ...], ``rows`` (what the agents saw, thought and did, [T, N, A]), ``reward`` and
+        ``alive`` (before the step) [T, N, A], cells ``x`` and ``y`` [T, N, A], ``meters`` [T, N, A, M], places
+        ``place_x`` and ``place_y`` [T, N, S].
+    """
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
+    world: Any = getattr(env, "base_env", env)
+    steps: list[TensorDict] = []
+    root = env.reset()
+    going = torch.ones(WORLDS, dtype=torch.bool)
+    wanted = [keys.BELIEF, keys.SOCIAL, keys.GOAL, keys.NORMALIZED, keys.ACTION, "others_number"]
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        for _ in range(world.rules.max_steps):
+            state = world.state
+            before = {
+                "x": state.agents.x.T,
+                "y": state.agents.y.T,
+                "meters": state.meters.permute(2, 1, 0),
+                "place_x": state.layout.x.T,
+                "place_y": state.layout.y.T,
+                "alive": state.agents.alive.T & going.unsqueeze(-1),
+            }
+            before = {name: value.clone() for name, value in before.items()}
+            acted, root = env.step_and_maybe_reset(agent.policy(root))
+            following = acted.get(keys.NEXT)
+            rows = acted.get(agent.group).select(*wanted, strict=False)
+            reward = following.get((agent.group, keys.REWARD)).squeeze(-1)
+            steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS))
+            going &= ~following.get(keys.DONE).squeeze(-1)
+    return {"rules": world.rules, **dict(torch.stack(steps).items())}
+
+
+def belief_probe(played: dict[str, Any]) -> dict[str, float]:
+    """Share of the variance of the bed's cell (R2, in worlds that the probe was not fitted to) that a linear map of the
+    belief recovers, and one of what is seen now, in moments when the bed was seen earlier in the episode but is out of
+    sight.
+    """
+    rules = played["rules"]
+    slot = rules.kinds.index("Bed") * rules.places_per_kind
+    cell = torch.stack((played["place_x"][..., slot], played["place_y"][..., slot]), -1).float()  # [T, N, 2]
+    here = torch.cat((played["x"], played["y"]), -1).float()
+    if rules.view is None:
+        return {}
+    in_sight = ((cell - here).abs() <= rules.view).all(-1)
+    counted = (in_sight.cumsum(0) > 0) & ~in_sight & played["alive"].squeeze(-1)
+    rows = played["rows"].squeeze(-1)
+    fit = (torch.arange(cell.shape[1]) % 2 == 0).expand_as(counted)
+    found = {}
+    for name, features in (
+        ("belief_r2", torch.cat((rows.get((keys.BELIEF, "mean")), here), -1)),
+        ("observation_r2", torch.cat((rows.get(keys.NORMALIZED), here), -1)),
+    ):
+        found[name] = ridge_r2(
+            features[counted & fit], cell[counted & fit], features[counted & ~fit], cell[counted & ~fit]
+        )
+    return found
+
+
+def ridge_r2(features: Tensor, target: Tensor, other_features: Tensor, other_target: Tensor) -> float:
+    """R2 on the other rows of ridge regression on the first ones; features [n, F], targets [n, D]."""
+    mean, deviation = features.mean(0), features.std(0).clamp_min(1e-6)
+    centre = target.mean(0)
+    known, asked = (features - mean) / deviation, (other_features - mean) / deviation
+    gram = known.T @ known + RIDGE * len(known) * torch.eye(known.shape[1])
+    weights = torch.linalg.solve(gram, known.T @ (target - centre))
+    error = (asked @ weights + centre - other_target).square().sum()
+    return 1.0 - (error / (other_target - centre).square().sum()).item()
+
+
+def alternatives(played: dict[str, Any]) -> dict[str, float]:
+    """Of the visits that began, the share to another place of the kind than the one that was nearest when the agent set
+    out: where somebody else stood on the nearest one in between, and where nobody did.
+    """
+    rules, (steps, worlds, agents) = played["rules"], played["x"].shape
+    kind = torch.arange(rules.num_slots) // rules.places_per_kind
+    x, y, action = played["x"], played["y"], played["rows"].get(keys.ACTION)
+    origin_x, origin_y = x[0].clone(), y[0].clone()
+    taken = torch.zeros(worlds, agents, rules.num_slots, dtype=torch.bool)
+    visiting = torch.full((worlds, agents), -1)
+    counts = torch.zeros(2, 2)  # [somebody was there, another place was chosen]
+    for step in range(steps):
+        at = (x[step, :, :, None] == played["place_x"][step, :, None]) & (
+            y[step, :, :, None] == played["place_y"][step, :, None]
+        )  # [N, A, S]
+        standing = at & played["alive"][step].unsqueeze(-1)
+        taken |= (standing.sum(1, keepdim=True) - standing.int()) > 0
+        slot = torch.where(standing.any(-1), standing.int().argmax(-1), -1)
+        asks = (action[step] == INTERACT) & (slot >= 0)
+        begins = asks & (visiting != slot)
+        distance = (origin_x[..., None] - played["place_x"][step, :, None]).abs() + (
+            origin_y[..., None] - played["place_y"][step, :, None]
+        ).abs()
+        same = kind == kind[slot.clamp_min(0)].unsqueeze(-1)
+        nearest = torch.where(same, distance, distance.max() + 1).argmin(-1)
+        was_taken = taken.gather(-1, nearest.unsqueeze(-1)).squeeze(-1)
+        for there in (0, 1):
+            for other in (0, 1):
+                counts[there, other] += (begins & (was_taken == there) & ((slot != nearest) == other)).sum()
+        visiting = torch.where(asks, slot, visiting)
+        origin_x, origin_y = torch.where(asks, x[step], origin_x), torch.where(asks, y[step], origin_y)
+        taken &= ~begins.unsqueeze(-1)
+    shares = counts[:, 1] / counts.sum(1).clamp_min(1)
+    return {"alternative_when_taken": shares[1].item(), "alternative_when_free": shares[0].item()}
+
+
+def recovery(played: dict[str, Any]) -> dict[str, float]:
+    """Mean reward of the living in half a period after places moved, and its share of that in the half before."""
+    period = played["rules"].moves_every
+    alive, reward = played["alive"], played["reward"]
+
+    def mean(first: int, last: int) -> float:
+        counted = alive[first:last]
+        return (reward[first:last][counted].sum() / counted.sum().clamp_min(1)).item()
+
+    before, after = mean(period - period // 2, period), mean(period, period + period // 2)
+    return {"reward_after_move": after, "recovery": after / before if before else 0.0}
+
+
+def goal_use(played: dict[str, Any], number: int) -> dict[str, float]:
+    """Entropy of the goals held, as a share of the greatest possible; decisions per step; mean steps between them."""
+    goal, alive = played["rows"].get(keys.GOAL), played["alive"]
+    share = torch.bincount(goal["type"][alive].flatten(), minlength=number).float()
+    share = share / share.sum()
+    entropy = -(share * share.clamp_min(1e-9).log()).sum() / torch.log(torch.tensor(float(number)))
+    decided = goal["decided"][alive].float().mean().item()
+    return {"goal_entropy": entropy.item(), "goal_switch_rate": decided, "goal_length": 1 / max(decided, 1e-9)}
+
+
+def false_belief(played: dict[str, Any]) -> dict[str, float]:
+    """How often the next move of a visible other is foreseen in the first steps after all places moved, when it may
+    still believe in the old ones: by the social model (its likeliest move), and by one who knows where its places now
+    are (a move towards the nearest place for its lowest need).
+    """
+    rules, period = played["rules"], played["rules"].moves_every
+    moments = slice(period, period + AFTER_MOVE)
+    rows: TensorDictBase = played["rows"][moments]
+    number, guess = rows.get("others_number"), rows.get((keys.SOCIAL, "next_action"))[..., :INTERACT].argmax(-1)
+    there = number < rules.num_agents
+    who = number.clamp_max(rules.num_agents - 1)
+    action = rows.get(keys.ACTION)
+    theirs = action.unsqueeze(2).expand(*action.shape, action.shape[-1]).gather(3, who)  # [T, N, A, V]
+    alive = played["alive"][moments]
+    counted = there & alive.unsqueeze(-1) & (theirs < INTERACT)
+    known = _moves_to_need(played, moments)  # [T, N, A, 4]
+    wise = known.unsqueeze(2).expand(*action.shape, action.shape[-1], INTERACT)
+    wise = wise.gather(3, who.unsqueeze(-1).expand(*who.shape, INTERACT))
+    right = wise.gather(-1, theirs.clamp_max(INTERACT - 1).unsqueeze(-1)).squeeze(-1)
+    return {
+        "foreseen_by_social_model": masked_mean((guess == theirs).float(), counted).item(),
+        "foreseen_by_the_truth": masked_mean(right, counted).item(),
+    }
+
+
+def _moves_to_need(played: dict[str, Any], moments: slice) -> Tensor:
+    """Probability of each move [T, N, A, 4] of one who goes to the nearest place for its lowest need."""
+    rules = played["rules"]
+    meters = torch.stack([played["meters"][moments][..., rules.meter_names.index(name)] for name in SERVES], -1)
+    wanted = torch.tensor([rules.kinds.index(kind) for kind in SERVES.values()])[meters.argmin(-1)]  # [T, N, A]
+    kind = torch.arange(rules.num_slots) // rules.places_per_kind
+    dx = played["place_x"][moments].unsqueeze(2) - played["x"][moments].unsqueeze(-1)
+    dy = played["place_y"][moments].unsqueeze(2) - played["y"][moments].unsqueeze(-1)
+    distance = torch.where(kind == wanted.unsqueeze(-1), dx.abs() + dy.abs(), 10**6)
+    nearest = distance.argmin(-1, keepdim=True)
+    right, down = dx.gather(-1, nearest).squeeze(-1), dy.gather(-1, nearest).squeeze(-1)
+    useful = torch.stack((down < 0, down > 0, right < 0, right > 0), -1).float()
+    return useful / useful.sum(-1, keepdim=True).clamp_min(1)

@@ -1,0 +1,163 @@
+"""Whether a claim holds, from the figures of all seeds: every check says what was wanted and what was found."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+Figures = dict[str, dict[str, list[float]]]
+"""variant: measure: one number per seed."""
+Check = dict[str, Any]
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5 % quantiles of Student's t by degrees of freedom."""
+
+
+def judge(name: str, figures: Figures) -> list[Check]:
+    """The checks of a claim (a name of ``claims.yaml``)."""
+    return JUDGES[name](figures)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half width of its 95 % interval (Student's t over seeds); infinite for a single one."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return fmean(values), math.inf
+    return fmean(values), STUDENT.get(len(values) - 1, 1.96) * stdev(values) / math.sqrt(len(values))
+
+
+def above(what: str, values: Sequence[float], bound: float) -> Check:
+    """The mean over seeds is at least ``bound``."""
+    return _check(f"{what} at least {bound:g}", values, fmean(values) >= bound)
+
+
+def below(what: str, values: Sequence[float], bound: float) -> Check:
+    """The mean over seeds is below ``bound``."""
+    return _check(f"{what} below {bound:g}", values, fmean(values) < bound)
+
+
+def better(what: str, values: Sequence[float], others: Sequence[float], share: float = 1.0) -> Check:
+    """The mean over seeds is at least ``share`` of the others' mean; what was found says both with intervals."""
+    check = _check(what, values, fmean(values) >= share * fmean(others))
+    return {**check, "found": f"{check['found']} against {_text(others)}"}
+
+
+def clearly_better(what: str, values: Sequence[float], others: Sequence[float]) -> Check:
+    """Every seed is better than every seed of the others."""
+    check = _check(f"{what}, every seed", values, min(values) > max(others))
+    return {**check, "found": f"{check['found']} against {_text(others)}"}
+
+
+def _check(what: str, values: Sequence[float], holds: bool) -> Check:
+    return {"check": what, "found": _text(values), "values": list(values), "holds": bool(holds)}
+
+
+def _text(values: Sequence[float]) -> str:
+    mean, half = interval(values)
+    return f"{mean:.4g}" if math.isinf(half) else f"{mean:.4g} +- {half:.2g}"
+
+
+def _memory(figures: Figures) -> list[Check]:
+    full, fog, blank = (figures[name] for name in ("full sight, memory", "fog, memory", "fog, no memory"))
+    returns = "return_mean"
+    return [
+        better("return in fog with memory at least 95 % of full sight's", fog[returns], full[returns], 0.95),
+        clearly_better("return in fog with memory above that without", fog[returns], blank[returns]),
+        clearly_better(
+            "the belief tells where the bed is, beyond what is seen", fog["belief_r2"], fog["observation_r2"]
+        ),
+    ]
+
+
+def _leak(figures: Figures) -> list[Check]:
+    checks = []
+    for memory, values in figures.items():
+        checks.append(above(f"{memory}: numbers of the belief changed before the reset", values["changed_before"], 1))
+        checks.append(below(f"{memory}: numbers changed after it", values["changed_after"], 1))
+    return checks
+
+
+def _physics(figures: Figures) -> list[Check]:
+    (found,) = figures.values()
+    checks = []
+    for ahead in (1, 5, 15):
+        error, still = found[f"state_error_{ahead}"], found[f"state_error_{ahead}_of_no_change"]
+        worse = [value / other for value, other in zip(error, still, strict=True)]
+        checks.append(below(f"error after {ahead} steps as a share of 'nothing changes'", worse, 1))
+        checks.append(below(f"error after {ahead} steps as a share of the mean's", error, 1))
+    checks.append(above("changes of the own state within 0.02", found["changes_within_tolerance"], 0.8))
+    checks.append(above("rewards within 0.1", found["rewards_within_tolerance"], 0.8))
+    checks.append(above("AUROC of the end", found["end_auroc"], 0.8))
+    least, most = (found[f"error_by_confidence_quartile_{part}"] for part in (1, 4))
+    checks.append(clearly_better("least sure futures err more than the surest", least, most))
+    return checks
+
+
+def _minds(figures: Figures) -> list[Check]:
+    (found,) = figures.values()
+    goal, action = found["goal_accuracy"], found["action_accuracy"]
+    return [
+        above("goal accuracy", goal, 0.6),
+        clearly_better(
+            "goal accuracy above the most frequent goal's", goal, found["goal_accuracy_of_the_most_frequent"]
+        ),
+        clearly_better("next action above the most frequent's", action, found["action_accuracy_of_the_most_frequent"]),
+        below("energy error", found["energy_error"], 0.15),
+        below("health error", found["health_error"], 0.15),
+    ]
+
+
+def _contested(figures: Figures) -> list[Check]:
+    with_c, without = figures["with C"], figures["without C"]
+    taken = "alternative_when_taken"
+    return [
+        _equal_size(with_c, without),
+        better("return with C at least that without", with_c["return_mean"], without["return_mean"]),
+        better("chose the alternative when the nearest was taken", with_c[taken], without[taken]),
+    ]
+
+
+def _recovery(figures: Figures) -> list[Check]:
+    planned, flat = figures["with D1"], figures["flat"]
+    return [
+        _equal_size(planned, flat),
+        above("entropy of goals", planned["goal_entropy"], 0.2),
+        above("steps that a goal lives", planned["goal_length"], 2),
+        better("reward after the places moved", planned["reward_after_move"], flat["reward_after_move"]),
+        better("share of the reward that is kept", planned["recovery"], flat["recovery"]),
+        better(
+            "false beliefs: moves of others foreseen by C as often as by one who knows the places",
+            planned["foreseen_by_social_model"],
+            planned["foreseen_by_the_truth"],
+        ),
+    ]
+
+
+def _whole(figures: Figures) -> list[Check]:
+    return [
+        better(f"{later} at least {earlier}", figures[later]["return_mean"], figures[earlier]["return_mean"])
+        for earlier, later in itertools.pairwise(figures)
+    ]
+
+
+def _open_mind(figures: Figures) -> list[Check]:
+    (found,) = figures.values()
+    return [above(f"{part} is there", values, 1) for part, values in found.items()]
+
+
+def _equal_size(mine: dict[str, list[float]], other: dict[str, list[float]]) -> Check:
+    ratio = [a / b for a, b in zip(mine["parameters"], other["parameters"], strict=True)]
+    return _check("parameters as a share of the other's, within 5 %", ratio, all(abs(r - 1) <= 0.05 for r in ratio))
+
+
+JUDGES: dict[str, Callable[[Figures], list[Check]]] = {
+    "memory": _memory,
+    "leak": _leak,
+    "physics": _physics,
+    "minds": _minds,
+    "contested": _contested,
+    "recovery": _recovery,
+    "whole": _whole,
+    "open mind": _open_mind,
+}

@@ -27,3 +27,22 @@ def test_a_row_has_every_promised_column(capsys):
 def test_impossible_measurements_are_refused(bad, capsys):
     assert main(["bench", *bad]) == 2
     assert len(capsys.readouterr().err.strip().split("\n")) == 1
+
+
+@pytest.mark.slow
+def test_the_agent_is_measured_module_by_module_and_as_a_whole(capsys):
+    sizes = ["model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}", "ppo.rollout_steps=8"]
+    command = ["bench", "agent", "--num-envs", "4", "--seconds", "0.05", "--json", "ppo.minibatch_size=64", *sizes]
+    assert main(command) == 0
+    text = capsys.readouterr().out.strip().split("\n")
+    result = json.loads(text[-1])
+    modules = {row["module"]: row for row in result["modules"]}
+    assert list(modules) == ["perception", "social_model", "world_model", "manager", "controller"]
+    for row in modules.values():
+        assert all(row[f"{what}_{mode}_ms"] > 0 for what in ("act", "learn") for mode in ("eager", "compiled"))
+        assert row["act_ratio"] == pytest.approx(row["act_eager_ms"] / row["act_compiled_ms"], abs=0.01)
+    eager, compiled = result["whole"]
+    assert (eager["policy_and_training_compiled"], compiled["policy_and_training_compiled"]) == (False, True)
+    memory = result["recurrence"]
+    assert memory["ratio"] == pytest.approx(memory["recurrent_ms"] / memory["feed_forward_ms"], abs=0.01)
+    assert any(line.startswith("whole, compiled:") for line in text)

@@ -14,7 +14,7 @@ from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent, Join, ModelConfig
 from torchrl_agent.models.manager import ManagerConfig, semi_markov_advantage
 from torchrl_agent.models.networks import masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig
@@ -81,7 +81,8 @@ def learner():
 
 def test_every_parameter_of_every_module_learns(learner):
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    total, _ = learner.algorithm._losses(data)
+    with set_recurrent_mode(True):
+        total, _ = learner.algorithm._losses(data)
     total.backward()
     parameters = learner.agent.named_parameters()
     still = [name for name, value in parameters if value.grad is None or not value.grad.any()]
@@ -91,12 +92,61 @@ def test_every_parameter_of_every_module_learns(learner):
 def test_every_parameter_learns_in_half_precision_too():
     learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    with learner.algorithm._autocast():
+    with learner.algorithm._autocast(), set_recurrent_mode(True):
         total, _ = learner.algorithm._losses(data)
     total.backward()
     assert all(
         parameter.grad is not None and parameter.grad.isfinite().all() for parameter in learner.agent.parameters()
     )
+
+
+def test_a_module_with_large_losses_takes_nothing_from_the_others():
+    norms = []
+    for coeff in (0.5, 5000.0):
+        torch.manual_seed(0)
+        learner = Learner(Experiment.load("town_agent", *SMALL, f"model.world_model.coeff={coeff}"))
+        data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+        learner.algorithm._update_minibatch(data)
+        parts = {"controller": learner.agent.actor_head, "dreams": learner.agent.world_model}
+        norms.append(
+            {
+                name: torch.stack([each.grad.norm() for each in part.parameters()]).norm().item()
+                for name, part in parts.items()
+            }
+        )
+    assert norms[1]["controller"] == pytest.approx(norms[0]["controller"], rel=1e-4)
+    assert norms[1]["controller"] > 1e-4
+    assert norms[1]["dreams"] == pytest.approx(0.5, rel=1e-3)  # clipped by its own norm
+
+
+def test_dreams_change_the_belief_only_if_they_are_asked_to():
+    found = []
+    for shapes in (False, True):
+        learner = Learner(
+            Experiment.load(
+                "town_agent",
+                *SMALL,
+                f"model.world_model.shapes_perception={shapes}",
+                "model.perception.prediction_coeff=0",
+            )
+        )
+        data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+        with set_recurrent_mode(True):
+            encoded = learner.agent.encoder(data.copy())
+            losses = next(part for part in learner.agent.auxiliary if isinstance(part, WorldModelLoss))(encoded)
+        sum(value for name, value in losses.items() if name.startswith("loss_")).backward()
+        found.append(
+            any(each.grad is not None and bool(each.grad.any()) for each in learner.agent.perception.parameters())
+        )
+    assert found == [False, True]
+
+
+def test_the_gates_of_the_controller_are_nearly_shut_at_first():
+    join = Join({"a": 1, "b": 2})
+    seen = join(TensorDict({"a": torch.ones(3, 1), "b": torch.ones(3, 2)}, [3]))[keys.FEATURES]
+    assert seen.tolist() == [[1.0, pytest.approx(0.1), pytest.approx(0.1)]] * 3
+    seen.sum().backward()
+    assert join.gates.grad.tolist() == [6.0]
 
 
 def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner):

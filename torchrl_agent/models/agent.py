@@ -32,6 +32,9 @@ from torchrl_agent.models.specs import action_bounds, action_heads, action_maske
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
 from torchrl_agent.transforms import ObservationNormalizer
 
+NEARLY_SHUT = 0.1
+"""What a module adds to the controller's features is multiplied by this at first."""
+
 
 @dataclass
 class ModelConfig:
@@ -235,14 +238,20 @@ def _value_network(
 
 
 class Join(TensorDictModuleBase):
-    """Puts what the controller reads side by side into ``features``."""
+    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules add
+    behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (as in Alayrac et
+    al. 2022, section 2.2).
+    """
 
     def __init__(self, sizes: dict[NestedKey, int]) -> None:
         super().__init__()
         self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
+        self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return tensordict.set(keys.FEATURES, torch.cat([tensordict.get(key) for key in self.in_keys], -1))
+        belief, *added = (tensordict.get(key) for key in self.in_keys)
+        gated = [gate * part for gate, part in zip(self.gates.unbind(), added, strict=True)]
+        return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
 
 
 class _Joined(nn.Module):

@@ -136,6 +136,7 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
         model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
     if module == "world_model":
         model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
+        model.world_model.shapes_perception = True
     if module == "social":
         model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
     return experiment

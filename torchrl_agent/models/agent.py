@@ -238,9 +238,9 @@ def _value_network(
 
 
 class Join(TensorDictModuleBase):
-    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules add
-    behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (as in Alayrac et
-    al. 2022, section 2.2).
+    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
+    add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
+    et al. 2022, section 2.2).
     """
 
     def __init__(self, sizes: dict[NestedKey, int]) -> None:

@@ -13,6 +13,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
@@ -110,10 +111,10 @@ _LABELS = ("others_need", "others_meters")
 def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
     """The agent's episode until it, or the world, comes to its end."""
     frames: list[_Frame] = []
-    moment, root = None, env.reset()
+    moment, root, policy = None, env.reset(), acting_policy(agent)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         while len(frames) < LONGEST:
-            root = agent.policy(root)
+            root = policy(root)
             if len(frames) == step:
                 actions = root[env.action_key][world]
                 actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()

@@ -11,7 +11,7 @@ from tensordict import tensorclass
 from torch import Tensor
 
 
-@tensorclass
+@tensorclass(shadow=True)
 class Belief:
     """A: what an agent makes of what it saw, [...]."""
 
@@ -29,7 +29,7 @@ class Belief:
     """Who that is, int64 [..., V]; the number of agents where nobody is."""
 
 
-@tensorclass
+@tensorclass(shadow=True)
 class Futures:
     """B: imagined futures of P sequences of H actions, [..., P]."""
 
@@ -49,7 +49,7 @@ class Futures:
     """Why it is small, int64 [..., P]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
 
 
-@tensorclass
+@tensorclass(shadow=True)
 class SocialPredictions:
     """C: what an agent thinks of the others in its V slots, [...]; zeros in empty slots."""
 
@@ -65,7 +65,7 @@ class SocialPredictions:
     """Why it is small, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
 
 
-@tensorclass
+@tensorclass(shadow=True)
 class Goal:
     """D: what an agent wants, [...]. What a rollout leaves out to save memory is None."""
 

@@ -29,7 +29,8 @@ BAIT, BAIT_REWARD, OPEN_REWARD = 0, 1.1, 10.0
 
 class Lock(WorldModel):
     """A lock that opens after the four actions of a code, one after the other. Right actions bring 1, 2, 3 and 4, the
-    last one 10 more; a bait brings more than the first of them and begins again. The belief's first number says how many were right.
+    last one 10 more; a bait brings more than the first of them and begins again. The belief's first number says how
+    many were right.
     """
 
     def forward(self, belief, known, action):

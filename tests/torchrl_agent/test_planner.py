@@ -238,7 +238,7 @@ def test_compiled_it_plans_the_same(settled):
 
 SMALL = ["world.num_envs=4", "world.observation=dict", "ppo.rollout_steps=16", "ppo.minibatch_size=64", "device=cpu"]
 SMALL += [f"model.perception.{name}_size=12" for name in ("embedding", "memory", "belief")]
-SMALL += ["evaluation.episodes=2", "evaluation.world={rules: {max_steps: 12}}", "threads=1"]
+SMALL += ["evaluation.episodes=2", "+evaluation.world.rules={max_steps: 12}", "threads=1"]
 
 
 def make_run(folder, *overrides):

@@ -119,8 +119,13 @@ def test_the_students_own_town_can_be_lived_in(tmp_path):
 
 def test_an_agent_with_memory_plays_as_the_guide_says():
     names: dict = {}
-    exec(block(DOCS / "agent.md", "python").replace("64", "4"), names)
+    for language, code in blocks(DOCS / "agent.md"):
+        assert language == "python"
+        exec(code.replace("64", "4"), names)
     assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
+    assert names["belief"].mean.shape == (4, 20, 1, 64)
+    assert names["dreamt"].shape == (4, 1, 5)
+    assert names["planned"]["agents", "plan", "actions"].shape == (4, 3, 1, 5)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
 from torchrl_agent.film import film_policy
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.pretrained import MODULES
@@ -113,8 +114,8 @@ def _headline(metrics: dict[str, float]) -> dict[str, str]:
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
-    overrides = () if parsed.seed is None else (f"evaluation.seed={parsed.seed}",)
-    experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
+    overrides = [*parsed.changes, *([] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"])]
+    experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, tuple(overrides))
     result = evaluate(experiment, agent, parsed.episodes, not parsed.stochastic)
     _print_table(result)
     if parsed.json:
@@ -123,14 +124,13 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
 def _film(parsed: argparse.Namespace) -> None:
     run = Path(parsed.run_folder)
-    experiment, agent = load_agent(run, parsed.device, parsed.checkpoint)
+    experiment, agent = load_agent(run, parsed.device, parsed.checkpoint, tuple(parsed.changes))
     if parsed.worlds < 1 or parsed.steps < 1 or parsed.every < 1:
         raise ValueError("--worlds, --steps and --every must be at least 1.")
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed))
     folder = run if run.is_dir() else run.parent.parent
-    path = film_policy(
-        env, agent.policy, Path(parsed.output or folder / "film.gif"), parsed.steps, parsed.every, not parsed.stochastic
-    )
+    output = Path(parsed.output or folder / "film.gif")
+    path = film_policy(env, acting_policy(agent), output, parsed.steps, parsed.every, not parsed.stochastic)
     if path is None:
         raise ValueError(f"the world of {run} cannot be drawn: only worlds with a draw method can be filmed.")
     print(path)
@@ -230,6 +230,8 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
         verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
         verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
+        planner = {"action": "append_const", "const": "model.world_model.planner=cem", "dest": "changes", "default": []}
+        verb.add_argument("--planner", **planner, help="act by plans of the agent's world model")
         verb.set_defaults(run=run)
         if name == "evaluate":
             verb.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
@@ -258,9 +260,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--output", default="curves.png", help=".png, .svg or .pdf (curves.png)")
     verb.set_defaults(run=_plot)
 
-    verb = verbs.add_parser(
-        "compare", help="a table of runs, with mean and deviation over the seeds of a configuration"
-    )
+    verb = verbs.add_parser("compare", help="a table of runs, with mean and deviation over a configuration's seeds")
     verb.add_argument("run_folders", metavar="RUN", nargs="+")
     verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     verb.set_defaults(run=_compare)

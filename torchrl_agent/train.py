@@ -20,6 +20,7 @@ from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.film import film_policy
 from torchrl_agent.learner import Learner
 from torchrl_agent.model_card import write_model_card
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import (
@@ -199,7 +200,7 @@ def evaluate(
         raise ValueError(f"episodes is {number}: evaluate at least 1.")
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    return summarise(evaluate_policy(agent.policy, env, greedy))
+    return summarise(evaluate_policy(acting_policy(agent), env, greedy))
 
 
 def check_finite(rollout: TensorDict) -> None:
@@ -289,7 +290,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
     if experiment.run.film:
         film = film_policy(
             learner.agent.attach(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)),
-            learner.agent.policy,
+            acting_policy(learner.agent),
             folder / "film.gif",
         )
         summary["film"] = None if film is None else film.name

@@ -13,6 +13,8 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.models import records
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
@@ -110,10 +112,10 @@ _LABELS = ("others_need", "others_meters")
 def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
     """The agent's episode until it, or the world, comes to its end."""
     frames: list[_Frame] = []
-    moment, root = None, env.reset()
+    moment, root, policy = None, env.reset(), acting_policy(agent)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         while len(frames) < LONGEST:
-            root = agent.policy(root)
+            root = policy(root)
             if len(frames) == step:
                 actions = root[env.action_key][world]
                 actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
@@ -168,7 +170,7 @@ def _belief(
 ) -> Belief | None:
     if agent.perception is None:
         return None
-    belief = row[keys.BELIEF][0].cpu()
+    belief = records.Belief.from_tensordict(row[keys.BELIEF][0].cpu())
     known_names: list[str] = []
     for name in agent.perception.known:
         size = shapes[name].numel()
@@ -177,7 +179,7 @@ def _belief(
         else:
             known_names += [name] if size == 1 else [f"{name} {number}" for number in range(size)]
     usual = torch.stack([frame.log_std for frame in frames]).mean().item()
-    return Belief(belief["mean"], belief["log_std"], belief["known_state"], known_names, usual)
+    return Belief(belief.mean, belief.log_std, belief.known_state, known_names, usual)
 
 
 def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
@@ -190,13 +192,13 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     actions = torch.stack([frame.action[0] for frame in followed])
     taken = model.imagine(mean, known, actions.reshape(1, 1, -1))
     candidates = row.get(keys.FUTURES, taken)
-    names = ("actions", "states", "rewards", "dones", "values", "confidence", "reason")
+    foreseen = records.Futures.from_tensordict(taken[0, 0].cpu())
     return Futures(
-        **{name: candidates[name][0].cpu() for name in names},
+        **candidates[0].cpu(),
         expected_return=model.expected_return(candidates)[0].cpu(),
-        foreseen_states=taken["states"][0, 0].cpu(),
-        foreseen_rewards=taken["rewards"][0, 0].cpu(),
-        foreseen_dones=taken["dones"][0, 0].cpu(),
+        foreseen_states=foreseen.states,
+        foreseen_rewards=foreseen.rewards,
+        foreseen_dones=foreseen.dones,
         true_states=torch.stack([frame.known for frame in followed]).cpu(),
         true_rewards=torch.stack([frame.reward for frame in followed]).cpu() / reward_unit,
         true_dones=torch.stack([frame.terminated for frame in followed]).float().cpu(),
@@ -206,18 +208,19 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
 def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
     if keys.SOCIAL not in row.keys():
         return None
-    social, belief = row[keys.SOCIAL][0].cpu(), row[keys.BELIEF][0].cpu()
-    seen = belief["visible"]
-    number = belief["number"][seen]
+    social = records.SocialPredictions.from_tensordict(row[keys.SOCIAL][0].cpu())
+    belief = records.Belief.from_tensordict(row[keys.BELIEF][0].cpu())
+    seen = belief.visible
+    number = belief.number[seen]
     labels = _privileged(row)
     need, meters = (labels[name][0].cpu()[seen] if name in labels else None for name in _LABELS)
     return Others(
         number,
-        social["goal"][seen].softmax(-1),
-        social["next_action"][seen].softmax(-1),
-        social["meters"][seen],
-        social["confidence"][seen],
-        social["reason"][seen],
+        social.goal[seen].softmax(-1),
+        social.next_action[seen].softmax(-1),
+        social.meters[seen],
+        social.confidence[seen],
+        social.reason[seen],
         true_next_action=actions[number, 0],
         true_goal=need,
         true_meters=meters,
@@ -228,19 +231,19 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
     manager = agent.manager
     if manager is None:
         return None
-    goal, meters = row[keys.GOAL][0].cpu(), manager.config.meters
+    goal, meters = records.Goal.from_tensordict(row[keys.GOAL][0].cpu()), manager.config.meters
     context = torch.cat([row.get(key) for key in (*manager.features, meters, *manager.traits)], -1)
     return Goal(
-        type=int(goal["type"]),
+        type=int(goal.type),
         names=manager.names,
         probabilities=MaskedCategorical(manager.choose(context)).probs[0].cpu(),
-        priority=goal["priority"].item(),
-        target=goal["target"],
+        priority=goal.priority.item(),
+        target=goal.target,
         targets=manager.targets.cpu(),
         meters=row[meters][0].cpu(),
         meter_names=list(manager.config.meter_names),
-        steps_left=int(goal["steps_left"]),
-        decided=bool(goal["decided"]),
+        steps_left=int(goal.steps_left),
+        decided=bool(goal.decided),
     )
 
 

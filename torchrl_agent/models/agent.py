@@ -27,6 +27,7 @@ from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, Manag
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.planner import check_planner
 from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
 from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
@@ -302,6 +303,7 @@ def check_model(config: ModelConfig) -> None:
     for name in ("embedding_size", "memory_size", "belief_size", "channels"):
         if getattr(config.perception, name) < 1:
             raise ValueError(f"model.perception.{name} is {getattr(config.perception, name)}: give at least 1.")
+    check_planner(config.world_model)
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torchrl_agent import keys
 from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
+from torchrl_agent.models.planner import PlannerConfig
 
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
@@ -44,6 +45,9 @@ class WorldModelConfig:
     """
     coeff: float = 0.5
     """Weight of its losses beside PPO's."""
+    planner: str = "none"
+    """none, or cem: evaluation, films and explanations take the action that the planner finds; training does not."""
+    cem: PlannerConfig = field(default_factory=PlannerConfig)
 
 
 class WorldModel(nn.Module):
@@ -69,7 +73,8 @@ class WorldModel(nn.Module):
         gamma: float,
     ) -> None:
         super().__init__()
-        self.heads, self.config, self.gamma, self.known_size = list(heads), config, gamma, known_size
+        self.heads, self.config, self.gamma = list(heads), config, gamma
+        self.belief_size, self.known_size = belief_size, known_size
         width = belief_size + known_size
         self.body = mlp(width + sum(heads), config.hidden_size, [config.hidden_size], activation)
         self.activation = nn.SiLU()
@@ -109,6 +114,15 @@ class WorldModel(nn.Module):
         """Symlog value [...] of a belief."""
         return self.value(torch.cat((belief, known), -1)).squeeze(-1)
 
+    def first_head(self, action: Tensor) -> Tensor:
+        """Choices [...] of the first head as one-hot actions, [..., sum of heads]; every other head chooses 0."""
+        others = [torch.zeros_like(action)] * (len(self.heads) - 1)
+        return one_hot_actions(torch.stack([action, *others], -1) if others else action, self.heads)
+
+    def propose(self, belief: Tensor, known: Tensor) -> Tensor:
+        """Logits [..., first-head actions] of what the agent would do with a belief."""
+        return self.proposal(torch.cat((belief, known), -1)).float()
+
     def imagine(self, belief: Tensor, known: Tensor, actions: Tensor) -> TensorDict:
         """Futures of given sequences of (first-head) actions, [..., P, H] from beliefs [..., D].
 
@@ -129,13 +143,13 @@ class WorldModel(nn.Module):
             mask: legal actions, bool [..., actions of all heads], None for all.
         """
         number = min(self.config.candidates, self.heads[0])
-        logits = self.proposal(torch.cat((belief, known), -1)).float()
+        logits = self.propose(belief, known)
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], torch.finfo(logits.dtype).min)
         first = logits.topk(number, -1).indices
 
         def choose(step: int, belief: Tensor, known: Tensor) -> Tensor:
-            return first if step == 0 else self.proposal(torch.cat((belief, known), -1)).argmax(-1)
+            return first if step == 0 else self.propose(belief, known).argmax(-1)
 
         return self._dream(belief, known, number, choose, self.config.horizon)
 
@@ -149,9 +163,7 @@ class WorldModel(nn.Module):
         spreads = []
         for step in range(horizon):
             action = choose(step, belief, known)
-            others = [torch.zeros_like(action)] * (len(self.heads) - 1)
-            whole = action if not others else torch.stack([action, *others], -1)
-            outcome = self(belief, known, one_hot_actions(whole, self.heads))
+            outcome = self(belief, known, self.first_head(action))
             belief, known = outcome["belief"], outcome["known_state"]
             spreads.append(spread(outcome["opinions"]))
             steps.append(
@@ -264,7 +276,7 @@ class WorldModelLoss(nn.Module):
                     model.usual_spread.lerp_(usual.clamp_min(1e-6), 0.01)
             belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
         losses["value"] = masked_mean((model.worth(mean.detach(), known) - symlog(target)).square(), valid)
-        proposal = model.proposal(torch.cat((mean.detach(), known), -1)).float()
+        proposal = model.propose(mean.detach(), known)
         first = action[..., : model.heads[0]].argmax(-1)
         losses["proposal"] = masked_mean(F.cross_entropy(proposal.movedim(-1, 1), first, reduction="none"), valid)
         result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}

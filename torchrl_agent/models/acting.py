@@ -1,0 +1,58 @@
+"""How an agent acts when it is judged, filmed or explained: by its controller, or by a plan."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent, GroupPolicy
+from torchrl_agent.models.planner import CrossEntropyPlanner
+
+
+class PlannedPolicy(TensorDictModuleBase):
+    """An agent's actor whose first-head action is that of a plan; other heads remain the controller's, as they do in
+    the world model's imagination.
+
+    Reads and writes what the actor does, its memory included, and ``plan``; ``action_log_prob`` is what the controller
+    thinks of the planned action. Planning is deterministic, whatever TorchRL's exploration type.
+
+    Raises:
+        ValueError: the agent has no world model.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        model = agent.world_model
+        if model is None:
+            raise ValueError(
+                "a plan needs a world model, which this agent lacks: train it with model.world_model.enabled=true."
+            )
+        self.actor, self.choice = agent.actor, agent.actor_head[-1]
+        self.planner = CrossEntropyPlanner(model, model.config.cem)
+        self.masked, self.several = keys.ACTION_MASK in agent.actor.in_keys, len(model.heads) > 1
+        self.in_keys, self.out_keys = agent.actor.in_keys, [*agent.actor.out_keys, keys.PLAN]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Think as the actor does, then act as planned."""
+        tensordict = self.actor(tensordict)
+        belief, known = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state"))
+        mask = tensordict.get(keys.ACTION_MASK) if self.masked else None
+        actions, promised = self.planner(belief, known, mask)
+        plan = {"actions": actions, "expected_return": promised}
+        tensordict.set(keys.PLAN, TensorDict(plan, tensordict.batch_size, device=tensordict.device))
+        action = actions[..., 0]
+        if self.several:
+            action = torch.cat((action.unsqueeze(-1), tensordict.get(keys.ACTION)[..., 1:]), -1)
+        tensordict.set(keys.LOG_PROB, self.choice.get_dist(tensordict).log_prob(action))
+        return tensordict.set(keys.ACTION, action)
+
+
+def acting_policy(agent: Agent) -> TensorDictModuleBase:
+    """The policy for evaluation: ``agent.policy``, or with ``model.world_model.planner=cem`` a planned one."""
+    model = agent.world_model
+    if model is None or model.config.planner == "none":
+        return agent.policy
+    planned = PlannedPolicy(agent)
+    return planned if agent.group is None else GroupPolicy(planned, agent.group)

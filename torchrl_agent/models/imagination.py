@@ -1,0 +1,121 @@
+"""The world model as a TorchRL environment: policies can be rolled out, and learn, in imagination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictSequential
+from torchrl.data import Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
+from torchrl.envs.model_based import ModelBasedEnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.manager import Manager
+from torchrl_agent.models.networks import one_hot_actions, symexp
+from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.social_model import SocialModel
+from torchrl_agent.models.world_model import WorldModel
+
+BELIEF = {name: (keys.BELIEF, name) for name in ("mean", "known_state")}
+END = 0.5
+"""An imagined episode ends with the first step that is likelier its last than not."""
+
+
+class WorldModelEnv(ModelBasedEnvBase):
+    """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``known_state`` [..., K]) and whose
+    steps are the world model's.
+
+    A step gives the next belief, the ``reward`` in the units of training, ``end_probability`` and, where that is above
+    one half, ``terminated``. Gradients pass through a whole rollout, into the first beliefs and into the model.
+
+    A reset begins at the beliefs that it is given, ``env.reset(tensordict)`` or ``env.rollout(steps, policy,
+    tensordict=tensordict)``, else at zeros; rows that end begin again where they began. Everything else in that
+    tensordict (legal actions, company, a goal) stays as it is, as nothing foresees it.
+
+    TorchRL's class of the same name wraps TorchRL's ``WorldModel``, which has one latent tensor; ours has two, and the
+    actions of several heads.
+
+    Args:
+        model: the world model, which is shared and stays where it is.
+        batch_size: of the beliefs.
+    """
+
+    def __init__(self, model: WorldModel, batch_size: Sequence[int] = ()) -> None:
+        device, shape = model.usual_spread.device, torch.Size(batch_size)
+        super().__init__(model, device=device, batch_size=shape)
+        width = {"mean": model.belief_size, "known_state": model.known_size}
+        numbers = {name: Unbounded((*shape, size), device=device) for name, size in width.items()}
+        belief = Composite(numbers, shape=shape, device=device)
+        self.observation_spec = Composite(
+            {keys.BELIEF: belief, keys.END_PROBABILITY: Unbounded((*shape, 1), device=device)},
+            shape=shape,
+            device=device,
+        )
+        self.state_spec = Composite({keys.BELIEF: belief.clone()}, shape=shape, device=device)
+        self.action_spec = self._actions(model.heads, shape, device)
+        self.reward_spec = Unbounded((*shape, 1), device=device)
+        flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
+        flags = {keys.DONE: flag, keys.TERMINATED: flag.clone()}
+        self.full_done_spec = Composite(flags, shape=shape, device=device)
+        self._begun: dict[str, torch.Tensor] | None = None
+
+    @staticmethod
+    def _actions(heads: list[int], shape: torch.Size, device: torch.device) -> TensorSpec:
+        if len(heads) == 1:
+            return Categorical(heads[0], shape=shape, dtype=torch.int64, device=device)
+        return MultiCategorical(heads, shape=(*shape, len(heads)), dtype=torch.int64, device=device)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: object) -> TensorDictBase:
+        given = None if tensordict is None else tensordict.get(keys.BELIEF, None)
+        reset = None if tensordict is None else tensordict.get("_reset", None)
+        if self._begun is None or (reset is None and given is None):
+            self._begun = {name: self.observation_spec[key].zero() for name, key in BELIEF.items()}
+        if given is None:
+            belief = self._begun
+        elif reset is None:
+            belief = self._begun = {name: given.get(name) for name in BELIEF}
+        else:
+            belief = {name: torch.where(reset, begun, given.get(name)) for name, begun in self._begun.items()}
+        return self._observe(belief, torch.zeros_like(belief["mean"][..., 0]))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        mean, known = (tensordict.get(key) for key in BELIEF.values())
+        action = one_hot_actions(tensordict.get(self.action_key), self.world_model.heads)
+        outcome = self.world_model(mean, known, action)
+        belief = {"mean": outcome["belief"], "known_state": outcome["known_state"]}
+        following = self._observe(belief, outcome["end"].sigmoid())
+        return following.set(keys.REWARD, symexp(outcome["reward"]).unsqueeze(-1))
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Nothing here is random."""
+
+    def _observe(self, belief: dict[str, torch.Tensor], end: torch.Tensor) -> TensorDict:
+        ends = (end > END).unsqueeze(-1)
+        observation = {
+            keys.BELIEF: TensorDict(belief, end.shape, device=self.device),
+            keys.END_PROBABILITY: end.unsqueeze(-1),
+            keys.DONE: ends,
+            keys.TERMINATED: ends.clone(),
+        }
+        return TensorDict(observation, end.shape, device=self.device)
+
+
+def controller(agent: Agent) -> ProbabilisticTensorDictSequential:
+    """The part of an agent's policy that acts upon beliefs, for :class:`WorldModelEnv`.
+
+    What the agent makes of others (``company``) and wants (``wish``), and which actions are legal, it reads as it was
+    when the dream began: the world model foresees none of them.
+
+    Raises:
+        ValueError: the agent has no beliefs.
+    """
+    if agent.perception is None:
+        raise ValueError(
+            "this agent has no beliefs to act upon: give it a memory or use model.perception.enabled=true."
+        )
+    modules = list(agent.encoder)
+    behind = modules[[isinstance(module, Perception) for module in modules].index(True) + 1 :]
+    kept = [module for module in behind if not isinstance(module, (SocialModel, Manager))]
+    return ProbabilisticTensorDictSequential(*kept, *agent.actor_head)

@@ -1,0 +1,128 @@
+"""Planning in imagination: the cross-entropy method over sequences of discrete actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+
+PLANNERS = ("none", "cem")
+STARTS = ("proposal", "uniform")
+
+
+@dataclass
+class PlannerConfig:
+    """Sizes of the cross-entropy method (``model.world_model.planner=cem``)."""
+
+    horizon: int = 5
+    """H, steps of a plan; more than ``open_loop`` is further than the model has learnt to foresee."""
+    samples: int = 64
+    """N, sequences tried in each iteration."""
+    elites: int = 8
+    """K, the best of them, from which the next ones are drawn."""
+    iterations: int = 4
+    start: str = "proposal"
+    """proposal: begin with what the agent would likeliest do; uniform: with every action alike."""
+    smoothing: float = 0.1
+    """Share of the old probabilities that is kept in each iteration, so that no action is given up too early."""
+
+
+class CrossEntropyPlanner(nn.Module):
+    """Finds a sequence of first-head actions with a large expected return in the world model's imagination.
+
+    The cross-entropy method (Rubinstein 1999; for planning in a learnt model Hafner et al. 2019, "PlaNet", algorithm
+    2), with a categorical distribution for each step: draw N sequences, keep the K best, draw the next ones as often as
+    these chose each action. The best sequence of all iterations is the plan; each iteration also tries the likeliest
+    sequence of its distribution.
+
+    All draws use the same random numbers, made once from a fixed seed: a plan depends on nothing but belief and mask,
+    whatever the batch, eager or compiled.
+
+    Args:
+        model: what it imagines with.
+        config: sizes.
+    """
+
+    noise: Tensor
+
+    def __init__(self, model: WorldModel, config: PlannerConfig) -> None:
+        super().__init__()
+        self.model, self.config = model, config
+        shape = (config.iterations, config.samples, config.horizon, model.heads[0])
+        uniform = torch.rand(shape, generator=torch.Generator().manual_seed(0)).clamp_min(1e-10)
+        gumbel = -torch.log(-torch.log(uniform))
+        gumbel[:, 0] = 0.0  # a draw without noise is the likeliest sequence
+        self.register_buffer("noise", gumbel.to(model.usual_spread.device), persistent=False)
+
+    @torch.no_grad()
+    def forward(self, belief: Tensor, known: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Plan for every row.
+
+        Args:
+            belief: [..., D].
+            known: the agent's own state, [..., K].
+            mask: legal actions now, bool [..., actions of all heads], None for all; later steps may take any, as the
+                model does not foresee what will be legal.
+
+        Returns:
+            int64 actions [..., H], and the return that the model expects of them, [...].
+        """
+        logits = self._start(belief, known)
+        if mask is not None:
+            illegal = ~mask[..., : self.model.heads[0]]
+            first = logits[..., 0, :].masked_fill(illegal, torch.finfo(logits.dtype).min)
+            logits = torch.cat((first.unsqueeze(-2), logits[..., 1:, :]), -2)
+        probabilities = logits.softmax(-1)
+        plan, promised = logits.argmax(-1), torch.full_like(belief[..., 0], -torch.inf)
+        for noise in self.noise:
+            actions = (logits.unsqueeze(-3) + noise).argmax(-1)  # [..., N, H], by the Gumbel-max trick
+            worth = self.model.expected_return(self.model.imagine(belief, known, actions))
+            elites = worth.topk(self.config.elites, -1).indices  # best first
+            chosen = actions.gather(-2, elites.unsqueeze(-1).expand(*elites.shape, actions.shape[-1]))
+            best = worth.amax(-1)
+            plan = torch.where((best > promised).unsqueeze(-1), chosen[..., 0, :], plan)
+            promised = torch.maximum(best, promised)
+            share = F.one_hot(chosen, self.model.heads[0]).float().mean(-3)
+            probabilities = torch.lerp(share, probabilities, self.config.smoothing)
+            logits = probabilities.log()  # an illegal action has probability 0, so no noise can raise it
+        return plan, promised
+
+    def _start(self, belief: Tensor, known: Tensor) -> Tensor:
+        """Logits [..., H, actions] of the first draws."""
+        if self.config.start == "uniform":
+            return belief.new_zeros(*belief.shape[:-1], self.config.horizon, self.model.heads[0])
+        steps = []
+        for _ in range(self.config.horizon):
+            steps.append(self.model.propose(belief, known))
+            outcome = self.model(belief, known, self.model.first_head(steps[-1].argmax(-1)))
+            belief, known = outcome["belief"], outcome["known_state"]
+        return torch.stack(steps, -2)
+
+
+def check_planner(config: WorldModelConfig) -> None:
+    """Raise ValueError naming the first setting of the planner that cannot work."""
+    cem = config.cem
+    if config.planner not in PLANNERS:
+        raise ValueError(f"model.world_model.planner is {config.planner!r}: use one of {', '.join(PLANNERS)}.")
+    if config.planner != "none" and not config.enabled:
+        raise ValueError(
+            f"model.world_model.planner={config.planner} plans with a world model, which this agent lacks: train one "
+            "with model.world_model.enabled=true, or act without a planner."
+        )
+    for name in ("horizon", "samples", "elites", "iterations"):
+        if getattr(cem, name) < 1:
+            raise ValueError(f"model.world_model.cem.{name} is {getattr(cem, name)}: give at least 1.")
+    if cem.elites > cem.samples:
+        raise ValueError(
+            f"model.world_model.cem.elites is {cem.elites} but only {cem.samples} samples are drawn: give fewer elites."
+        )
+    if cem.start not in STARTS:
+        raise ValueError(f"model.world_model.cem.start is {cem.start!r}: use one of {', '.join(STARTS)}.")
+    if not 0 <= cem.smoothing < 1:
+        raise ValueError(f"model.world_model.cem.smoothing is {cem.smoothing}: it must be at least 0 and below 1.")

@@ -1,0 +1,87 @@
+"""What the modules write, as records: typed views of the nested tensordicts under ``belief``, ``futures``, ``social``
+and ``goal``.
+
+``Belief.from_tensordict(tensordict.get(keys.BELIEF))`` copies nothing; ``record.to_tensordict()`` is the way back. The
+modules themselves write plain tensordicts, as records inside of compiled code make it compile again.
+"""
+
+from __future__ import annotations
+
+from tensordict import tensorclass
+from torch import Tensor
+
+
+@tensorclass(shadow=True)
+class Belief:
+    """A: what an agent makes of what it saw, [...]."""
+
+    mean: Tensor
+    """Of a diagonal Gaussian over the hidden state of the world, [..., D]."""
+    log_std: Tensor
+    """Of the same, [..., D]."""
+    known_state: Tensor
+    """What the agent exactly knows of itself, [..., K]."""
+    social_cues: Tensor | None = None
+    """What each visible other shows, [..., V, C]; None in worlds that show no others, as the following."""
+    visible: Tensor | None = None
+    """Whether somebody is in the slot, bool [..., V]."""
+    number: Tensor | None = None
+    """Who that is, int64 [..., V]; the number of agents where nobody is."""
+
+
+@tensorclass(shadow=True)
+class Futures:
+    """B: imagined futures of P sequences of H actions, [..., P]."""
+
+    actions: Tensor
+    """Of the first head, int64 [..., P, H]."""
+    states: Tensor
+    """The agent's own state after each step, [..., P, H, K]."""
+    rewards: Tensor
+    """In the units of training, [..., P, H]."""
+    dones: Tensor
+    """Probability that the step was the episode's last, [..., P, H]."""
+    values: Tensor
+    """Of the belief after each step, [..., P, H]."""
+    confidence: Tensor
+    """0 to 1, [..., P]."""
+    reason: Tensor
+    """Why it is small, int64 [..., P]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
+
+
+@tensorclass(shadow=True)
+class SocialPredictions:
+    """C: what an agent thinks of the others in its V slots, [...]; zeros in empty slots."""
+
+    goal: Tensor
+    """Logits, [..., V, goals]."""
+    next_action: Tensor
+    """Logits, [..., V, actions]."""
+    meters: Tensor
+    """0 to 1, [..., V, M]."""
+    confidence: Tensor
+    """Probability of the likeliest goal, [..., V]."""
+    reason: Tensor
+    """Why it is small, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
+
+
+@tensorclass(shadow=True)
+class Goal:
+    """D: what an agent wants, [...]. What a rollout leaves out to save memory is None."""
+
+    type: Tensor
+    """Number of the goal, int64 [...]."""
+    decided: Tensor
+    """A new goal was chosen in this step, bool [...]."""
+    log_prob: Tensor
+    """Of the choice, [...]."""
+    value: Tensor
+    """The manager's, [..., 1]."""
+    priority: Tensor | None = None
+    """0 to 1: how sure it was, [..., 1]."""
+    target: Tensor | None = None
+    """Levels of the meters that fulfil the goal, 0 where a meter does not matter, [..., M]."""
+    steps_left: Tensor | None = None
+    """[..., 1]."""
+    entropy: Tensor | None = None
+    """Of the choice, [...]."""

@@ -14,7 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite
 from envs.arena.dynamics import NUM_ACTIONS, advance
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, PICTURES, observe
 from envs.arena.picture import draw
-from envs.arena.rules import RULES, Difficulty, Rules
+from envs.arena.rules import Difficulty, Rules, make_rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
@@ -40,7 +40,7 @@ class ArenaEnv(World):
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
         observation: ``classic``, ``extended``, ``dict``, ``pixels`` or ``heatmap``.
-        rules: a :class:`Rules` or the name of a preset.
+        rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
             (envs/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
@@ -58,7 +58,7 @@ class ArenaEnv(World):
         seed: int = 0,
         style: int = 1,
         observation: str = "classic",
-        rules: Rules | str = "classic",
+        rules: Rules | str | dict[str, float] = "classic",
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
         desynchronise: bool = False,
@@ -67,10 +67,7 @@ class ArenaEnv(World):
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
-        if isinstance(rules, str):
-            if rules not in RULES:
-                raise ValueError(f"rules {rules!r} is unknown: use one of {', '.join(RULES)} or a Rules object.")
-            rules = RULES[rules]
+        rules = make_rules(rules)
         super().__init__(num_envs, device, seed)
         self.rules, self.style, self.mode = rules, style, observation
         if curriculum is not None:

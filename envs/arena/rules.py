@@ -4,6 +4,7 @@ otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -169,6 +170,29 @@ class Rules:
 
 RULES = {"classic": Rules()}
 """Named presets."""
+
+
+def make_rules(rules: Rules | str | dict[str, float]) -> Rules:
+    """Rules from a preset's name, or from a mapping of numbers that differ from the classic ones.
+
+    Raises:
+        ValueError: an unknown name, or a value that is no number.
+    """
+    if isinstance(rules, Rules):
+        return rules
+    if isinstance(rules, str):
+        if rules not in RULES:
+            raise ValueError(
+                f"rules {rules!r} is unknown: use one of {', '.join(RULES)}, a mapping of changes, or a Rules object."
+            )
+        return RULES[rules]
+    numbers = [each.name for each in dataclasses.fields(Rules) if isinstance(each.default, int | float)]
+    for name, value in rules.items():
+        if name not in numbers:
+            raise ValueError(f"rules.{name} is unknown: use {', '.join(numbers)}.")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"rules.{name} is {value!r}: give a number.")
+    return dataclasses.replace(RULES["classic"], **rules)  # type: ignore[arg-type]
 
 
 class Difficulty(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -916,3 +917,23 @@ def test_unknown_options_are_refused(options, named):
 def test_unknown_difficulties_are_refused(env):
     with pytest.raises(ValueError, match="luck"):
         env.set_difficulty(luck=2.0)
+
+
+def test_rules_may_be_a_mapping_of_what_differs():
+    env = ArenaEnv(2, rules={"max_steps": 3})
+    assert (env.rules.max_steps, env.rules.width) == (3, ArenaEnv(1).rules.width)
+    assert env.rollout(10)["next", "done"].squeeze(-1).tolist() == [[False, False, True]] * 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        ({"max_step": 3}, "rules.max_step is unknown: use"),
+        ({"max_steps": "3"}, "rules.max_steps is '3': give a number."),
+        ({"max_steps": 0}, "rules.max_steps is 0"),
+        ("classical", "rules 'classical' is unknown: use one of classic, a mapping"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(rules, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ArenaEnv(1, rules=rules)

@@ -230,7 +230,12 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
         verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
         verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
-        planner = {"action": "append_const", "const": "model.world_model.planner=cem", "dest": "changes", "default": []}
+        planner: dict[str, Any] = {
+            "action": "append_const",
+            "const": "model.world_model.planner=cem",
+            "dest": "changes",
+            "default": [],
+        }
         verb.add_argument("--planner", **planner, help="act by plans of the agent's world model")
         verb.set_defaults(run=run)
         if name == "evaluate":

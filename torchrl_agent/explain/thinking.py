@@ -165,12 +165,17 @@ def _probabilities(row: TensorDictBase, heads: list[int]) -> list[Tensor]:
     return [MaskedCategorical(part, legal).probs.cpu() for part, legal in zip(parts, masks, strict=True)]
 
 
+def _record(kind: Any, part: TensorDictBase) -> Any:
+    """What a module wrote, as a record on the CPU."""
+    return kind.from_tensordict(part.cpu())
+
+
 def _belief(
     agent: Agent, row: TensorDictBase, frames: list[_Frame], names: Names, shapes: dict[str, torch.Size]
 ) -> Belief | None:
     if agent.perception is None:
         return None
-    belief = records.Belief.from_tensordict(row[keys.BELIEF][0].cpu())
+    belief = _record(records.Belief, row[keys.BELIEF][0])
     known_names: list[str] = []
     for name in agent.perception.known:
         size = shapes[name].numel()
@@ -192,7 +197,7 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     actions = torch.stack([frame.action[0] for frame in followed])
     taken = model.imagine(mean, known, actions.reshape(1, 1, -1))
     candidates = row.get(keys.FUTURES, taken)
-    foreseen = records.Futures.from_tensordict(taken[0, 0].cpu())
+    foreseen = _record(records.Futures, taken[0, 0])
     return Futures(
         **candidates[0].cpu(),
         expected_return=model.expected_return(candidates)[0].cpu(),
@@ -208,8 +213,8 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
 def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
     if keys.SOCIAL not in row.keys():
         return None
-    social = records.SocialPredictions.from_tensordict(row[keys.SOCIAL][0].cpu())
-    belief = records.Belief.from_tensordict(row[keys.BELIEF][0].cpu())
+    social = _record(records.SocialPredictions, row[keys.SOCIAL][0])
+    belief = _record(records.Belief, row[keys.BELIEF][0])
     seen = belief.visible
     number = belief.number[seen]
     labels = _privileged(row)
@@ -231,7 +236,7 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
     manager = agent.manager
     if manager is None:
         return None
-    goal, meters = records.Goal.from_tensordict(row[keys.GOAL][0].cpu()), manager.config.meters
+    goal, meters = _record(records.Goal, row[keys.GOAL][0]), manager.config.meters
     context = torch.cat([row.get(key) for key in (*manager.features, meters, *manager.traits)], -1)
     return Goal(
         type=int(goal.type),

@@ -18,9 +18,9 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.agent import Agent, Join
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.manager import Manager, ManagerLoss
-from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.models.networks import Join, masked_mean
 from torchrl_agent.models.perception import Perception
 from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
 from torchrl_agent.models.world_model import Imagination, WorldModelLoss

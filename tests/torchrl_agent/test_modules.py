@@ -14,9 +14,9 @@ from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.agent import Agent, Join, ModelConfig
+from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.manager import ManagerConfig, semi_markov_advantage
-from torchrl_agent.models.networks import masked_mean, symexp, symlog
+from torchrl_agent.models.networks import Join, masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig, follow
 from torchrl_agent.models.world_model import (

@@ -25,16 +25,13 @@ from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
 from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
 from torchrl_agent.models.memory import KINDS, Memory
-from torchrl_agent.models.networks import ACTIVATIONS, mlp
+from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.planner import check_planner
 from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
 from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
 from torchrl_agent.transforms import ObservationNormalizer
-
-NEARLY_SHUT = 0.1
-"""What a module adds to the controller's features is multiplied by this at first."""
 
 
 @dataclass
@@ -235,35 +232,7 @@ def _value_network(
     if keys.STATE not in env.observation_spec.keys():
         raise ValueError("model.centralised_critic is set but the world shows no 'state': switch it off.")
     width += env.observation_spec[keys.STATE].shape[-1]
-    return _Joined(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
-
-
-class Join(TensorDictModuleBase):
-    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
-    add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
-    et al. 2022, section 2.2).
-    """
-
-    def __init__(self, sizes: dict[NestedKey, int]) -> None:
-        super().__init__()
-        self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
-        self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        belief, *added = (tensordict.get(key) for key in self.in_keys)
-        gated = [gate * part for gate, part in zip(self.gates.unbind(), added, strict=True)]
-        return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
-
-
-class _Joined(nn.Module):
-    """A network that reads several tensors side by side."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *parts: Tensor) -> Tensor:
-        return self.network(torch.cat(parts, -1))
+    return JoinedNetwork(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
 
 
 class GroupPolicy(TensorDictModuleBase):

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.modules import MLP
 
+from torchrl_agent import keys
+
+NEARLY_SHUT = 0.1
+"""What a module adds to the controller's features is multiplied by this at first."""
 ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "gelu": nn.GELU}
 
 
@@ -75,3 +82,31 @@ def symlog(value: Tensor) -> Tensor:
 def symexp(value: Tensor) -> Tensor:
     """Inverse of :func:`symlog`."""
     return value.sign() * torch.expm1(value.abs())
+
+
+class Join(TensorDictModuleBase):
+    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
+    add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
+    et al. 2022, section 2.2).
+    """
+
+    def __init__(self, sizes: dict[NestedKey, int]) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
+        self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        belief, *added = (tensordict.get(key) for key in self.in_keys)
+        gated = [gate * part for gate, part in zip(self.gates.unbind(), added, strict=True)]
+        return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
+
+
+class JoinedNetwork(nn.Module):
+    """A network that reads several tensors side by side."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        return self.network(torch.cat(parts, -1))

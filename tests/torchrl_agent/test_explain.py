@@ -200,7 +200,7 @@ def test_action_values_are_no_probabilities(value_run, capsys):
     assert f"{epsilon:.1%} of the steps" in page
     (panel,) = figures(step)["choice"].axes
     assert panel.get_title() == "action values"
-    lengths = torch.tensor([bar.get_width() for bar in panel.patches])
+    lengths = torch.tensor([bar.get_width() for bar in panel.patches], dtype=torch.float32)
     torch.testing.assert_close(lengths, step.action_values.values)
 
 

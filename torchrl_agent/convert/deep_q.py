@@ -28,6 +28,8 @@ HYPERPARAMETERS = {
 """Stable-Baselines3's names and ours, where both mean the same."""
 PLAIN = {"algorithm": "dqn", "dqn.dueling": False, "dqn.double": False, "dqn.priority_exponent": 0.0}
 """What Stable-Baselines3's DQN is, which ours need not be."""
+PUSHED = ("BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE")
+"""Instructions of a pickle that hold a number or a text."""
 TRAIN_FREQUENCY = 4
 """Stable-Baselines3's default, steps between updates."""
 
@@ -57,16 +59,16 @@ def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]
 
 
 def _train_frequency(archive: Archive, notes: list[str]) -> int:
-    """Steps between updates: the one number in a pickle, whose instructions are read and not executed."""
+    """Steps between updates: the one number in a pickle, whose instructions are listed and not executed."""
     try:
-        code = base64.b64decode(archive.data["train_freq"][":serialized:"])
-        arguments = [argument for _, argument, _ in pickletools.genops(code)]
+        pickle = base64.b64decode(archive.data["train_freq"][":serialized:"])
+        pushed = [argument for code, argument, _ in pickletools.genops(pickle) if code.name in PUSHED]
     except (KeyError, TypeError, ValueError):
-        arguments = []
-    numbers = [argument for argument in arguments if isinstance(argument, int) and argument > 0]
-    if "step" in arguments and numbers:
+        pushed = []
+    numbers = [value for value in pushed if isinstance(value, int) and value > 0]
+    if "step" in pushed and numbers:
         return numbers[0]
-    found = "counts episodes" if "episode" in arguments else "cannot be read without executing it"
+    found = "counts episodes" if "episode" in pushed else "cannot be read without executing it"
     notes.append(f"train_freq {found}: dqn.rollout_steps is {TRAIN_FREQUENCY}")
     return TRAIN_FREQUENCY
 

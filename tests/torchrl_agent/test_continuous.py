@@ -266,8 +266,8 @@ def test_compiled_learning_computes_what_the_eager_one_does():
     results = []
     for one in (off, on):
         torch.manual_seed(7)
-        results.append(to_host(one.ppo.learn(rollout.clone(), 1e-3)))
-    assert all(part.compiled for part in on.ppo.accelerated)
+        results.append(to_host(one.algorithm.learn(rollout.clone(), 1e-3)))
+    assert all(part.compiled for part in on.algorithm.accelerated)
     for name, value in results[0].items():
         assert results[1][name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
 

@@ -220,25 +220,89 @@ def test_several_actions_at_once_stay_apart(tmp_path):
     assert read_archive(tmp_path / "two.zip").heads == [3, 2]
 
 
-def test_a_dqn_acts_alike_and_values_states_by_the_mean_of_its_actions(tmp_path):
-    model = DQN("MlpPolicy", "CartPole-v1", gamma=0.95, learning_starts=50, seed=1, device="cpu")
+def values_of(agent, observations):
+    """The agent's best actions, its action values, and what it says a state is worth."""
+    with torch.no_grad():
+        frames = agent.critic(agent.actor(_tensordict({"observation": torch.as_tensor(observations)})))
+    return frames["logits"].argmax(-1), frames["logits"], frames["state_value"].squeeze(-1)
+
+
+def assert_same_values(agent, model, observations, seen=None):
+    """Both value actions alike; ``seen`` is what VecNormalize makes of the observations."""
+    seen = observations if seen is None else seen
+    actions, values, worth = values_of(agent, observations)
+    with torch.no_grad():
+        known = model.q_net(torch.as_tensor(seen))
+    assert len(actions) == OBSERVATIONS and len(actions.unique()) > 1
+    assert np.array_equal(actions.numpy(), model.predict(seen, deterministic=True)[0])
+    torch.testing.assert_close(values, known, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(worth, known.amax(-1), rtol=1e-4, atol=1e-5)
+
+
+def test_a_dqn_goes_on_as_a_dqn_that_acts_alike(tmp_path):
+    settings = {"gamma": 0.95, "learning_starts": 50, "batch_size": 16, "train_freq": 2, "gradient_steps": 3}
+    target = {"tau": 0.5, "target_update_interval": 20, "buffer_size": 500, "learning_rate": 1e-3}
+    explore = {"exploration_fraction": 0.5, "exploration_final_eps": 0.2, "max_grad_norm": 7}
+    model = DQN("MlpPolicy", "CartPole-v1", **settings, **target, **explore, seed=1, device="cpu")
     model.learn(200)
     model.save(tmp_path / "dqn.zip")
     run, notes = from_sb3(tmp_path / "dqn.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "dqn")
     experiment, agent = load_agent(run, "cpu")
     assert experiment.model.activation == "relu"  # DQN's own default
-    assert any("DQN goes on as PPO" in note for note in notes)
+    assert any("goes on as DQN" in note for note in notes)
+    assert not any("train_freq" in note for note in notes)
     assert any("VecNormalize" in note and "assumed not" in note for note in notes)  # its file does not tell
-    assert (experiment.ppo.gamma, experiment.world["num_envs"]) == (0.95, 8)
+    dqn = experiment.dqn
+    assert experiment.algorithm == "dqn" and experiment.world["num_envs"] == 1
+    assert (dqn.dueling, dqn.double, dqn.num_steps, dqn.scale_rewards) == (False, False, 1, False)
+    assert (dqn.gamma, dqn.batch_size, dqn.rollout_steps, dqn.replay_size) == (0.95, 16, 2, 500)
+    assert (dqn.learning_rate.initial, dqn.max_grad_norm, dqn.target_rate) == (1e-3, 7, 0.5)
+    assert dqn.replay_ratio == 16 * 3 / 2  # frames learnt from per frame played
+    assert dqn.target_interval == 30  # updates within 20 frames
+    assert (dqn.epsilon_initial, dqn.epsilon_final, dqn.epsilon_frames) == (1.0, 0.2, 100)
+    assert agent.exploration.epsilon.item() == pytest.approx(model.exploration_rate)
+    assert_same_values(agent, model, cartpole_observations())
+    state = torch.load(find_checkpoint(run), weights_only=True)
+    learning, behind = model.q_net.state_dict(), model.q_net_target.state_dict()
+    assert not torch.equal(learning["q_net.0.weight"], behind["q_net.0.weight"])  # else the next line proves nothing
+    kept = list(state["algorithm"]["target"].values())
+    assert all(any(torch.equal(value, mine) for mine in kept) for value in behind.values())
+    assert state["algorithm"]["counters"]["frames"] == 200
+    assert cli.main(["resume", str(run), "total_frames=300"]) == 0
+    after = torch.load(find_checkpoint(run), weights_only=True)["algorithm"]["counters"]
+    assert after["updates"] == (300 - 200 - 50 + 2) // 2 * 3  # none before the replay holds 50 frames
+
+
+def test_a_dqn_behind_vecnormalize_acts_alike(tmp_path):
+    worlds = VecNormalize(make_vec_env("CartPole-v1", 2, seed=1), gamma=0.9, clip_obs=3.0)
+    settings = {"learning_starts": 20, "gamma": 0.9, "gradient_steps": -1, "policy_kwargs": RELU}
+    model = DQN("MlpPolicy", worlds, **settings, seed=1, device="cpu")
+    model.learn(200)
+    model.save(tmp_path / "dqn.zip")
+    worlds.save(str(tmp_path / "dqn.pkl"))
+    arguments = {"vecnormalize": tmp_path / "dqn.pkl", "trust": True}
+    run, _ = from_sb3(tmp_path / "dqn.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "dqn", **arguments)
+    experiment, agent = load_agent(run, "cpu")
+    dqn = experiment.dqn
+    assert (dqn.scale_rewards, dqn.replay_ratio, dqn.target_interval) == (True, 32, 10_000)  # an update per frame
     observations = cartpole_observations()
-    actions, probabilities, values = ours(agent, observations)
-    with torch.no_grad():
-        known = model.q_net(torch.as_tensor(observations))
-    assert np.array_equal(actions.numpy(), model.predict(observations, deterministic=True)[0])
-    assert len(actions.unique()) > 1
-    torch.testing.assert_close(probabilities, known.softmax(-1), rtol=0, atol=1e-5)
-    torch.testing.assert_close(values, known.mean(-1), rtol=1e-5, atol=1e-5)
-    assert cli.main(["resume", str(run), "total_frames=1224"]) == 0
+    assert_same_values(agent, model, observations, worlds.normalize_obs(observations))
+
+
+def test_how_often_a_dqn_trains_is_read_or_assumed(tmp_path):
+    path = save(tmp_path / "episodes.zip", algorithm=DQN, train_freq=(1, "episode"))
+    run, notes = from_sb3(path, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "episodes")
+    assert any(note == "train_freq counts episodes: dqn.rollout_steps is 4" for note in notes)
+    silent = edited(tmp_path / "silent.zip", path, lambda data: data.pop("train_freq"))
+    _, notes = from_sb3(silent, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "silent")
+    assert any(note.startswith("train_freq cannot be read") for note in notes)
+    assert load_agent(run, "cpu")[0].dqn.rollout_steps == 4
+
+
+def test_a_policy_is_not_made_of_action_values_nor_the_other_way_round(folder, tmp_path):
+    values = save(tmp_path / "dqn.zip", algorithm=DQN)
+    assert "holds action values" in refusal(values, overrides=["algorithm=ppo"])
+    assert "holds a policy" in refusal(folder / "cartpole.zip", overrides=["algorithm=dqn"])
 
 
 ROWS, STEPS = 20, 50
@@ -524,6 +588,70 @@ def test_statistics_go_there_and_back(folder, arena_run, tmp_path):
     assert after.obs_rms.count == pytest.approx(before.obs_rms.count)
     assert after.ret_rms.count == pytest.approx(before.ret_rms.count)
     assert (after.clip_obs, after.gamma, after.epsilon) == (5.0, 0.98, before.epsilon)
+
+
+def train_small(folder, name, *overrides, config="smoke"):
+    """A run of a few frames."""
+    common = [f"run.folder={folder}", f"run.name={name}", "total_frames=512", *QUIET]
+    eager = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false"]
+    assert cli.main(["train", config, *common, *eager, *overrides]) == 0
+    return folder / name
+
+
+def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
+    short = ["algorithm=dqn", "dqn.dueling=false", "dqn.learning_starts=64", "dqn.batch_size=64", "world.num_envs=4"]
+    more = ["dqn.replay_ratio=8", "dqn.target_interval=5", "dqn.epsilon_frames=128", "dqn.gamma=0.97"]
+    run = train_small(tmp_path, "values", *short, *more)
+    assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "model.zip")]) == 0
+    printed = capsys.readouterr().out
+    assert "learns without double Q-learning, returns of 3 steps, which the run has" in printed
+    experiment, agent = load_agent(run, "cpu")
+    playing = StableBaselinesVecEnv(experiment.make_world(evaluation=True, num_envs=20, seed=4))
+    worlds = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), playing)
+    worlds.training = False
+    model = DQN.load(tmp_path / "model.zip", env=worlds, device="cpu")
+    assert (model.num_timesteps, model.gamma, model.train_freq.frequency) == (512, 0.97, 8)
+    assert model.gradient_steps == 4  # 8 x 32 frames learnt from, in batches of 64, per rollout of 8 steps of 4 worlds
+    assert (model.target_update_interval, model.exploration_fraction) == (40, 0.25)
+    assert model.exploration_rate == pytest.approx(0.05)
+    raw = [playing.reset()] + [playing.step(np.full(20, step % 5))[0] for step in range(24)]
+    chance = (
+        np.random.default_rng(3).normal(size=(500, 32)).astype(np.float32)
+    )  # in which it does not always do the same
+    raw = np.concatenate([*raw, chance])
+    assert_same_values(agent, model, raw, worlds.normalize_obs(raw))
+    (statistics,) = (run / "checkpoints").glob("*512.normalization.json")
+    back, _ = from_sb3(tmp_path / "model.zip", "smoke", [*QUIET, f"run.folder={tmp_path}"], "back", statistics)
+    before, after = experiment.dqn, load_agent(back, "cpu")[0].dqn
+    for name in ("gamma", "batch_size", "rollout_steps", "replay_ratio", "target_interval", "epsilon_frames"):
+        assert getattr(after, name) == getattr(before, name), name
+
+
+def test_what_dqn_and_continuous_runs_cannot_be_is_one_sentence(tmp_path, capsys):
+    dueling = train_small(tmp_path, "dueling", "algorithm=dqn")
+    pushed = train_small(
+        tmp_path,
+        "pushed",
+        "world.num_envs=8",
+        "ppo.rollout_steps=32",
+        "ppo.minibatch_size=256",
+        config="known/pendulum",
+    )
+    for run, named in ((dueling, "dqn.dueling=false"), (pushed, "continuous actions")):
+        capsys.readouterr()
+        assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "no.zip")]) == 2
+        error = capsys.readouterr().err
+        assert named in error and error.count("\n") == 1
+        assert not (tmp_path / "no.zip").exists()
+
+
+def test_an_a2c_goes_on_as_a_ppo_with_its_own_hyper_parameters(tmp_path):
+    run = train_small(tmp_path, "a2c", "algorithm=a2c", "a2c.gamma=0.91", "a2c.rollout_steps=4", "world.num_envs=8")
+    paths, notes = to_sb3(run, tmp_path / "model.zip")
+    assert any("a2c goes on as PPO with one epoch of one minibatch" in note for note in notes)
+    model = PPO.load(paths[0], device="cpu")
+    assert (model.gamma, model.n_steps, model.n_epochs, model.batch_size) == (0.91, 4, 1, 32)
+    assert not model.normalize_advantage
 
 
 @pytest.mark.slow

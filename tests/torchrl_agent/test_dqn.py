@@ -244,10 +244,23 @@ def test_the_replay_ratio_sets_the_number_of_updates():
     dqn = make(batch_size=32, replay_ratio=3.0, learning_starts=16)
     updates = []
     for _ in range(9):
-        dqn.frames += 8
+        dqn.replay.filled += 8
         updates.append(dqn._updates_due(8))
     assert updates[0] == 0  # before learning starts
     assert sum(updates[1:]) == 8 * 8 * 3 // 32
+
+
+def test_an_emptied_replay_fills_before_learning_goes_on():
+    dqn = make(batch_size=8, replay_ratio=1.0, learning_starts=16)
+    dqn.frames = 1000  # resumed from an older checkpoint, whose replay is gone
+    dqn.replay.load_state_dict(None)
+    dqn.replay.filled = 8
+    assert dqn._updates_due(8) == 0
+    dqn.replay.filled = 16
+    assert dqn._updates_due(8) == 1
+    dqn = make(batch_size=8, replay_ratio=1.0, replay_size=8, learning_starts=16)
+    dqn.replay.filled = 8
+    assert dqn._updates_due(8) == 1  # more than the replay holds cannot be waited for
 
 
 def test_rewards_of_the_replay_are_scaled_when_they_are_drawn():

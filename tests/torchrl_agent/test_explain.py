@@ -169,6 +169,41 @@ def test_an_agent_of_plain_networks_has_a_shorter_page(arena_run):
     assert plain.value == pytest.approx(row["state_value"].item(), abs=1e-4)
 
 
+@pytest.fixture(scope="module")
+def value_run(tmp_path_factory):
+    """A DQN in a world with masks, after one iteration."""
+    settings = ["world.num_envs=4", "algorithm=dqn", "policy=mlp", "model.hidden_sizes=[16]", "device=cpu", *EAGER]
+    town = ["world.level=L3", "dqn.learning_starts=8", "dqn.batch_size=8", "dqn.epsilon_frames=64"]
+    return make_run(tmp_path_factory.mktemp("dqn") / "run", "town", *settings, *town)
+
+
+def test_action_values_are_no_probabilities(value_run, capsys):
+    step = explain(value_run, 2, device="cpu")
+    experiment, agent = load_agent(value_run, "cpu")
+    env = experiment.make_world(evaluation=True, num_envs=1, seed=experiment.evaluation.seed)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        row = env.rollout(3, agent.policy)[0, 2]["agents"][0]
+    torch.testing.assert_close(step.action_values.values, agent.actor(row.clone())["logits"])
+    assert step.action_values.legal.tolist() == row["action_mask"].tolist()
+    legal = step.action_values.values.where(row["action_mask"], -torch.inf)
+    assert step.action.tolist() == [int(legal.argmax())]
+    assert step.value == pytest.approx(legal.amax().item(), abs=1e-5)
+    epsilon = step.action_values.epsilon
+    assert epsilon == pytest.approx(1 - 0.95 * 32 / 64, abs=1e-6)  # after 4 worlds x 8 steps of 64 frames
+    expected = epsilon * row["action_mask"] / row["action_mask"].sum()
+    expected[int(step.action[0])] += 1 - epsilon
+    torch.testing.assert_close(step.probabilities[0], expected)
+    assert cli.main(["explain", str(value_run), "--step", "2", "--device", "cpu"]) == 0
+    page = capsys.readouterr().out
+    assert "Action values" in page and "greedy" in page and "probability" not in page and "Policy" not in page
+    assert f"{step.names.action(int(step.action[0]))} *" in page and f"{legal.amax():.3f}" in page
+    assert f"{epsilon:.1%} of the steps" in page
+    (panel,) = figures(step)["choice"].axes
+    assert panel.get_title() == "action values"
+    lengths = torch.tensor([bar.get_width() for bar in panel.patches], dtype=torch.float32)
+    torch.testing.assert_close(lengths, step.action_values.values)
+
+
 def test_without_labels_the_truth_is_unknown(tmp_path):
     overrides = ("world.privileged=false", "model.social_model.enabled=false", "evaluation.episodes=2")
     run = make_run(tmp_path / "run", "town_agent", *SMALL, *overrides)

@@ -76,15 +76,12 @@ class Archive:
         return self.algorithm != "DQN" and self.data.get("_last_original_obs") is not None
 
     def layers(self, network: str) -> list[tuple[Tensor, Tensor]]:
-        """Weights and biases of the ``policy`` or ``value`` network, from what it reads to its output.
-
-        A DQN's policy are its action values. Its value is their mean: of all linear functions of the last hidden layer
-        the one nearest to what a state is worth.
+        """Weights and biases of the ``policy`` or ``value`` network, from what it reads to its output; of a DQN both
+        are its action values, and there is the ``target`` network.
         """
         if self.algorithm == "DQN":
-            *hidden, (weight, bias) = [self._layer(name) for name in self._numbered("q_net.q_net.")]
-            mean = (weight.mean(0, keepdim=True), bias.mean(0, keepdim=True))
-            return [*hidden, (weight, bias) if network == "policy" else mean]
+            name = "q_net_target" if network == "target" else "q_net"
+            return [self._layer(layer) for layer in self._numbered(f"{name}.q_net.")]
         last = "action_net" if network == "policy" else "value_net"
         return [self._layer(name) for name in (*self._numbered(f"mlp_extractor.{network}_net."), last)]
 
@@ -173,14 +170,15 @@ def _check_policy(archive: Archive) -> None:
     if extractor is not None and "FlattenExtractor" not in extractor:
         raise ValueError(f"{archive.path} has the features extractor {extractor}: {SUPPORTED}.")
     try:
-        policy, value = (archive.hidden_sizes(network) for network in ("policy", "value"))
+        other = "target" if archive.algorithm == "DQN" else "value"
+        policy, value = (archive.hidden_sizes(network) for network in ("policy", other))
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"{archive.path} holds a policy with a part missing ({error}): save the model again."
         ) from None
     if policy != value:
         raise ValueError(
-            f"{archive.path} has hidden layers {policy} for the policy but {value} for the value: ours have the same "
+            f"{archive.path} has hidden layers {policy} for the policy but {value} for the {other}: ours have the same "
             "for both, train with such a net_arch."
         )
     if not policy:

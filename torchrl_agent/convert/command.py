@@ -24,7 +24,9 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
     way.set_defaults(convert=_from)
 
-    way = ways.add_parser("to-sb3", help="write a run's policy as a Stable-Baselines3 PPO model")
+    way = ways.add_parser(
+        "to-sb3", help="write a run's agent as a Stable-Baselines3 model: PPO, or DQN of algorithm=dqn"
+    )
     way.add_argument("run_folder", metavar="RUN", type=Path, help="a run folder or a checkpoint file")
     way.add_argument("output", metavar="OUTPUT.zip", type=Path)
     way.add_argument("--checkpoint", choices=("last", "best"), default="last")

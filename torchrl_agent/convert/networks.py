@@ -42,9 +42,9 @@ def model_settings(archive: Archive) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def fill(agent: Agent, archive: Archive) -> None:
-    """Make an agent with these settings act, and value states, as the model does."""
-    policy, value = archive.layers("policy"), archive.layers("value")
+def fill(agent: Agent, archive: Archive, networks: tuple[str, str] = NETWORKS) -> None:
+    """Make an agent with these settings act, and value states, as the model does (or as other ``networks`` in it)."""
+    policy, value = (archive.layers(network) for network in networks)
     if agent.perception is not None:
         memories = _memories(archive)
         _fill_memory(agent.perception, memories)
@@ -69,8 +69,7 @@ def absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
     mean, variance = (torch.tensor(statistics[f"obs_{name}"], dtype=torch.float64) for name in ("mean", "var"))
     lost = (agent.normalizer.running.mean.cpu().double() - mean) * torch.rsqrt(variance + EPSILON)
     readers = [agent.actor_head, agent.critic_head] if agent.perception is None else [agent.perception]
-    for network in readers:
-        first = linear_layers(network)[0]
+    for first in {linear_layers(network)[0] for network in readers}:  # both heads of a DQN are the same network
         first.bias += (first.weight.cpu().double() @ lost).to(first.bias)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent import keys
+from torchrl_agent.convert import deep_q
 from torchrl_agent.convert.archive import Archive, find_activation, read_archive
 from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
 from torchrl_agent.convert.normalization import Normalization, read_normalization
@@ -41,15 +42,16 @@ KNOWN = {
     "PPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
     "RecurrentPPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
     "A2C": HYPERPARAMETERS,
-    "DQN": {"gamma": "ppo.gamma"},
+    "DQN": deep_q.HYPERPARAMETERS,
 }
 """What is taken over from a model, by its algorithm."""
 GOES_ON = {
     "A2C": "A2C goes on as PPO with one epoch of one minibatch, which is the same but for Adam and clipping",
-    "DQN": "DQN goes on as PPO: its action values are the policy's logits, their mean is the critic, and of its "
-    "hyper-parameters only gamma is taken over",
+    "DQN": "DQN goes on as DQN with an empty replay, which fills first",
 }
 """What becomes of the algorithms that are not PPO."""
+SECTIONS = {"DQN": "dqn"}
+"""Where our hyper-parameters of other algorithms than PPO are."""
 CLIP = "model.clip_observations"
 """The one setting of the model that a JSON file of statistics leaves open."""
 
@@ -91,14 +93,20 @@ def from_sb3(
     _check_overrides(overrides, model)
     theirs = [f"{name}={_hydra(value)}" for name, value in settings.items()]
     experiment = Experiment.load(config, *theirs, *overrides)
+    if (experiment.algorithm == "dqn") != (archive.algorithm == "DQN"):
+        held = "action values" if archive.algorithm == "DQN" else "a policy"
+        raise ValueError(f"algorithm={experiment.algorithm} was asked for, but {model} holds {held}: leave it out.")
     _check_world(archive, experiment, config, notes)
     learner = Learner(experiment)
-    fill(learner.agent, archive)
+    learner.frames = int(archive.data.get("num_timesteps") or 0)
+    if archive.algorithm == "DQN":
+        deep_q.go_on(learner, archive)
+    else:
+        fill(learner.agent, archive)
     statistics = {**learner.statistics(), **normalization.statistics}
     set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
     if normalization.observations:
         absorb_rounding(learner.agent, statistics)
-    learner.frames = int(archive.data.get("num_timesteps") or 0)
     notes.append("the optimiser starts afresh, its moments are not taken over")
     experiment.run.name = run_name or experiment.run.name
     return _write_run(learner, archive, notes), notes
@@ -120,22 +128,29 @@ def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list
 def _hyperparameters(archive: Archive, normalization: Normalization, notes: list[str]) -> dict[str, Any]:
     """How the model was trained, by our names; adds to ``notes`` what cannot be read or is done otherwise."""
     found: dict[str, Any] = {}
+    section = SECTIONS.get(archive.algorithm, "ppo")
     for name, ours in KNOWN[archive.algorithm].items():
         try:
             found[ours] = archive.number(name)
         except LookupError:
             notes.append(f"{name} cannot be read without executing it: {ours} is the configuration's")
-    if "ppo.learning_rate.initial" in found:
-        found |= {"ppo.learning_rate.schedule": "constant", "ppo.learning_rate.warmup": 0.0}
+    if f"{section}.learning_rate.initial" in found:
+        found |= {f"{section}.learning_rate.schedule": "constant", f"{section}.learning_rate.warmup": 0.0}
     if archive.algorithm in GOES_ON:
         notes.append(GOES_ON[archive.algorithm])
-    _fit_minibatches(archive, found, notes)
-    found["ppo.scale_rewards"] = normalization.rewards
-    found["ppo.clip_rewards"], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
+    if archive.algorithm == "DQN":
+        found |= deep_q.to_ours(archive, int(found.get("world.num_envs") or 1), notes)
+    else:
+        _fit_minibatches(archive, found, notes)
+    clip = f"{section}.clip_rewards"
+    found[f"{section}.scale_rewards"] = normalization.rewards
+    found[clip], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
     if normalization.gamma is None and normalization.statistics:
-        notes.append(f"{CLIP} and ppo.clip_rewards are 10, VecNormalize's default, unless you say otherwise: assumed")
-    if normalization.gamma not in (None, found.get("ppo.gamma")):
-        notes.append(f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with ppo.gamma from now on")
+        notes.append(f"{CLIP} and {clip} are 10, VecNormalize's default, unless you say otherwise: assumed")
+    if normalization.gamma not in (None, found.get(f"{section}.gamma")):
+        notes.append(
+            f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with {section}.gamma from now on"
+        )
     found["total_frames"] = max(1, int(archive.data.get("num_timesteps") or 0))
     return found
 

@@ -1,4 +1,4 @@
-"""A run's policy as a model of Stable-Baselines3."""
+"""A run's policy, or its action values, as a model of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from torchrl.data import Bounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.convert import deep_q
 from torchrl_agent.convert.networks import linear_layers
 from torchrl_agent.convert.reader import KNOWN
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
 from torchrl_agent.train import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import read_statistics
 
 
 def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], list[str]]:
-    """Write the policy of a run as a PPO model for ``PPO.load``, and beside it, if the run normalises anything, its
-    statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
+    """Write the agent of a run as a model for ``PPO.load``, or ``DQN.load`` if it values actions, and beside it, if the
+    run normalises anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
     Args:
         run: a run folder, or a checkpoint file inside one.
@@ -42,7 +43,7 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
             written.
     """
     try:
-        from stable_baselines3 import PPO  # an extra
+        from stable_baselines3 import DQN, PPO  # an extra
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError:
         raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
@@ -52,9 +53,13 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
     _check(run, experiment, world)
     stand_in = functools.partial(_StandIn, *_spaces(world))
     worlds = DummyVecEnv([stand_in] * int(experiment.world.get("num_envs", 1)))
-    model = PPO("MlpPolicy", worlds, **_arguments(experiment, agent), seed=experiment.seed, device="cpu")
-    model.policy.load_state_dict(_weights(agent))
+    values = experiment.algorithm == "dqn"
+    arguments = _dqn_arguments(experiment, agent) if values else _arguments(experiment, agent)
+    model = (DQN if values else PPO)("MlpPolicy", worlds, **arguments, seed=experiment.seed, device="cpu")
+    model.policy.load_state_dict(_values(agent) if values else _weights(agent))
     model.num_timesteps = load_checkpoint(checkpoint)["frames"]
+    if values:
+        deep_q.set_exploration(model, agent, experiment.total_frames)
     path = output if output.suffix == ".zip" else output.with_name(f"{output.name}.zip")
     files: dict[Path, Callable[[Path], object]] = {path: model.save}
     if experiment.model.normalize_observations or experiment.hyperparameters.scale_rewards:
@@ -87,6 +92,15 @@ def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
         raise ValueError(
             f"{run} has {found}: only agents of plain networks that read one observation vector can be converted."
         )
+    if action_bounds(world) is not None:
+        raise ValueError(
+            f"{run} takes continuous actions: only agents of discrete ones can be converted to Stable-Baselines3."
+        )
+    if experiment.algorithm == "dqn" and experiment.dqn.dueling:
+        raise ValueError(
+            f"{run} was trained with dqn.dueling=true, which Stable-Baselines3's DQN does not know: train it with "
+            "dqn.dueling=false."
+        )
 
 
 def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Space]:
@@ -112,17 +126,35 @@ class _StandIn(gymnasium.Env):
 
 def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
     """The run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
-    found = {
-        theirs: functools.reduce(getattr, ours.split("."), experiment)
-        for theirs, ours in KNOWN["PPO"].items()
-        if theirs != "n_envs"  # told by the vector environment
-    }
+    found = _known(experiment, KNOWN["PPO"])
+    if experiment.algorithm != "ppo":  # learns once from each rollout
+        frames = experiment.hyperparameters.rollout_steps * int(experiment.world.get("num_envs", 1))
+        found |= {"n_epochs": 1, "batch_size": frames, "normalize_advantage": False}
     sizes = {
         name: [layer.out_features for layer in linear_layers(network)[:-1]]
         for name, network in (("pi", agent.actor), ("vf", agent.critic))
     }
     network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
     return {**found, "policy_kwargs": network}
+
+
+def _dqn_arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
+    """The run's hyper-parameters and network as arguments of Stable-Baselines3's DQN."""
+    sizes = [layer.out_features for layer in linear_layers(agent.critic)[:-1]]
+    counted = deep_q.to_theirs(experiment.dqn, int(experiment.world.get("num_envs", 1)), experiment.total_frames)
+    network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
+    return {**_known(experiment, KNOWN["DQN"]), **counted, "policy_kwargs": network}
+
+
+def _known(experiment: Experiment, names: dict[str, str]) -> dict[str, Any]:
+    """Those of the run's hyper-parameters that it has, by Stable-Baselines3's names."""
+    found = {}
+    for theirs, ours in names.items():
+        section, *rest = ours.split(".")
+        owner = experiment.hyperparameters
+        if section != "world" and hasattr(owner, rest[0]):  # the number of worlds is told by the vector environment
+            found[theirs] = functools.reduce(getattr, rest, owner)
+    return found
 
 
 def _weights(agent: Agent) -> dict[str, Tensor]:
@@ -135,6 +167,16 @@ def _weights(agent: Agent) -> dict[str, Tensor]:
         for place, layer in named.items():
             found.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
     return found
+
+
+def _values(agent: Agent) -> dict[str, Tensor]:
+    """The agent's action values by Stable-Baselines3's names, also for the target network."""
+    return {
+        f"{network}.q_net.{2 * index}.{part}": getattr(layer, part)
+        for network in ("q_net", "q_net_target")
+        for index, layer in enumerate(linear_layers(agent.critic))
+        for part in ("weight", "bias")
+    }
 
 
 def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
@@ -164,11 +206,15 @@ def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
     schedule = experiment.hyperparameters.learning_rate.schedule
     if schedule != "constant":
         notes.append(f"the learning rate is constant in the model, where the run has the schedule {schedule}")
-    if experiment.model.shared_trunk:
+    if experiment.algorithm == "dqn":
+        notes += deep_q.differences(experiment.dqn)
+    elif experiment.algorithm != "ppo":
+        notes.append(f"{experiment.algorithm} goes on as PPO with one epoch of one minibatch")
+    if experiment.model.shared_trunk and experiment.algorithm != "dqn":
         notes.append("policy and value get a copy each of the shared trunk, which part when trained on")
     if keys.ACTION_MASK in group_spec(world).keys():
         notes.append(
-            "the world masks actions, which PPO does not know: where it chooses an illegal one, the run would not"
+            "the world masks actions, which the model does not know: where it chooses an illegal one, the run would not"
         )
     notes.append("the optimiser starts afresh, its moments are not taken over")
     return notes

@@ -147,21 +147,26 @@ def _draw_futures(thought: Thought) -> Figure:
 
 
 def _draw_choice(thought: Thought) -> Figure:
-    """Probabilities of goals and actions."""
+    """Probabilities of goals and actions; of an agent without a policy the values of its actions."""
     probabilities = thought.probabilities[0]
     names = [thought.names.action(number) for number in range(len(probabilities))]
     figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(names)))
-    _bars(panels[-1], "actions", names, probabilities, int(thought.action[0]))
+    chosen = int(thought.action[0])
+    if thought.action_values is not None:
+        _bars(panels[-1], "action values", names, thought.action_values.values, chosen)
+    else:
+        _bars(panels[-1], "actions", names, probabilities, chosen).set(xlim=(0, 1))
     if isinstance(thought.goal, Goal):
-        _bars(panels[0], "goals", thought.goal.names, thought.goal.probabilities, thought.goal.type)
+        _bars(panels[0], "goals", thought.goal.names, thought.goal.probabilities, thought.goal.type).set(xlim=(0, 1))
     return figure
 
 
-def _bars(panel: Axes, title: str, names: list[str], probabilities: Tensor, chosen: int) -> None:
+def _bars(panel: Axes, title: str, names: list[str], lengths: Tensor, chosen: int) -> Axes:
     colours = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
-    panel.barh(names, probabilities.numpy(), color=colours)
+    panel.barh(names, lengths.numpy(), color=colours)
     panel.invert_yaxis()
-    panel.set(title=title, xlim=(0, 1))
+    panel.set(title=title)
+    return panel
 
 
 def _panels(number: int, height: float) -> tuple[Figure, list[Axes]]:

@@ -10,7 +10,8 @@ from html import escape
 import torch
 from torch import Tensor
 
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.tables import Table, aligned, as_html_table
+from torchrl_agent.explain.thought import ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
@@ -24,14 +25,6 @@ UNLIKELY = 0.01
 STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .15em .7em; text-align: left }
 th { border-bottom: 1px solid #888 } tr:nth-child(even) td { background: #f3f3f3 } img { max-width: 100% }"""
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of words below a header."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -56,9 +49,8 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
     if thought.others is not None:
         parts.append(Section("C  Social model: the others", _others(thought.others, names)))
     choice = [*_goal(thought.goal), *_choice(thought)]
-    parts.append(
-        Section("Policy: action" if thought.goal is None else "D  Policy: goal and action", choice, ["choice"])
-    )
+    title = "Policy: action" if thought.goal is None else "D  Policy: goal and action"
+    parts.append(Section(title if thought.action_values is None else "Action values", choice, ["choice"]))
     return [*parts, Section("Diagnosis", list(diagnosis))]
 
 
@@ -74,7 +66,7 @@ def as_text(thought: Thought, diagnosis: list[str]) -> str:
     for section in sections(thought, diagnosis):
         lines += ["", section.title, "-" * len(section.title)]
         for part in section.body:
-            lines += [part] if isinstance(part, str) else _aligned(part)
+            lines += [part] if isinstance(part, str) else aligned(part)
     return "\n".join(lines)
 
 
@@ -94,7 +86,7 @@ def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) ->
             for name in section.pictures
             if name in pictures
         ]
-        parts += [f"<p>{escape(part)}</p>" if isinstance(part, str) else _html_table(part) for part in section.body]
+        parts += [f"<p>{escape(part)}</p>" if isinstance(part, str) else as_html_table(part) for part in section.body]
     head = f'<meta charset="utf-8"><title>{escape(headline(thought))}</title><style>{STYLE}</style>'
     body = "\n".join(parts)
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
@@ -239,21 +231,48 @@ def _goal(goal: Goal | None) -> list[str | Table]:
 
 
 def _choice(thought: Thought) -> list[str | Table]:
-    probabilities, chosen = thought.probabilities[0], int(thought.action[0])
+    chosen = int(thought.action[0])
+    if thought.action_values is not None:
+        body = _values(thought.action_values, thought.names, chosen)
+    else:
+        body = _probabilities(thought, chosen)
+    body.append(
+        f"state value {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
+        f"{thought.reward_unit:.3g} of the world's reward)"
+    )
+    return body
+
+
+def _probabilities(thought: Thought, chosen: int) -> list[str | Table]:
+    probabilities = thought.probabilities[0]
     order = probabilities.argsort(descending=True).tolist()
     rows = [
-        (thought.names.action(number) + (" *" if number == chosen else ""), f"{probabilities[number]:.1%}")
+        (_starred(thought.names, number, chosen), f"{probabilities[number]:.1%}")
         for number in order
         if probabilities[number] >= UNLIKELY or number == chosen
     ]
     body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
     for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=True), 1):
         body.append(f"action head {head}: {int(choice)} with {values[choice]:.1%}")
-    body.append(
-        f"state value {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
-        f"{thought.reward_unit:.3g} of the world's reward)"
-    )
     return body
+
+
+def _values(action_values: ActionValues, names: Names, chosen: int) -> list[str | Table]:
+    values, legal = action_values.values, action_values.legal
+    order = values.argsort(descending=True).tolist()
+    rows = [
+        (_starred(names, number, chosen), f"{values[number]:.3f}{'' if legal[number] else ' (illegal)'}")
+        for number in order
+    ]
+    return [
+        Table(["action (* chosen)", "action value"], rows),
+        f"greedy: it takes the legal action of the highest value; in training it was epsilon-greedy, with a random "
+        f"legal action in {action_values.epsilon:.1%} of the steps when this checkpoint was written",
+    ]
+
+
+def _starred(names: Names, number: int, chosen: int) -> str:
+    return names.action(number) + (" *" if number == chosen else "")
 
 
 def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
@@ -263,18 +282,3 @@ def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
 
 def _number(value: Tensor) -> str:
     return f"{float(value):.2f}"
-
-
-def _aligned(table: Table) -> list[str]:
-    rows = [table.header, *table.rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
-def _html_table(table: Table) -> str:
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-    return "<table>" + row(table.header, "th") + "".join(row(cells, "td") for cells in table.rows) + "</table>"

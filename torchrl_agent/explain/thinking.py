@@ -12,9 +12,10 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models import records
 from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
@@ -84,7 +85,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             privileged={name: label[0].cpu() for name, label in _privileged(row).items()},
             visible=_belief_part(row, "number"),
             action=row[keys.ACTION].reshape(-1).cpu(),
-            probabilities=_probabilities(row, heads),
+            probabilities=_probabilities(agent, row, heads),
             value=value,
             reward=frames[step].reward.item() / reward_unit,
             reward_unit=reward_unit,
@@ -92,6 +93,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             futures=_futures(agent, row, frames[step:], reward_unit),
             others=_others(row, moment.actions),
             goal=_goal(agent, row),
+            action_values=_action_values(agent, row),
         )
     agent.train(was_training)
     return thought
@@ -158,8 +160,10 @@ def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
     return row[keys.PRIVILEGED].to_dict() if keys.PRIVILEGED in row.keys() else {}
 
 
-def _probabilities(row: TensorDictBase, heads: list[int]) -> list[Tensor]:
+def _probabilities(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[Tensor]:
     mask = row.get(keys.ACTION_MASK, None)
+    if isinstance(agent, ValueAgent):
+        return [EpsilonGreedy(row[keys.LOGITS], row[keys.EPSILON], mask).probs[0].cpu()]
     parts = row[keys.LOGITS][0].split(heads, -1)
     masks: Sequence[Tensor | None] = [None] * len(heads) if mask is None else mask[0].split(heads, -1)
     return [MaskedCategorical(part, legal).probs.cpu() for part, legal in zip(parts, masks, strict=True)]
@@ -168,6 +172,14 @@ def _probabilities(row: TensorDictBase, heads: list[int]) -> list[Tensor]:
 def _record(kind: Any, part: TensorDictBase) -> Any:
     """What a module wrote, as a record on the CPU."""
     return kind.from_tensordict(part.cpu())
+
+
+def _action_values(agent: Agent, row: TensorDictBase) -> ActionValues | None:
+    if not isinstance(agent, ValueAgent):
+        return None
+    values = row[keys.LOGITS][0].cpu()
+    legal = torch.ones_like(values, dtype=torch.bool) if (mask := row.get(keys.ACTION_MASK, None)) is None else mask[0]
+    return ActionValues(values, legal.cpu(), row[keys.EPSILON].item())
 
 
 def _belief(

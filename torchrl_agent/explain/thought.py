@@ -102,6 +102,17 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class ActionValues:
+    """What an agent without a policy thinks its actions are worth: ``values`` [A] in the agent's units, ``legal`` [A],
+    and ``epsilon``, the share of random legal actions that it took in training when the checkpoint was written.
+    """
+
+    values: Tensor
+    legal: Tensor
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Thought:
     """A step of an agent with everything that led to its action; modules that the agent lacks are None."""
 
@@ -123,7 +134,7 @@ class Thought:
     action: Tensor
     """What it does, [heads]."""
     probabilities: list[Tensor]
-    """Of each head's choices."""
+    """Of each head's choices when they are sampled."""
     value: float
     reward: float
     """What the action brought, in the agent's units, like ``value``."""
@@ -133,3 +144,5 @@ class Thought:
     futures: Futures | None = None
     others: Others | None = None
     goal: Goal | None = None
+    action_values: ActionValues | None = None
+    """Of an agent that values actions (DQN)."""

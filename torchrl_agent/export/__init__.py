@@ -134,8 +134,8 @@ def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Te
         "module": name,
         "format": format,
         "file": path.name,
-        "inputs": [_describe(key, example[flat_name(key)]) for key in _inputs(part, example)],
-        "outputs": [_describe(key, result[flat_name(key)]) for key in part.out_keys],
+        "inputs": [_describe(part, key, example[flat_name(key)]) for key in _inputs(part, example)],
+        "outputs": [_describe(part, key, result[flat_name(key)]) for key in part.out_keys],
         "run": origin,
         "versions": {**versions(), **({name: version(name) for name in ONNX_PACKAGES} if format == "onnx" else {})},
     }
@@ -184,9 +184,9 @@ def _inputs(part: Part, example: dict[str, Tensor]) -> list[NestedKey]:
     return [key for key in part.module.in_keys if flat_name(key) in example]
 
 
-def _describe(key: NestedKey, value: Tensor) -> dict[str, Any]:
-    dtype = str(value.dtype).removeprefix("torch.")
-    return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": meaning(key)}
+def _describe(part: Part, key: NestedKey, value: Tensor) -> dict[str, Any]:
+    dtype, what = str(value.dtype).removeprefix("torch."), part.meanings.get(key, meaning(key))
+    return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": what}
 
 
 def _target(folder: Path, name: str, format: str, output: Path | str | None, several: bool) -> Path:

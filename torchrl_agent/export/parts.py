@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.perception import Perception
 from torchrl_agent.models.world_model import WorldModel
@@ -47,6 +48,12 @@ MEANINGS: dict[NestedKey, str] = {
     (keys.SOCIAL, "reason"): DOUBT,
 }
 
+ACTION_VALUES: dict[NestedKey, str] = {
+    keys.ACTION: "the legal action of the highest value",
+    keys.LOGITS: "values of the actions, in the units of scaled rewards; no probabilities, and before the mask",
+}
+"""What they are of an agent that values actions (DQN)."""
+
 
 @dataclass
 class Part:
@@ -57,6 +64,8 @@ class Part:
     module: TensorDictModuleBase
     out_keys: list[NestedKey]
     examples: dict[NestedKey, Tensor] = field(default_factory=dict)
+    meanings: dict[NestedKey, str] = field(default_factory=dict)
+    """Where they are not the usual ones (see :func:`meaning`)."""
 
 
 class Plain(nn.Module):
@@ -124,7 +133,9 @@ def parts(agent: Agent) -> dict[str, Part]:
         found["social_model"] = Part(
             TensorDictSequential(Sight(perception), social), [*thoughts, *_carried(social.memory)]
         )
-    found["policy"] = Part(agent.actor, [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)])
+    meanings = ACTION_VALUES if isinstance(agent, ValueAgent) else {}
+    outputs = [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)]
+    found["policy"] = Part(agent.actor, outputs, meanings=meanings)
     return found
 
 

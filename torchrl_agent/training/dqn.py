@@ -50,7 +50,7 @@ class DQNConfig(AlgorithmConfig):
     replay_size: int = 200_000
     """Frames kept; whole rollouts."""
     learning_starts: int = 4096
-    """Frames played before the first update."""
+    """Frames in the replay before the first update."""
     num_steps: int = 3
     """Rewards that a return holds before it bootstraps."""
     double: bool = True
@@ -161,8 +161,8 @@ class DQN(Algorithm):
         return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
 
     def _updates_due(self, frames: int) -> int:
-        """Updates that the replay ratio asks for after so many more frames."""
-        if self.frames < self.config.learning_starts:
+        """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
+        if self.replay.filled < min(self.config.learning_starts, self.replay.size):
             return 0
         self.owed += frames * self.config.replay_ratio
         number = int(self.owed // self.config.batch_size)

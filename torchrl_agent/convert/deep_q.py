@@ -1,0 +1,116 @@
+"""Stable-Baselines3's DQN as ours and the other way round: what both count in other units, and where they stand."""
+
+from __future__ import annotations
+
+import base64
+import pickletools
+from typing import Any
+
+import torch
+
+from torchrl_agent.convert.archive import Archive
+from torchrl_agent.convert.networks import fill
+from torchrl_agent.learner import Learner
+from torchrl_agent.training.dqn import DQN, DQNConfig, epsilon
+
+HYPERPARAMETERS = {
+    "gamma": "dqn.gamma",
+    "learning_rate": "dqn.learning_rate.initial",
+    "max_grad_norm": "dqn.max_grad_norm",
+    "n_envs": "world.num_envs",
+    "buffer_size": "dqn.replay_size",
+    "learning_starts": "dqn.learning_starts",
+    "batch_size": "dqn.batch_size",
+    "tau": "dqn.target_rate",
+    "exploration_initial_eps": "dqn.epsilon_initial",
+    "exploration_final_eps": "dqn.epsilon_final",
+}
+"""Stable-Baselines3's names and ours, where both mean the same."""
+PLAIN = {"algorithm": "dqn", "dqn.dueling": False, "dqn.double": False, "dqn.priority_exponent": 0.0}
+"""What Stable-Baselines3's DQN is, which ours need not be."""
+PUSHED = ("BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE")
+"""Instructions of a pickle that hold a number or a text."""
+TRAIN_FREQUENCY = 4
+"""Stable-Baselines3's default, steps between updates."""
+
+
+def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]:
+    """What DQN counts otherwise, by our names: there updates follow steps and the target network follows
+    frames, here updates follow from the frames learnt from per frame played, and the target network follows updates.
+    """
+    steps = _train_frequency(archive, notes)
+    frames = steps * num_envs
+    updates = int(archive.number("gradient_steps") or 1)
+    rate = (frames if updates < 0 else updates) / frames
+    num_steps = int(archive.data.get("n_steps") or 1)  # only newer versions have it
+    if num_steps > steps:
+        notes.append(f"returns of {num_steps} steps end with a rollout of {steps}: dqn.rollout_steps= makes it longer")
+    seen = int(archive.data.get("_total_timesteps") or 0)
+    explored = round(float(archive.number("exploration_fraction") or 0) * seen)
+    return {
+        **PLAIN,
+        "dqn.adam_epsilon": 1e-8,  # PyTorch's default, which it leaves alone
+        "dqn.num_steps": num_steps,
+        "dqn.rollout_steps": steps,
+        "dqn.replay_ratio": rate * float(archive.number("batch_size") or 0),
+        "dqn.target_interval": max(1, round(float(archive.number("target_update_interval") or 1) * rate)),
+        **({"dqn.epsilon_frames": max(1, explored)} if seen else {}),  # a share of a training that was not begun
+    }
+
+
+def _train_frequency(archive: Archive, notes: list[str]) -> int:
+    """Steps between updates: the one number in a pickle, whose instructions are listed and not executed."""
+    try:
+        pickle = base64.b64decode(archive.data["train_freq"][":serialized:"])
+        pushed = [argument for code, argument, _ in pickletools.genops(pickle) if code.name in PUSHED]
+    except (KeyError, TypeError, ValueError):
+        pushed = []
+    numbers = [value for value in pushed if isinstance(value, int) and value > 0]
+    if "step" in pushed and numbers:
+        return numbers[0]
+    found = "counts episodes" if "episode" in pushed else "cannot be read without executing it"
+    notes.append(f"train_freq {found}: dqn.rollout_steps is {TRAIN_FREQUENCY}")
+    return TRAIN_FREQUENCY
+
+
+def go_on(learner: Learner, archive: Archive) -> None:
+    """Put a learner of DQN where the model was: its target network, the frames seen and the share of random actions."""
+    dqn: Any = learner.algorithm
+    assert isinstance(dqn, DQN), "a learner with these settings"
+    fill(learner.agent, archive, ("target", "target"))
+    with torch.no_grad():
+        loss = dqn.loss.loss
+        loss.target_value_network_params.data.update_(loss.value_network_params.data)
+    fill(learner.agent, archive)
+    dqn.frames = learner.frames
+    dqn.agent.exploration.epsilon.fill_(epsilon(dqn.config, dqn.frames))
+
+
+def to_theirs(config: DQNConfig, num_envs: int, total_frames: int) -> dict[str, Any]:
+    """What DQN counts otherwise, as arguments of Stable-Baselines3's."""
+    frames = config.rollout_steps * num_envs
+    updates = max(1, round(config.replay_ratio * frames / config.batch_size))
+    return {
+        "train_freq": config.rollout_steps,
+        "gradient_steps": updates,
+        "target_update_interval": max(1, round(config.target_interval * frames / updates)),
+        "exploration_fraction": min(1.0, config.epsilon_frames / total_frames),
+    }
+
+
+def set_exploration(model: Any, agent: Any, total_frames: int) -> None:
+    """Put Stable-Baselines3's DQN where ``agent`` is in its exploration."""
+    model.exploration_rate = agent.exploration.epsilon.item()
+    model._total_timesteps = total_frames  # what exploration_fraction is a share of
+
+
+def differences(config: DQNConfig) -> list[str]:
+    """What Stable-Baselines3's DQN cannot take over."""
+    ours = {
+        "double Q-learning": config.double,
+        f"returns of {config.num_steps} steps": config.num_steps > 1,
+        "a prioritised replay": config.priority_exponent > 0,
+    }
+    lost = [name for name, present in ours.items() if present]
+    notes = ["the replay is not taken over, and the target network begins as the learning one"]
+    return [f"it learns without {', '.join(lost)}, which the run has", *notes] if lost else notes

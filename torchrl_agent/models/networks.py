@@ -97,7 +97,7 @@ class Join(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         belief, *added = (tensordict.get(key) for key in self.in_keys)
-        gated = [gate * part for gate, part in zip(self.gates.unbind(), added, strict=True)]
+        gated = [self.gates[number] * part for number, part in enumerate(added)]  # none may be added
         return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
 
 

@@ -20,12 +20,12 @@ from tqdm import tqdm
 
 from torchrl_agent import bench_agent, claims
 from torchrl_agent.baseline import BASELINES
-from torchrl_agent.bench_agent import measure_agent
 from torchrl_agent.bench_learn import learn_against_baseline
 from torchrl_agent.bench_skill import measure_skill, record, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.timing import seconds_per_call
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.checkpoint import versions
 
@@ -112,7 +112,9 @@ def _bench_agent(parsed: argparse.Namespace) -> None:
     size = parsed.num_envs[0] if parsed.num_envs else experiment.world["num_envs"]
     parsed.what = "town_agent"
     overrides = [*parsed.overrides, f"world.num_envs={size}"]
-    result = measure_agent(overrides, lambda mode: _in_own_process(parsed, overrides, size, mode), parsed.seconds)
+    result = bench_agent.measure_agent(
+        overrides, lambda mode: _in_own_process(parsed, overrides, size, mode), parsed.seconds
+    )
     print(bench_agent.table(result))
     if parsed.json:
         print(json.dumps({"device": device_name(resolve_device(experiment.device)), "versions": versions(), **result}))
@@ -140,7 +142,7 @@ def measure(
         learner.improve(learner.collector.collect(), hyperparameters.learning_rate.initial)
 
     def rate(function: Callable[[], Any]) -> int | None:
-        return None if world_only else round(agents * _rate(function, frames, seconds, learner.device))
+        return None if world_only else round(agents * frames / seconds_per_call(function, seconds, learner.device))
 
     rollouts, training = rate(learner.collector.collect), rate(iteration)
     level = {"level": experiment.world["level"]} if "level" in experiment.world else {}
@@ -183,28 +185,7 @@ def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: fl
         step = env.step_and_maybe_reset
     play(1)
     first = time.perf_counter() - start
-    return _rate(play, env.batch_size[0] * steps, seconds, learner.device), first
-
-
-def _rate(function: Callable[[], Any], frames: int, seconds: float, device: torch.device) -> float:
-    """Frames per second of the best of three measurements of at least ``seconds`` / 3 each, after warming up."""
-    for _ in range(4):  # first calls compile, and CUDA graphs are captured at the fourth
-        function()
-    best = 0.0
-    for _ in range(3):
-        _synchronize(device)
-        start, calls = time.perf_counter(), 0
-        while calls == 0 or time.perf_counter() - start < seconds / 3:
-            function()
-            calls += 1
-            _synchronize(device)
-        best = max(best, calls * frames / (time.perf_counter() - start))
-    return best
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return env.batch_size[0] * steps / seconds_per_call(play, seconds, learner.device), first
 
 
 def _variants(vary: str | None) -> list[list[str]]:

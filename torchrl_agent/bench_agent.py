@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
@@ -24,6 +23,7 @@ from torchrl_agent.models.networks import Join, masked_mean
 from torchrl_agent.models.perception import Perception
 from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
 from torchrl_agent.models.world_model import Imagination, WorldModelLoss
+from torchrl_agent.timing import seconds_per_call
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.ppo import PPOLoss
 from torchrl_agent.training.rollout import agent_rows
@@ -62,7 +62,7 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
             for mode in ("eager", "compiled"):
                 part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
                 with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):
-                    row[f"{what}_{mode}_ms"] = _milliseconds(partial(part, given), seconds)
+                    row[f"{what}_{mode}_ms"] = _milliseconds(partial(part, given), seconds, learner.device)
                 if mode == "compiled" and not part.compiled:
                     row[f"{what}_compiled_ms"] = None
             if row[f"{what}_compiled_ms"] is not None:
@@ -88,7 +88,7 @@ def measure_memory(experiment: Experiment, resets: float, seconds: float) -> flo
     if keys.IS_INIT in minibatch.keys():
         begins = minibatch.get(keys.IS_INIT)
         begins.copy_(torch.rand(begins.shape, device=begins.device) < resets)
-    return _milliseconds(lambda: learner.algorithm._update_minibatch(minibatch), seconds)
+    return _milliseconds(partial(learner.algorithm._update_minibatch, minibatch), seconds, learner.device)
 
 
 def _minibatch(learner: Learner) -> TensorDictBase:
@@ -151,31 +151,15 @@ def _learning(module: TensorDictModuleBase, loss: nn.Module) -> Callable[[Tensor
     return learn
 
 
-def _milliseconds(function: Callable[[], Any], seconds: float) -> float:
-    """Of the fastest of three rounds, gradients included where the function returns a loss."""
+def _milliseconds(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
+    """Of one call, gradients included where the function returns a loss."""
 
     def once() -> None:
         result = function()
         if isinstance(result, Tensor) and result.requires_grad:
             result.backward()
 
-    for _ in range(4):
-        once()
-    best = float("inf")
-    for _ in range(3):
-        _wait()
-        start, calls = time.perf_counter(), 0
-        while calls == 0 or time.perf_counter() - start < seconds / 3:
-            once()
-            calls += 1
-            _wait()
-        best = min(best, (time.perf_counter() - start) / calls)
-    return round(1e3 * best, 3)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    return round(1e3 * seconds_per_call(once, seconds, device), 3)
 
 
 def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], seconds: float) -> dict[str, Any]:

@@ -196,6 +196,15 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
+PLANNER: dict[str, Any] = {
+    "action": "append_const",
+    "const": "model.world_model.planner=cem",
+    "dest": "changes",
+    "default": [],
+}
+"""``--planner`` is a change of the run's configuration."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -230,13 +239,7 @@ def _parser() -> argparse.ArgumentParser:
         verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
         verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
         verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
-        planner: dict[str, Any] = {
-            "action": "append_const",
-            "const": "model.world_model.planner=cem",
-            "dest": "changes",
-            "default": [],
-        }
-        verb.add_argument("--planner", **planner, help="act by plans of the agent's world model")
+        verb.add_argument("--planner", help="act by plans of the agent's world model", **PLANNER)
         verb.set_defaults(run=run)
         if name == "evaluate":
             verb.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")

@@ -153,7 +153,7 @@ class DQN(Algorithm):
         """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
-        seen = [key for key in self.agent.critic.in_keys]
+        seen = self.agent.critic.in_keys
         now = rollout.select(*seen, keys.ACTION)
         if alive is not None:
             now.set(keys.VALID, alive)

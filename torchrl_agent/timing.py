@@ -1,0 +1,34 @@
+"""How long a call takes, measured the same way by every benchmark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+WARMUP = 4
+"""Calls before the clock starts: first calls compile, and CUDA graphs are captured at the fourth."""
+ROUNDS = 3
+
+
+def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
+    """Of the fastest of three rounds that take at least ``seconds`` together, after warming up."""
+    for _ in range(WARMUP):
+        function()
+    best = float("inf")
+    for _ in range(ROUNDS):
+        _synchronize(device)
+        start, calls = time.perf_counter(), 0
+        while calls == 0 or time.perf_counter() - start < seconds / ROUNDS:
+            function()
+            calls += 1
+            _synchronize(device)
+        best = min(best, (time.perf_counter() - start) / calls)
+    return best
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -160,14 +160,6 @@ def _compare(parsed: argparse.Namespace) -> None:
         print(json.dumps({"configurations": entries}))
 
 
-def _bench(parsed: argparse.Namespace) -> None:
-    bench.run(parsed)
-
-
-def _pretrain(parsed: argparse.Namespace) -> None:
-    pretrain.run(parsed)
-
-
 def _doctor(parsed: argparse.Namespace) -> int:
     checks = doctor.diagnose(deep=parsed.deep)
     print(doctor.report(checks))
@@ -205,63 +197,87 @@ PLANNER: dict[str, Any] = {
 """``--planner`` is a change of the run's configuration."""
 
 
+OVERRIDES: dict[str, Any] = {
+    "nargs": "*",
+    "metavar": "KEY=VALUE",
+    "help": "changes of the configuration, such as ppo.gamma=0.99",
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
-    overrides: dict[str, Any] = {
-        "nargs": "*",
-        "metavar": "KEY=VALUE",
-        "help": "changes of the configuration, such as ppo.gamma=0.99",
-    }
+    _add_learning(verbs)
+    _add_judging(verbs)
+    _add_comparing(verbs)
+    _add_tools(verbs)
+    return parser
 
+
+def _add_learning(verbs: Any) -> None:
+    """The verbs that make or change a run's agent."""
     verb = verbs.add_parser("train", help="train the agent of a configuration")
     verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
-    verb.add_argument("overrides", **overrides)
+    verb.add_argument("overrides", **OVERRIDES)
     verb.set_defaults(run=_train)
 
     verb = verbs.add_parser("pretrain", help="teach one module from rollouts of scripted and random players")
     verb.add_argument("module", choices=MODULES)
     verb.add_argument("config", help="as in train")
-    verb.add_argument("overrides", **overrides)
+    verb.add_argument("overrides", **OVERRIDES)
     pretrain.add_arguments(verb)
-    verb.set_defaults(run=_pretrain)
+    verb.set_defaults(run=pretrain.run)
 
     verb = verbs.add_parser("resume", help="continue a run from its last checkpoint")
     verb.add_argument("run_folder", metavar="RUN")
-    verb.add_argument("overrides", **overrides)
+    verb.add_argument("overrides", **OVERRIDES)
     verb.set_defaults(run=_resume)
 
-    for name, run, text in (("evaluate", _evaluate, "judge a run's policy"), ("film", _film, "film a run's policy")):
-        verb = verbs.add_parser(name, help=text)
-        verb.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
-        verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-        verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
-        verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
-        verb.add_argument("--planner", help="act by plans of the agent's world model", **PLANNER)
-        verb.set_defaults(run=run)
-        if name == "evaluate":
-            verb.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
-            verb.add_argument("--seed", type=int, help="seed of the worlds")
-            verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-        else:
-            verb.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
-            verb.add_argument("--worlds", type=int, default=4)
-            verb.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
-            verb.add_argument("--every", type=int, default=3, help="draw each so many steps")
+
+def _add_judging(verbs: Any) -> None:
+    """The verbs that look at one run."""
+    verb = verbs.add_parser("evaluate", help="judge a run's policy")
+    _add_run(verb)
+    _add_acting(verb)
+    verb.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
+    verb.add_argument("--seed", type=int, help="seed of the worlds")
+    verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    verb.set_defaults(run=_evaluate)
+
+    verb = verbs.add_parser("film", help="film a run's policy")
+    _add_run(verb)
+    _add_acting(verb)
+    verb.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
+    verb.add_argument("--worlds", type=int, default=4)
+    verb.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
+    verb.add_argument("--every", type=int, default=3, help="draw each so many steps")
+    verb.set_defaults(run=_film)
 
     verb = verbs.add_parser("explain", help="open an agent's head in one step of an evaluation episode")
-    verb.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    _add_run(verb)
     verb.add_argument("--step", type=int, default=10, help="step of the episode, from 0 (10)")
     verb.add_argument("--world", type=int, default=0, help="number of the evaluation world (0)")
     verb.add_argument("--agent", type=int, default=0, help="number of the agent in its world (0)")
-    verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
     verb.add_argument("--output", help="also write the page, with pictures, as one .html file")
     verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     verb.set_defaults(run=_explain)
 
+
+def _add_run(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    verb.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    verb.add_argument("--checkpoint", choices=("last", "best"), default="last")
+
+
+def _add_acting(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
+    verb.add_argument("--planner", help="act by plans of the agent's world model", **PLANNER)
+
+
+def _add_comparing(verbs: Any) -> None:
+    """The verbs that look at several runs."""
     verb = verbs.add_parser("plot", help="draw learning curves of runs, one per configuration, over its seeds")
     verb.add_argument("run_folders", metavar="RUN", nargs="+")
     verb.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({report.METRIC})")
@@ -273,9 +289,12 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     verb.set_defaults(run=_compare)
 
-    verb = verbs.add_parser("bench", help="measure speed, or learning against Stable-Baselines3")
+
+def _add_tools(verbs: Any) -> None:
+    """The verbs that measure, take elsewhere, check and list."""
+    verb = verbs.add_parser("bench", help="measure speed, skill and claims, or learning against Stable-Baselines3")
     bench.add_arguments(verb)
-    verb.set_defaults(run=_bench)
+    verb.set_defaults(run=bench.run)
 
     verb = verbs.add_parser("export", help="write a run's agent, or one module, as a file for PyTorch or ONNX runtimes")
     export.add_arguments(verb)
@@ -283,7 +302,7 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = verbs.add_parser("profile", help="say where the time of a training iteration goes")
     verb.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
-    verb.add_argument("overrides", **overrides)
+    verb.add_argument("overrides", **OVERRIDES)
     profiling.add_arguments(verb)
     verb.set_defaults(run=profiling.run)
 
@@ -297,9 +316,8 @@ def _parser() -> argparse.ArgumentParser:
 
     verb = verbs.add_parser("configs", help="list configurations, or show one in full")
     verb.add_argument("config", nargs="?")
-    verb.add_argument("overrides", **overrides)
+    verb.add_argument("overrides", **OVERRIDES)
     verb.set_defaults(run=_configs)
-    return parser
 
 
 if __name__ == "__main__":

@@ -5,10 +5,9 @@ import math
 
 import pytest
 import torch
+from line_world import Line
 from tensordict import TensorDict
 from torch._dynamo.utils import counters
-from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.learner import Learner
@@ -31,25 +30,6 @@ SHORT = (  # several updates, refreshes and a full replay within the 2048 frames
     "dqn.batch_size=128",
     "dqn.replay_size=1024",
 )
-
-
-class Line(EnvBase):
-    """One number is observed and two actions are possible; never played."""
-
-    def __init__(self, num_envs=1):
-        super().__init__(batch_size=[num_envs], device="cpu")
-        self.observation_spec = Composite(observation=Unbounded((num_envs, 1)), shape=(num_envs,))
-        self.action_spec = Categorical(2, shape=(num_envs,))
-        self.reward_spec = Unbounded((num_envs, 1))
-
-    def _reset(self, tensordict=None):
-        raise NotImplementedError
-
-    def _step(self, tensordict):
-        raise NotImplementedError
-
-    def _set_seed(self, seed):
-        pass
 
 
 def simple_agent():

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from line_world import Line
 from tensordict import TensorDict
-from torchrl.data import Binary, Categorical, Composite, MultiCategorical, Unbounded
-from torchrl.envs import EnvBase
+from torchrl.data import MultiCategorical
 
 from torchrl_agent.models.action_values import ActionValues, EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import ModelConfig
@@ -17,32 +17,12 @@ from torchrl_agent.training.replay import Replay, n_step_transitions
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 
 
-class Line(EnvBase):
-    """One number and a mask are observed and two actions are possible; never played."""
-
-    def __init__(self, num_envs, action=None):
-        super().__init__(batch_size=[num_envs], device="cpu")
-        mask = Binary(2, shape=(num_envs, 2), dtype=torch.bool)
-        self.observation_spec = Composite(observation=Unbounded((num_envs, 1)), action_mask=mask, shape=(num_envs,))
-        self.action_spec = Categorical(2, shape=(num_envs,)) if action is None else action
-        self.reward_spec = Unbounded((num_envs, 1))
-
-    def _reset(self, tensordict=None):
-        raise NotImplementedError
-
-    def _step(self, tensordict):
-        raise NotImplementedError
-
-    def _set_seed(self, seed):
-        pass
-
-
 def make(num_envs=2, **changes):
     """A DQN with Q(x) = (x, 2x) for x >= 0 whose target network says (3x, -x)."""
     defaults = {"rollout_steps": 4, "replay_size": 100, "scale_rewards": False, "dueling": False}
     config = DQNConfig(**{**defaults, "batch_size": 8, "learning_starts": 0, **changes})
     model = ModelConfig([1], activation="relu", normalize_observations=False)
-    agent = DQN.make_agent(Line(num_envs), model, config)
+    agent = DQN.make_agent(Line(num_envs, masked=True), model, config)
     dqn = DQN(agent, config, num_envs, EAGER)
     network = agent.actor_head[0].module
     with torch.no_grad():

@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
+from line_world import Line
 from tensordict import TensorDict
-from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
@@ -20,25 +19,6 @@ from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
-
-
-class Line(EnvBase):
-    """One number is observed and two actions are possible; never played."""
-
-    def __init__(self, num_envs):
-        super().__init__(batch_size=[num_envs], device="cpu")
-        self.observation_spec = Composite(observation=Unbounded((num_envs, 1)), shape=(num_envs,))
-        self.action_spec = Categorical(2, shape=(num_envs,))
-        self.reward_spec = Unbounded((num_envs, 1))
-
-    def _reset(self, tensordict=None):
-        raise NotImplementedError
-
-    def _step(self, tensordict):
-        raise NotImplementedError
-
-    def _set_seed(self, seed):
-        pass
 
 
 def make(num_envs=1, rollout_steps=1, **changes):

@@ -12,7 +12,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
-from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, total_loss
+from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, perception_figures, policy_figures, world_model_figures
@@ -212,6 +212,23 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
             features = torch.ones(1, each.actor_head[0].module[0].in_features)
             outputs.append(each.actor_head[0](TensorDict({keys.FEATURES: features}, [1]))[keys.LOGITS])
     assert torch.equal(*outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODULES)
+def test_compiled_losses_equal_eager(name):
+    found = []
+    for compiled in (False, True):
+        experiment = Experiment.load("town_agent", *SMALL, f"acceleration.update={compiled}")
+        lesson, data = _prepare(name, switch_on(name, experiment), PretrainConfig(frames=256))
+        torch.manual_seed(0)
+        with torch._inductor.config.patch(fallback_random=True):  # compiled noise is eager noise
+            losses = lesson.losses(data.train)
+        sum(value for key, value in losses.items() if key.startswith("loss_")).backward()
+        gradients = {name: value.grad for name, value in lesson.learning.named_parameters() if value.grad is not None}
+        found.append({**losses.detach().to_dict(), **gradients})
+        assert lesson._accelerated.compiled == compiled, "it fell back"
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow

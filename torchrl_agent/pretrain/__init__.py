@@ -151,7 +151,8 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent = experiment.make_agent(env)
     begin_with(agent, experiment.pretrained, experiment.frozen)
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
-    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
+    compile = experiment.acceleration.update
+    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names, compile)
     players = choose_players(env, config.players, imitate=module == "policy")
     length, worlds = experiment.hyperparameters.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None

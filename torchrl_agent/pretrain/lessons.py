@@ -18,6 +18,7 @@ from torchrl_agent.models.perception import PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelLoss
 from torchrl_agent.models.world_model import WorldModelLoss
 from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
+from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.pretrained import READS, agent_modules
 
 ROWS_AT_ONCE = 64
@@ -39,12 +40,15 @@ class Lesson:
         module: perception, world_model, social or policy.
         heads: choices of each discrete action.
         meter_names: of the others' meters, in order.
+        compile: the losses, and with them their gradients.
 
     Raises:
         ValueError: all that could learn is frozen.
     """
 
-    def __init__(self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str]) -> None:
+    def __init__(
+        self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str], compile: bool = False
+    ) -> None:
         self.agent, self.module, self.heads, self.meter_names = agent, module, list(heads), list(meter_names)
         self.loss: Any = CloningLoss(heads)
         if module in LOSSES:
@@ -55,39 +59,34 @@ class Lesson:
         self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
+        self._accelerated = Accelerated(f"pre-training {module}", self._losses, compile)
 
     @property
     def decoders(self) -> nn.Module | None:
         """Perception's losses, which have weights of their own."""
         return self.loss if self.module == "perception" else None
 
-    def encode(self, sequences: TensorDictBase) -> TensorDictBase:
-        """The sequences [R, T] with what the module makes of them."""
-        agent, data = self.agent, sequences.copy()
-        with set_recurrent_mode(True):
-            if self.module == "policy":
-                return agent.actor_head[0](agent.encoder(data))
-            data = self.modules["perception"](agent.normalizer(data))
-            return self.modules["social"](data) if self.module == "social" else data
-
     def losses(self, sequences: TensorDictBase) -> TensorDict:
-        """``loss_*`` of sequences [R, T], and some diagnostics."""
-        return self.loss(self.encode(sequences))
+        """``loss_*`` of sequences [R, T], and some diagnostics, to learn from."""
+        with set_recurrent_mode(True):  # outside what is compiled
+            return self._accelerated(sequences)
 
     @torch.no_grad()
     def validate(self, sequences: TensorDictBase) -> dict[str, float]:
         """Mean losses."""
         parts = sequences.split(ROWS_AT_ONCE)
-        found = torch.stack([self.losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
+        with set_recurrent_mode(True):
+            found = torch.stack([self._losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
         return {name: value.item() for name, value in sorted(found.items())}
 
     @torch.no_grad()
     def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
         """What the module can do, beside what is possible without it (see ``pretrain.report``)."""
         some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
-        data, known = (
-            torch.cat([self.encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
-        )
+        with set_recurrent_mode(True):
+            data, known = (
+                torch.cat([self._encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
+            )
         if self.module == "perception":
             return perception_figures(self.loss.decoder, self.loss.predictor, self.heads, data, known)
         if self.module == "world_model":
@@ -98,6 +97,17 @@ class Lesson:
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
         return policy_figures(logits, data, known)
+
+    def _losses(self, sequences: TensorDictBase) -> TensorDict:
+        return self.loss(self._encode(sequences))
+
+    def _encode(self, sequences: TensorDictBase) -> TensorDictBase:
+        """The sequences [R, T] with what the module makes of them."""
+        agent, data = self.agent, sequences.copy()
+        if self.module == "policy":
+            return agent.actor_head[0](agent.encoder(data))
+        data = self.modules["perception"](agent.normalizer(data))
+        return self.modules["social"](data) if self.module == "social" else data
 
 
 class Best:

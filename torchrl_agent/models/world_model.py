@@ -176,7 +176,8 @@ class WorldModel(nn.Module):
                 }
             )
         dim = len(batch)
-        futures = TensorDict({name: torch.stack([step[name] for step in steps], dim) for name in steps[0]}, batch)
+        stacked = {name: torch.stack([step[name] for step in steps], dim) for name in steps[0]}
+        futures = TensorDict(stacked, batch, device=belief.device)
         first, worst = spreads[0] / self.usual_spread, torch.stack(spreads).amax(0) / self.usual_spread
         futures["confidence"] = torch.exp(-torch.stack(spreads).mean(0) / (UNUSUAL * self.usual_spread))
         later = torch.where(worst > UNUSUAL, HIGH_VARIANCE, NOTHING)
@@ -199,8 +200,7 @@ def spread(opinions: Tensor) -> Tensor:
 
 
 class Imagination(TensorDictModuleBase):
-    """The world model inside a policy: writes ``futures``, and in ``imagined`` [..., 3 actions] what the policy reads
-    of
+    """The world model inside a policy: writes ``futures``, and in ``imagined`` [..., 3 actions] what the policy reads of
     them: for each first action its symlog return, its confidence and whether it was imagined at all.
     """
 
@@ -226,7 +226,6 @@ class Imagination(TensorDictModuleBase):
                 -1,
             )
             imagined = (chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3).flatten(-2)
-        futures = TensorDict(dict(futures.detach().items()), futures.batch_size, device=tensordict.device)
         tensordict.set(keys.FUTURES, futures)
         return tensordict.set(keys.IMAGINED, imagined)
 

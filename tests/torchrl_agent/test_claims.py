@@ -29,6 +29,7 @@ class Rules:
 
     kinds = ("Bed", "HomeMeal")
     meter_names = ("energy", "satiation")
+    action_names = ("up", "down", "left", "right", "interact", "wait")
     places_per_kind, num_slots, num_agents, moves_every, view = 2, 4, 2, None, 1
 
 
@@ -145,14 +146,61 @@ def test_recovery_compares_the_living_before_and_after_the_move():
     assert found == {"reward_after_move": 0.5, "recovery": 0.5}
 
 
-def test_who_knows_the_places_goes_to_what_is_needed_most():
+def test_one_goes_to_what_is_needed_most():
     played = episode(1)
     played["x"][0, 0, 0], played["meters"][0, 0, 0] = 4, torch.tensor([0.9, 0.2])  # hungry, kitchens at 3 and 9
     played["meters"][0, 0, 1] = torch.tensor([0.2, 0.9])  # tired, in the corner, beds at 2 and 8
-    moves = town._moves_to_need(played, slice(0, 1))
-    assert moves[0, 0].tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    places = played["place_x"], played["place_y"]
+    steps, nearest = town._to_need(played, slice(0, 1), *places)
+    assert steps[0, 0].int().tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    assert nearest[0, 0].tolist() == [2, 0]
     played["place_y"][0, 0, 0] = 1  # the near bed is down and right: either way is good
-    assert town._moves_to_need(played, slice(0, 1))[0, 0, 1].tolist() == [0, 0.5, 0, 0.5]
+    assert town._to_need(played, slice(0, 1), *places)[0][0, 0, 1].int().tolist() == [0, 1, 0, 1]
+
+
+def sally_and_anne():
+    """Agent 1 is tired. Its bed was to its right, then moved to its left, where only agent 0 sees it."""
+    played = episode(3)
+    played["rules"].moves_every = 1
+    played["x"][..., 0], played["x"][..., 1] = 7, 10
+    played["meters"][..., 1, 0] = 0.1
+    played["place_x"][0], played["place_x"][1:] = torch.tensor([13, 40, 30, 31]), torch.tensor([6, 40, 30, 31])
+    played["rows"]["action"][..., 1] = 3  # it goes to the right
+    number = torch.tensor([1, 2]).reshape(2, 1).expand(3, 1, 2, 1)  # agent 0 sees it, and nobody is seen by it
+    logits = torch.full((3, 1, 2, 1, 6), -30.0)
+    logits[..., 3] = 0.0
+    played["rows"].set("others_number", number.clone())
+    played["rows"].set("social", TensorDict({"next_action": logits}, [3, 1, 2]))
+    return played
+
+
+def test_a_false_belief_is_asked_for_only_where_there_is_one():
+    found = town.false_belief(sally_and_anne())
+    assert found == {
+        "unaware": 2,
+        "expected_to_old": pytest.approx(1),
+        "went_to_old": 1,
+        "expected_to_new": pytest.approx(0),
+        "went_to_new": 0,
+    }
+    naive = sally_and_anne()
+    naive["rows"]["social", "next_action"][..., 2] = 30.0  # expects it where the bed is now
+    assert town.false_belief(naive)["expected_to_new"] == pytest.approx(1)
+    seen = sally_and_anne()
+    seen["x"][1, 0, 1] = 12  # it has seen that the bed is gone, and remembers it
+    assert town.false_belief(seen)["unaware"] == 0
+    found_out = sally_and_anne()
+    found_out["x"][1, 0, 1] = 7  # it has seen the new place
+    assert town.false_belief(found_out)["unaware"] == 0
+    ignorant = sally_and_anne()
+    ignorant["x"][..., 0] = 0  # the observer does not know where the bed is either
+    assert town.false_belief(ignorant)["unaware"] == 0
+    same_way = sally_and_anne()
+    same_way["place_x"][1:, :, 0], same_way["x"][..., 0] = 20, 20
+    assert town.false_belief(same_way)["unaware"] == 0
+    dead = sally_and_anne()
+    dead["alive"][..., 0] = False
+    assert town.false_belief(dead)["unaware"] == 0
 
 
 def test_goals_that_never_change_have_no_entropy():
@@ -189,14 +237,17 @@ def test_a_leak_would_be_seen(monkeypatch):
 
 @pytest.mark.slow
 def test_the_command_measures_trains_and_says_what_fails(capsys):
-    code = main(["bench", "claims", "contested", "recovery", "open mind", "--seeds", "0", "--json", *QUICK])
+    code = main(
+        ["bench", "claims", "contested", "recovery", "false belief", "open mind", "--seeds", "0", "--json", *QUICK]
+    )
     text = capsys.readouterr().out
     assert code == 0
     result = json.loads(text.strip().split("\n")[-1])
-    assert list(result["claims"]) == ["contested", "recovery", "open mind"]
+    assert list(result["claims"]) == ["contested", "recovery", "false belief", "open mind"]
     assert result["claims"]["open mind"]["holds"]
     found = result["claims"]["recovery"]["figures"]["with D1"]
-    assert set(found) >= {"return_mean", "recovery", "goal_entropy", "foreseen_by_social_model", "parameters"}
+    assert set(found) >= {"return_mean", "recovery", "goal_entropy", "parameters"}
+    assert "expected_to_old" in result["claims"]["false belief"]["figures"]["social model"]
     assert all(math.isfinite(value) for values in found.values() for value in values)
     assert "FAILS" in table(result) or "HOLDS" in table(result)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -35,7 +36,7 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
         found |= alternatives(played)
     if rules.moves_every is not None:
         found |= recovery(played)
-        if agent.social_model is not None:
+        if agent.social_model is not None and rules.view is not None:
             found |= false_belief(played)
     if agent.manager is not None:
         found |= goal_use(played, len(agent.manager.names))
@@ -175,40 +176,68 @@ def goal_use(played: dict[str, Any], number: int) -> dict[str, float]:
 
 
 def false_belief(played: dict[str, Any]) -> dict[str, float]:
-    """How often the next move of a visible other is foreseen in the first steps after all places moved, when it may
-    still believe in the old ones: by the social model (its likeliest move), and by one who knows where its places now
-    are (a move towards the nearest place for its lowest need).
+    """The probe of Sally and Anne (Baron-Cohen et al. 1985, for machines Rabinowitz et al. 2018): what does the social
+    model expect of somebody who does not know that all places moved?
+
+    Counted is a visible other in the first steps after the move if it has neither had the cell that it would go to in
+    sight since (for its lowest need, the nearest place before the move) nor a new place of that kind, the observer has
+    seen the new place that is nearest to the other, and the old cell asks for other steps than the new one.
+
+    Returns:
+        the probability that the social model gives to steps towards the old cell (``expected_to_old``) and towards the
+        new one (``expected_to_new``), the share of each that was made (``went_to_old``, ``went_to_new``), and how many
+        were ``unaware``.
     """
     rules, period = played["rules"], played["rules"].moves_every
     moments = slice(period, period + AFTER_MOVE)
     rows: TensorDictBase = played["rows"][moments]
-    number, guess = rows.get("others_number"), rows.get((keys.SOCIAL, "next_action"))[..., :INTERACT].argmax(-1)
+    number = rows.get("others_number")  # [T, N, A, V]
     there = number < rules.num_agents
-    who = number.clamp_max(rules.num_agents - 1)
-    action = rows.get(keys.ACTION)
-    theirs = action.unsqueeze(2).expand(*action.shape, action.shape[-1]).gather(3, who)  # [T, N, A, V]
+    others = torch.meshgrid(*(torch.arange(size) for size in number.shape[:2]), indexing="ij")
+    who = (*(part[..., None, None] for part in others), number.clamp_max(rules.num_agents - 1))
+
+    new = (played["place_x"][moments], played["place_y"][moments])
+    old = tuple(place.expand_as(new[0]) for place in (played["place_x"][period - 1], played["place_y"][period - 1]))
+    to_old, target = _to_need(played, moments, *old)  # [T, N, A, 4], [T, N, A]
+    to_new, goal = _to_need(played, moments, *new)
+    saw_old, saw_new = (_in_sight(played, moments, *places) for places in (old, new))  # [T, N, A, S]
+    kind = torch.arange(rules.num_slots) // rules.places_per_kind
+    same_kind = kind == kind[goal].unsqueeze(-1)
+    aware = saw_old.gather(-1, target.unsqueeze(-1)).squeeze(-1) | (saw_new & same_kind).any(-1)
+    differ = ~(to_old & to_new).any(-1)
+
     alive = played["alive"][moments]
-    counted = there & alive.unsqueeze(-1) & (theirs < INTERACT)
-    known = _moves_to_need(played, moments)  # [T, N, A, 4]
-    wise = known.unsqueeze(2).expand(*action.shape, action.shape[-1], INTERACT)
-    wise = wise.gather(3, who.unsqueeze(-1).expand(*who.shape, INTERACT))
-    right = wise.gather(-1, theirs.clamp_max(INTERACT - 1).unsqueeze(-1)).squeeze(-1)
-    return {
-        "foreseen_by_social_model": masked_mean((guess == theirs).float(), counted).item(),
-        "foreseen_by_the_truth": masked_mean(right, counted).item(),
-    }
+    observer_knows = saw_new.unsqueeze(3).expand(*number.shape, rules.num_slots)
+    observer_knows = observer_knows.gather(-1, goal[who].unsqueeze(-1)).squeeze(-1)
+    counted = there & alive.unsqueeze(-1) & (~aware & differ)[who] & observer_knows
+    expected = rows.get((keys.SOCIAL, "next_action")).softmax(-1)[..., :INTERACT]
+    action = rows.get(keys.ACTION)[who]
+    made = F.one_hot(action, len(rules.action_names))[..., :INTERACT]
+    found = {"unaware": counted.sum().item()}
+    for name, steps in (("old", to_old[who]), ("new", to_new[who])):
+        found[f"expected_to_{name}"] = masked_mean((expected * steps).sum(-1), counted).item()
+        found[f"went_to_{name}"] = masked_mean((made * steps).sum(-1).float(), counted).item()
+    return found
 
 
-def _moves_to_need(played: dict[str, Any], moments: slice) -> Tensor:
-    """Probability of each move [T, N, A, 4] of one who goes to the nearest place for its lowest need."""
+def _to_need(played: dict[str, Any], moments: slice, place_x: Tensor, place_y: Tensor) -> tuple[Tensor, Tensor]:
+    """The steps that lead closer, bool [T, N, A, 4], to the nearest of the places [T, N, S] for each agent's lowest
+    need; and that place, [T, N, A].
+    """
     rules = played["rules"]
     meters = torch.stack([played["meters"][moments][..., rules.meter_names.index(name)] for name in SERVES], -1)
     wanted = torch.tensor([rules.kinds.index(kind) for kind in SERVES.values()])[meters.argmin(-1)]  # [T, N, A]
     kind = torch.arange(rules.num_slots) // rules.places_per_kind
-    dx = played["place_x"][moments].unsqueeze(2) - played["x"][moments].unsqueeze(-1)
-    dy = played["place_y"][moments].unsqueeze(2) - played["y"][moments].unsqueeze(-1)
-    distance = torch.where(kind == wanted.unsqueeze(-1), dx.abs() + dy.abs(), 10**6)
-    nearest = distance.argmin(-1, keepdim=True)
-    right, down = dx.gather(-1, nearest).squeeze(-1), dy.gather(-1, nearest).squeeze(-1)
-    useful = torch.stack((down < 0, down > 0, right < 0, right > 0), -1).float()
-    return useful / useful.sum(-1, keepdim=True).clamp_min(1)
+    dx = place_x.unsqueeze(2) - played["x"][moments].unsqueeze(-1)
+    dy = place_y.unsqueeze(2) - played["y"][moments].unsqueeze(-1)
+    nearest = torch.where(kind == wanted.unsqueeze(-1), dx.abs() + dy.abs(), 10**6).argmin(-1)
+    right, down = (part.gather(-1, nearest.unsqueeze(-1)).squeeze(-1) for part in (dx, dy))
+    return torch.stack((down < 0, down > 0, right < 0, right > 0), -1), nearest
+
+
+def _in_sight(played: dict[str, Any], moments: slice, place_x: Tensor, place_y: Tensor) -> Tensor:
+    """Whether each agent has had each of the cells [T, N, S] in sight since the first of the moments, [T, N, A, S]."""
+    dx = place_x.unsqueeze(2) - played["x"][moments].unsqueeze(-1)
+    dy = place_y.unsqueeze(2) - played["y"][moments].unsqueeze(-1)
+    view = played["rules"].view
+    return ((dx.abs() <= view) & (dy.abs() <= view)).cumsum(0) > 0

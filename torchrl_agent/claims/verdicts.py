@@ -126,11 +126,15 @@ def _recovery(figures: Figures) -> list[Check]:
         above("steps that a goal lives", planned["goal_length"], 2),
         better("reward after the places moved", planned["reward_after_move"], flat["reward_after_move"]),
         better("share of the reward that is kept", planned["recovery"], flat["recovery"]),
-        better(
-            "false beliefs: moves of others foreseen by C as often as by one who knows the places",
-            planned["foreseen_by_social_model"],
-            planned["foreseen_by_the_truth"],
-        ),
+    ]
+
+
+def _false_belief(figures: Figures) -> list[Check]:
+    (found,) = figures.values()
+    return [
+        above("others who do not know", found["unaware"], 1),
+        better("they go to where the place was", found["went_to_old"], found["went_to_new"]),
+        better("C expects them where the place was", found["expected_to_old"], found["expected_to_new"]),
     ]
 
 
@@ -157,6 +161,7 @@ JUDGES: dict[str, Callable[[Figures], list[Check]]] = {
     "physics": _physics,
     "minds": _minds,
     "contested": _contested,
+    "false belief": _false_belief,
     "recovery": _recovery,
     "whole": _whole,
     "open mind": _open_mind,

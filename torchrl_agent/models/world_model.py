@@ -200,8 +200,8 @@ def spread(opinions: Tensor) -> Tensor:
 
 
 class Imagination(TensorDictModuleBase):
-    """The world model inside a policy: writes ``futures``, and in ``imagined`` [..., 3 actions] what the policy reads of
-    them: for each first action its symlog return, its confidence and whether it was imagined at all.
+    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 3
+    actions]: for each first action its symlog return, its confidence and whether it was imagined at all.
     """
 
     def __init__(self, model: WorldModel, masked: bool) -> None:

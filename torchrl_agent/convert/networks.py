@@ -91,8 +91,9 @@ def _fill_memory(perception: Perception, memories: Sequence[dict[str, Tensor]]) 
     assert perception.vector_encoder is not None and perception.recurrence is not None, "an agent with these settings"
     _copy_layers(hand_on[:1], perception.vector_encoder)
     _copy_layers(hand_on[1:], perception.fuse)
-    states = torch.eye(perception.mean[-1].in_features)
-    _copy_layers([(states, torch.zeros(len(states)))], perception.mean)
+    states = sum(memory["weight_hh_l0"].shape[1] for memory in memories)
+    remembered = torch.cat((torch.zeros(states, 2 * size), torch.eye(states)), 1)  # nothing passes the memory by
+    _copy_layers([(remembered, torch.zeros(states))], perception.mean)
     gates = [{name: value.unflatten(0, (4, -1)) for name, value in memory.items()} for memory in memories]
     joined = {name: torch.cat([gate[name] for gate in gates], 1) for name in ("bias_ih_l0", "bias_hh_l0")}
     joined["weight_ih_l0"] = torch.cat([gate["weight_ih_l0"] for gate in gates], 1) @ twice.T

@@ -264,6 +264,8 @@ def _check(experiment: Experiment) -> None:
         value = getattr(experiment, name)
         if value is not None and value < bound:
             raise ValueError(f"{name} is {value}: it must be at least {bound}.")
+    if experiment.evaluation.episodes < 1:
+        raise ValueError(f"evaluation.episodes is {experiment.evaluation.episodes}: it must be at least 1.")
     for name in ("checkpoint_every", "keep_checkpoints"):
         if getattr(experiment.run, name) < 1:
             raise ValueError(f"run.{name} is {getattr(experiment.run, name)}: it must be at least 1.")

@@ -65,7 +65,6 @@ NEXT = "next"
 REWARD = "reward"
 DONE = "done"
 TERMINATED = "terminated"
-DONES = (DONE, TERMINATED, "truncated")
 EPISODE = "episode"
 """Nested under it: statistics of the running episode by name, final where done."""
 EPISODE_RETURN = "return"

@@ -120,6 +120,10 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     # before anything is written: a configuration that cannot work leaves no trace
     check_wandb(experiment.run.wandb)
     learner = _prepare(experiment, state)
+    if state is not None and state["frames"] >= experiment.total_frames:
+        raise ValueError(
+            f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
+        )
     folder = new_run(experiment) if resume is None else Path(resume)
     text = experiment.to_yaml()
     write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
@@ -141,10 +145,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
             yield iteration
     finally:
         writer.close()
-    if iteration is None:
-        raise ValueError(
-            f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
-        )
+    assert iteration is not None, "there was something to train for"
     summary = _summary(iteration, folder, time.perf_counter() - start)
     write_json(folder / "summary.json", summary)
     write_model_card(folder, experiment, summary)

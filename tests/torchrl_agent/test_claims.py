@@ -129,10 +129,21 @@ def test_an_alternative_is_a_place_that_was_not_the_nearest():
     played["y"][1:8, 0, 0] = 1
     played["x"][:, 0, 1] = 2
     played["rows"]["action"][8:10, 0, 0] = town.INTERACT
-    assert town.alternatives(played) == {"alternative_when_taken": 1.0, "alternative_when_free": 0.0}
+    found = {"alternative_when_taken": 1.0, "alternative_when_free": 0.0, "visits_when_taken": 1}
+    assert town.alternatives(played) == found
     played["rows"]["action"][8:10, 0, 0] = 5
     played["rows"]["action"][3:5, 0, 1] = town.INTERACT  # agent 1 uses the near one, which is its nearest
-    assert town.alternatives(played) == {"alternative_when_taken": 0.0, "alternative_when_free": 0.0}
+    found = {"alternative_when_taken": 0.0, "alternative_when_free": 0.0, "visits_when_taken": 0}
+    assert town.alternatives(played) == found
+
+
+def test_a_place_is_taken_only_after_one_set_out():
+    played = episode(12)
+    # agent 0 uses the far bed (at 8) in steps 2 to 4 while agent 1 leaves the near one (at 2), and goes there
+    played["x"][:, 0, 0] = torch.tensor([8, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 2])
+    played["x"][:, 0, 1] = torch.tensor([0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0])
+    played["rows"]["action"][2:5, 0, 0] = played["rows"]["action"][11, 0, 0] = town.INTERACT
+    assert town.alternatives(played)["visits_when_taken"] == 0
 
 
 def test_recovery_compares_the_living_before_and_after_the_move():

@@ -100,6 +100,34 @@ def test_every_parameter_learns_in_half_precision_too():
     )
 
 
+def test_the_critic_values_the_goals_that_were_pursued():
+    learner = Learner(Experiment.load("town_agent", *SMALL))
+    with torch.no_grad():
+        for parameter in learner.agent.critic_head.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    rows = agent_rows(learner.collector.collect(), "agents")
+    likeliest = learner.algorithm._values(rows)
+    data, _ = learner.algorithm.advantages(rows)
+    with torch.no_grad(), set_recurrent_mode(True):
+        encoded = learner.agent.encoder(data.copy())
+        values = learner.agent.critic_head(encoded)[keys.VALUE]
+    torch.testing.assert_close(data[keys.VALUE], values, rtol=1e-4, atol=1e-5)
+    decided = data["goal", "decided"]
+    assert decided.sum() > 20
+    others = (likeliest.transpose(0, 1) - values).abs().squeeze(-1) > 1e-4
+    assert others[decided].any(), "another goal would have another value"
+    assert not others[~decided].any()
+
+
+def test_what_is_not_finite_or_only_judged_leaves_no_trace_in_the_world_model():
+    model = WorldModel(2, 1, [3], WorldModelConfig(hidden_size=4), "relu", 0.9)
+    model.notice(torch.tensor(math.nan))
+    model.notice(torch.tensor(math.inf))
+    assert model.usual_spread == 1
+    model.notice(torch.tensor(3.0))
+    assert model.usual_spread == pytest.approx(1.02)
+
+
 def test_a_module_with_large_losses_takes_nothing_from_the_others():
     norms = []
     for coeff in (0.5, 5000.0):
@@ -408,6 +436,40 @@ def test_others_are_followed_by_number_not_by_slot():
     assert seen[0, 0].tolist() == [True, True, False]
 
 
+def test_who_was_never_seen_stays_new_and_sequences_find_what_steps_found():
+    env = town(rules={"sight": 14})
+    agent = Agent(env, whole())
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in agent.parameters():  # as after training: no bias is 0
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    root = agent.attach(env).reset()["agents"].select(*agent.encoder.in_keys, strict=False)
+    nobody, hidden, steps, found = 4, root["others_hidden"], [], []
+    for step in range(5):
+        frame = root.clone()
+        frame["is_init"] = torch.full_like(root["is_init"], step in (0, 4))
+        frame["others_hidden"] = torch.zeros_like(hidden) if step in (0, 4) else hidden
+        if step in (0, 2):
+            frame["others_number"] = torch.full_like(root["others_number"], nobody)
+            frame["others"] = torch.zeros_like(root["others"])
+        steps.append(frame.clone())
+        with torch.no_grad():
+            out = agent.encoder(frame)
+        hidden = out["next", "others_hidden"]
+        found.append(out["social", "reason"].clone())
+    visible = root["others_number"] != nobody
+    assert (found[0] == 0).all() and (found[2] == 0).all(), "nobody is there"
+    assert (found[1][visible] == NOVEL_STATE).all(), "first seen in the second step"
+    assert (found[3][visible] != NOVEL_STATE).all(), "seen two steps before"
+    assert (found[4][visible] == NOVEL_STATE).all(), "a new episode"
+    rows = torch.stack(steps, -1).flatten(0, 1)  # [N * A, T]
+    model = agent.social_model
+    with torch.no_grad(), set_recurrent_mode(True):
+        whole_rows = model(agent.perception(agent.normalizer(rows)))
+    for step, reason in enumerate(found):
+        torch.testing.assert_close(whole_rows["social", "reason"][:, step], reason.flatten(0, 1))
+
+
 def test_memory_of_others_lasts_while_they_are_away():
     env = town(rules={"sight": 14})
     agent = Agent(env, whole())
@@ -473,11 +535,15 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
     assert played["decided"][0, :, 0].tolist() == [step % 4 == 0 for step in range(13)]
     assert played["steps_left"][0, :5, 0, 0].tolist() == [4, 3, 2, 1, 4]
     with torch.no_grad():
-        manager.choose[-1].bias.copy_(torch.tensor([99.0, -99.0]))
-        env.state.meters[3].fill_(0.9)
-        played = world.rollout(4, agent.policy, break_when_any_done=False, auto_reset=True)["agents", "goal"]
-    rich_now = played["type"][0, :, 0] == 0
-    assert rich_now.all()
+        manager.choose[-1].bias.copy_(torch.tensor([99.0, -99.0]))  # always rich, which it is not at first
+        root = world.reset()["agents"]
+        root["meters"][..., 3] = 0.5
+        acted = agent.encoder(root)
+        following = acted.clone().update({"is_init": torch.zeros_like(acted["is_init"])})
+        following.update(acted["next"].select("goal_type", "goal_steps"))
+        assert not agent.encoder(following.clone())["goal", "decided"].any(), "it still wants to be rich"
+        following["meters"][..., 3] = 0.9
+        assert agent.encoder(following)["goal", "decided"].all(), "it is"
 
 
 def test_the_most_likely_goal_is_taken_when_exploration_is_off():

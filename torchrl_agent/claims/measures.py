@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import deque
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
     experiment.acceleration.step = experiment.acceleration.advantages = experiment.acceleration.update = False
     deque(train(experiment), maxlen=0)
     thought = explain(folder / "run", step=10)
-    assert all(torch.allclose(part.sum(-1), torch.ones(())) for part in thought.probabilities)
+    assert all(torch.allclose(part.sum(-1), part.new_ones(())) for part in thought.probabilities)
     parts = {
         "belief against truth": thought.belief is not None and thought.picture is not None,
         "imagined futures": thought.futures is not None and bool(thought.futures.expected_return.isfinite().all()),
@@ -106,11 +107,12 @@ def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
 
 
 def _numbers(figures: dict[str, Any]) -> dict[str, float]:
-    """Figures of a report as plain numbers; lists become one number each."""
-    plain = {}
+    """Figures of a report as plain numbers; lists become one number each, what was not found NaN."""
+    plain: dict[str, Any] = {}
     for name, value in figures.items():
-        if isinstance(value, list):
-            plain.update({f"{name}_{place + 1}": float(part) for place, part in enumerate(value) if part is not None})
-        elif value is not None:
-            plain[name] = float(value)
-    return plain
+        plain |= (
+            {f"{name}_{place + 1}": part for place, part in enumerate(value)}
+            if isinstance(value, list)
+            else {name: value}
+        )
+    return {name: math.nan if value is None else float(value) for name, value in plain.items()}

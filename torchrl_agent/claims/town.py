@@ -56,7 +56,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     world: Any = getattr(env, "base_env", env)
     steps: list[TensorDict] = []
     root = env.reset()
-    going = torch.ones(WORLDS, dtype=torch.bool)
+    going = torch.ones(WORLDS, dtype=torch.bool, device=env.device)
     wanted = [keys.BELIEF, keys.SOCIAL, keys.GOAL, keys.NORMALIZED, keys.ACTION, "others_number"]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for _ in range(world.rules.max_steps):
@@ -74,7 +74,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
             following = acted.get(keys.NEXT)
             rows = acted.get(agent.group).select(*wanted, strict=False)
             reward = following.get((agent.group, keys.REWARD)).squeeze(-1)
-            steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS))
+            steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS).cpu())
             going &= ~following.get(keys.DONE).squeeze(-1)
     return {"rules": world.rules, **dict(torch.stack(steps).items())}
 
@@ -147,9 +147,13 @@ def alternatives(played: dict[str, Any]) -> dict[str, float]:
                 counts[there, other] += (begins & (was_taken == there) & ((slot != nearest) == other)).sum()
         visiting = torch.where(asks, slot, visiting)
         origin_x, origin_y = torch.where(asks, x[step], origin_x), torch.where(asks, y[step], origin_y)
-        taken &= ~begins.unsqueeze(-1)
+        taken &= ~asks.unsqueeze(-1)
     shares = counts[:, 1] / counts.sum(1).clamp_min(1)
-    return {"alternative_when_taken": shares[1].item(), "alternative_when_free": shares[0].item()}
+    return {
+        "alternative_when_taken": shares[1].item(),
+        "alternative_when_free": shares[0].item(),
+        "visits_when_taken": counts[1].sum().item(),
+    }
 
 
 def recovery(played: dict[str, Any]) -> dict[str, float]:

@@ -114,6 +114,7 @@ def _contested(figures: Figures) -> list[Check]:
     return [
         _equal_size(with_c, without),
         better("return with C at least that without", with_c["return_mean"], without["return_mean"]),
+        above("visits when the nearest place was taken", with_c["visits_when_taken"], 1),
         better("chose the alternative when the nearest was taken", with_c[taken], without[taken]),
     ]
 

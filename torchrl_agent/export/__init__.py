@@ -36,7 +36,6 @@ SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
 """Formats, and how their files are called."""
 ONNX_PACKAGES = ("onnx", "onnxscript")
 BATCH = "batch"
-BATCH = "batch"
 
 
 def export_run(

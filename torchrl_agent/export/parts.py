@@ -18,7 +18,7 @@ from torchrl_agent.models.perception import Perception
 from torchrl_agent.models.world_model import WorldModel
 
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
-PLAN = "plan"
+ACTIONS = "plan"
 THOUGHTS = ("goal", "next_action", "meters", "confidence", "reason")
 FORESEEN = ("states", "rewards", "dones", "values", "confidence", "reason")
 DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 several outcomes are likely"
@@ -31,7 +31,7 @@ MEANINGS: dict[NestedKey, str] = {
     keys.SCALE: "standard deviations of the continuous actions, before they are clipped",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
     LOG_STD: "logarithm of its standard deviation",
-    PLAN: "numbers of the actions to imagine, one after the other",
+    ACTIONS: "numbers of the actions to imagine, one after the other",
     (
         keys.FUTURES,
         "states",
@@ -94,13 +94,13 @@ class Foresight(TensorDictModuleBase):
     def __init__(self, model: WorldModel, known: list[str]) -> None:
         super().__init__()
         self.model, self.known = model, known
-        self.in_keys = [MEAN, *known, PLAN]
+        self.in_keys = [MEAN, *known, ACTIONS]
         self.out_keys = [(keys.FUTURES, name) for name in FORESEEN]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``futures`` of one plan for each row."""
         known = torch.cat([tensordict.get(name) for name in self.known], -1)
-        futures = self.model.imagine(tensordict.get(MEAN), known, tensordict.get(PLAN).unsqueeze(-2))
+        futures = self.model.imagine(tensordict.get(MEAN), known, tensordict.get(ACTIONS).unsqueeze(-2))
         return tensordict.set(keys.FUTURES, futures.squeeze(-1))
 
 
@@ -127,7 +127,7 @@ def parts(agent: Agent) -> dict[str, Part]:
     if perception is not None and model is not None:
         foresight = Foresight(model, perception.known)
         belief, plan = torch.zeros(2, perception.mean[-1].out_features), torch.zeros(2, model.config.horizon).long()
-        found["world_model"] = Part(foresight, foresight.out_keys, {MEAN: belief, PLAN: plan})
+        found["world_model"] = Part(foresight, foresight.out_keys, {MEAN: belief, ACTIONS: plan})
     if perception is not None and social is not None:
         thoughts: list[NestedKey] = [(keys.SOCIAL, name) for name in THOUGHTS]
         found["social_model"] = Part(

@@ -33,6 +33,14 @@ from torchrl_agent.models.specs import action_bounds, action_heads, action_maske
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
 from torchrl_agent.transforms import ObservationNormalizer
 
+SMALLEST: dict[str, dict[str, int]] = {
+    "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
+    "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
+    "social_model": dict.fromkeys(("memory_size", "company_size"), 1),
+    "manager": {"hidden_size": 1},
+}
+"""Bounds of the modules' sizes."""
+
 
 @dataclass
 class ModelConfig:
@@ -134,7 +142,7 @@ class Agent(nn.Module):
         if config.perception.reconstruction_coeff or config.perception.prediction_coeff:
             self.auxiliary.append(PerceptionLoss(config.perception, width, heads, config.activation))
         if config.social_model.enabled:
-            sizes = social_sizes(env, heads[0])
+            sizes = social_sizes(env, heads[0], learns=config.social_model.coeff > 0)
             social = SocialModel(env, config.social_model, perception.social, sizes, config.activation)
             self.social_model = social
             body.append(social)
@@ -269,9 +277,11 @@ def check_model(config: ModelConfig) -> None:
         )
     if config.memory not in KINDS:
         raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
-    for name in ("embedding_size", "memory_size", "belief_size", "channels"):
-        if getattr(config.perception, name) < 1:
-            raise ValueError(f"model.perception.{name} is {getattr(config.perception, name)}: give at least 1.")
+    for module, least in SMALLEST.items():
+        for name, bound in least.items():
+            value = getattr(getattr(config, module), name)
+            if value < bound:
+                raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
     check_planner(config.world_model)
 
 

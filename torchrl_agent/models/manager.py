@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -96,17 +98,18 @@ class Manager(TensorDictModuleBase):
         self.register_buffer("targets", torch.tensor(table))
         self.memory: dict[str, TensorSpec] = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
+        self.recalls = False
         self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
         self.out_keys = [keys.GOAL, keys.WISH, *((keys.NEXT, name) for name in self.memory)]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """One step; in TorchRL's recurrent mode the goals of the rollout are taken as they were."""
+        """One step; in TorchRL's recurrent mode, and in :meth:`recall`, goals are those that the rollout recorded."""
         meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
         parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
         context = torch.cat(parts, -1)
         choice = MaskedCategorical(self.choose(context))
         held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
-        if recurrent_mode():
+        if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
         else:
             decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | self.met(held, meters)
@@ -131,6 +134,15 @@ class Manager(TensorDictModuleBase):
         tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
         one_hot = F.one_hot(kind, len(self.names)).float()
         return tensordict.set(keys.WISH, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
+
+    @contextmanager
+    def recall(self) -> Iterator[None]:
+        """Nothing is decided anew: frames come with the goals that were pursued in them."""
+        self.recalls = True
+        try:
+            yield
+        finally:
+            self.recalls = False
 
     def met(self, kind: Tensor, meters: Tensor) -> Tensor:
         """Whether a goal's targets are met, [...]; never for a goal without targets."""
@@ -208,8 +220,6 @@ class ManagerLoss(nn.Module):
     """PPO for the manager: clipped objective over the frames in which it decided; reads ``goal`` as the encoder found
     it, and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
     """
-
-    in_keys = (CHOSEN, DECIDED, GOAL_LOG_PROB)
 
     def __init__(self, manager: Manager) -> None:
         super().__init__()

@@ -168,8 +168,6 @@ class PerceptionLoss(nn.Module):
     standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
     """
 
-    in_keys = (keys.DONE,)
-
     def __init__(self, config: PerceptionConfig, width: int, heads: Sequence[int], activation: str) -> None:
         super().__init__()
         self.config, self.heads = config, list(heads)

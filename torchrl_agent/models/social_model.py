@@ -86,11 +86,12 @@ class SocialModel(TensorDictModuleBase):
         where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
-        remembered, following = self._remember(self.activation(self.embed(per_agent)), begins, hidden)
-        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), following)
+        known = met_before(per_agent[..., -1:] > 0, begins.unsqueeze(-2), hidden)  # [..., A, 1]
+        remembered, following = self._remember(self.activation(self.embed(per_agent)), ~known, hidden)
+        known_now = known | (per_agent[..., -1:] > 0)
+        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known_now, following, 0.0))
         mind = where @ remembered  # [..., V, H]
-        remembers = (hidden.abs().sum(-1, keepdim=True) > 0) & ~begins.unsqueeze(-2)  # a new episode forgets all
-        known_before = (where @ remembers.float()).squeeze(-1) > 0
+        known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
             self.heads(torch.cat((mind, cues), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
@@ -112,8 +113,9 @@ class SocialModel(TensorDictModuleBase):
         return tensordict.set(keys.COMPANY, company)
 
     def _remember(self, features: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own."""
-        begins = begins.unsqueeze(-2).expand(*features.shape[:-1], 1)
+        """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own, whose
+        memory ``begins`` [..., A, 1] when it is first seen.
+        """
         rows = TensorDict({"in": features, keys.IS_INIT: begins, self.state: hidden.unsqueeze(-2)}, features.shape[:-1])
         if recurrent_mode():  # [B, T, A] -> [B * A, T]
             batch, steps, agents = rows.shape
@@ -132,8 +134,6 @@ class SocialModelLoss(nn.Module):
     ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
     ``social_action_accuracy``.
     """
-
-    in_keys = (*LABELS, keys.DONE)
 
     def __init__(self, model: SocialModel) -> None:
         super().__init__()
@@ -168,6 +168,24 @@ class SocialModelLoss(nn.Module):
         )
 
 
+def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:
+    """Whether each other agent was seen before in the episode, bool [..., A, 1]; who was not has an empty memory.
+
+    Args:
+        seen: it is in sight now, [..., A, 1].
+        begins: the episode begins, [..., 1, 1].
+        hidden: the memories before each frame, [..., A, H]; of sequences [B, T, A, H] only the first is read.
+    """
+    if not recurrent_mode():
+        return (hidden.abs().sum(-1, keepdim=True) > 0) & ~begins
+    carried = hidden[:, :1].abs().sum(-1, keepdim=True) > 0
+    frame = torch.arange(seen.shape[1], device=seen.device).reshape(-1, 1, 1)
+    began = torch.where(begins, frame, -1).cummax(1).values
+    last = torch.where(seen, frame, -1).cummax(1).values.roll(1, 1)  # before this frame
+    last = torch.where(frame == 0, -1, last)
+    return ((last >= began) & (last >= 0)) | (carried & (began < 0))
+
+
 def follow(number: Tensor, values: Tensor, visible: Tensor, agents: int) -> tuple[Tensor, Tensor]:
     """What slots show one frame later of those who are in them now, [B, T, V] of int64 ``values``, and whether they are
     seen then at all; slots are matched by the agents' numbers.
@@ -179,17 +197,20 @@ def follow(number: Tensor, values: Tensor, visible: Tensor, agents: int) -> tupl
     return (now * per_agent.unsqueeze(-2)).sum(-1), (now * there.unsqueeze(-2)).sum(-1) > 0
 
 
-def social_sizes(env: EnvBase, actions: int) -> tuple[int, int, int]:
-    """Goals, actions and meters of others that a world has labels for; a world without labels has one of each.
+def social_sizes(env: EnvBase, actions: int, learns: bool) -> tuple[int, int, int]:
+    """Goals, actions and meters of others that a world has labels for; one goal and one meter where there are none and
+    none are needed, because the model does not learn.
 
     Raises:
         ValueError: the labels are not there although the model is to learn from them.
     """
     spec = group_spec(env)
     if keys.PRIVILEGED not in spec.keys():
+        if not learns:
+            return 1, actions, 1
         raise ValueError(
             "model.social_model.enabled needs a world that shows others with privileged labels to learn from: use "
-            "world.privileged=true with at least 2 agents, or switch the social model off."
+            "world.privileged=true with at least 2 agents, set model.social_model.coeff=0, or switch it off."
         )
     labels = spec[keys.PRIVILEGED]
     return int(labels["others_need"].space.n), actions, labels["others_meters"].shape[-1]

@@ -184,6 +184,14 @@ class WorldModel(nn.Module):
         futures["reason"] = torch.where(first > UNUSUAL, NOVEL_STATE, later)
         return futures
 
+    @torch.no_grad()
+    def notice(self, usual: Tensor) -> None:
+        """Follow what disagreement is usual in training, from a minibatch's mean; one that is not finite, which the
+        algorithm will skip, leaves no trace.
+        """
+        usual = torch.where(usual.isfinite(), usual.clamp_min(1e-6), self.usual_spread)
+        self.usual_spread.lerp_(usual, 0.01)
+
     def expected_return(self, futures: TensorDictBase) -> Tensor:
         """What each future is worth, [..., P]: discounted rewards as long as it lives, and the value at its end."""
         alive, total, discount = torch.ones_like(futures["confidence"]), 0.0, 1.0
@@ -270,16 +278,15 @@ class WorldModelLoss(nn.Module):
             losses["end"] = losses["end"] + masked_mean(end_error, counts)
             if error is None:
                 error = masked_mean((outcome["known_state"] - future_own).abs().mean(-1), goes_on).detach()
-                usual = masked_mean(spread(opinions), counts).detach()
-                with torch.no_grad():
-                    model.usual_spread.lerp_(usual.clamp_min(1e-6), 0.01)
+                if torch.is_grad_enabled():  # not where it is only judged
+                    model.notice(masked_mean(spread(opinions), counts).detach())
             belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
         losses["value"] = masked_mean((model.worth(mean.detach(), known) - symlog(target)).square(), valid)
         proposal = model.propose(mean.detach(), known)
         first = action[..., : model.heads[0]].argmax(-1)
         losses["proposal"] = masked_mean(F.cross_entropy(proposal.movedim(-1, 1), first, reduction="none"), valid)
         result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}
-        return TensorDict({**result, "world_error": torch.zeros(()) if error is None else error})
+        return TensorDict({**result, "world_error": losses["state"].detach() if error is None else error})
 
 
 def _later(values: Tensor, ahead: int, stride: int) -> Tensor:

@@ -20,7 +20,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedMultiCategorical
 from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.models.specs import action_heads, agent_group, group_spec
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.training.rollout import agent_rows, under
 from torchrl_agent.transforms import RewardScaler
 
 RANDOM = "random"
@@ -110,8 +110,8 @@ def collect(
     alive = [] if group is None else [keys.ALIVE]
     mine = [key for key in agent.recorded_keys if key != keys.STATE and (goals or key not in RECORDED)]
     recorded = [
-        *(_under(group, key) for key in (*mine, keys.ACTION, *alive)),
-        *((keys.NEXT, *_under(group, key)) for key in (keys.REWARD, *alive)),
+        *(under(group, key) for key in (*mine, keys.ACTION, *alive)),
+        *(under(keys.NEXT, under(group, key)) for key in (keys.REWARD, *alive)),
         (keys.NEXT, keys.DONE),
         (keys.NEXT, keys.TERMINATED),
     ]
@@ -190,8 +190,3 @@ def _mixture(players: list[TensorDictModuleBase], env: EnvBase) -> Callable[[Ten
         return root.set(key, action)
 
     return choose
-
-
-def _under(group: str | None, key: str | tuple[str, ...]) -> tuple[str, ...]:
-    inner = (key,) if isinstance(key, str) else key
-    return inner if group is None else (group, *inner)

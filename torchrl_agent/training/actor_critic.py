@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates, valid_share
 
@@ -63,13 +65,13 @@ class ActorCritic(Algorithm):
         and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of the dead do not count
         (``keys.VALID``).
 
-        Values of next states are those of the next frame, except at truncations and at the end of the rollout, where
+        Values of next states are those of the next frame, except at episodes' ends and at the end of the rollout, where
         the critic looks at the true terminal or last observation.
         """
-        values = self._values(rollout)
-        next_values = self._values(rollout.get(keys.NEXT))
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
+        values, last = self._values(rollout, acted=True), self._values(following)
+        next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
         advantage, target, reward, explained = self._advantages(
             following.get(keys.REWARD), *ends, alive, values, next_values
         )
@@ -84,11 +86,14 @@ class ActorCritic(Algorithm):
         alive = rollout.get(keys.ALIVE, None)
         return data if alive is None else data.set(keys.VALID, alive)
 
-    def _values(self, frames: TensorDictBase) -> Tensor:
-        """State values [T, N, 1] in float32."""
-        chosen = frames.select(*self.agent.critic.in_keys).reshape(-1)
-        # a manager that has to choose a goal for a frame that was never acted in takes the likeliest
-        with self._autocast(), set_exploration_type(ExplorationType.DETERMINISTIC):
+    def _values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
+        """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;
+        for others a manager that has to choose takes the likeliest.
+        """
+        manager = self.agent.manager if acted else None
+        chosen = frames.select(*self.agent.critic.in_keys, *([] if manager is None else RECORDED)).reshape(-1)
+        recall = nullcontext() if manager is None else manager.recall()
+        with self._autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 
@@ -140,7 +145,7 @@ class EncodedLoss:
         losses = super().forward(tensordict).update(found)  # type: ignore[misc]
         for auxiliary in self.auxiliary:
             losses.update(auxiliary(tensordict))
-        share = valid_share(tensordict)  # frames that do not count have only zeros to add to these means
+        share = valid_share(tensordict)  # frames that do not count add only zeros to these means
         for name in ("kl", "entropy", "clip_fraction"):
             if name in losses.keys():
                 losses.set(name, losses.get(name) / share)
@@ -149,6 +154,14 @@ class EncodedLoss:
     def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """Diagnostics of an encoded minibatch, and a place to complete it before the objective reads it."""
         return {}
+
+    @staticmethod
+    def counted_entropy(dist: Any) -> Tensor:
+        """The distribution's own entropy [..., 1] (TorchRL asks first whether it has one), 0 in frames that do not
+        count, which ``dist.counted`` says.
+        """
+        entropy = dist.entropy()
+        return (entropy if dist.counted is None else torch.where(dist.counted, entropy, 0.0)).unsqueeze(-1)
 
 
 class PolicyGradientLoss(EncodedLoss, A2CLoss):
@@ -160,8 +173,13 @@ class PolicyGradientLoss(EncodedLoss, A2CLoss):
         super().__init__(agent, entropy_coeff=config.entropy_coeff, critic_coeff=config.critic_coeff)
 
     def get_entropy_bonus(self, dist: torch.distributions.Distribution) -> Tensor:
-        """The distribution's own entropy [..., 1]; TorchRL's asks first whether it has one."""
-        return dist.entropy().unsqueeze(-1)
+        """The distribution's own entropy [..., 1]."""
+        return self.counted_entropy(dist)
+
+    def _log_probs(self, tensordict: TensorDictBase) -> tuple[Tensor, Any]:
+        log_prob, dist = super()._log_probs(tensordict)
+        dist.counted = tensordict.get(keys.VALID, None)
+        return log_prob, dist
 
 
 def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.objectives import ClipPPOLoss
 
+from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss
@@ -73,11 +74,15 @@ class PPOLoss(EncodedLoss, ClipPPOLoss):
         return {"kl": (ratio - 1 - log_ratio).mean(), "min_ratio": ratio.min()}
 
     def _log_weight(self, tensordict: TensorDictBase, adv_shape: torch.Size) -> tuple:
-        log_weight, *rest = super()._log_weight(tensordict, adv_shape)
-        return log_weight.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), *rest
+        log_weight, dist, *rest = super()._log_weight(tensordict, adv_shape)
+        log_weight = log_weight.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        dist.counted = tensordict.get(keys.VALID, None)
+        if dist.counted is not None:
+            log_weight = torch.where(dist.counted.unsqueeze(-1), log_weight, 0.0)
+        return log_weight, dist, *rest
 
     def _get_entropy(self, dist: torch.distributions.Distribution, adv_shape: torch.Size) -> Tensor:
-        return dist.entropy().unsqueeze(-1)
+        return self.counted_entropy(dist)
 
 
 class PPO(ActorCritic):

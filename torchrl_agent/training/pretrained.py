@@ -155,7 +155,7 @@ def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
     _load(agent, [file])
     if frozen:
         freeze(agent, file.parts)
-        agent.normalizer.frozen = bool(set(file.parts) & set(SEERS))
+        agent.normalizer.frozen |= bool(set(file.parts) & set(SEERS))
     return file.module
 
 

@@ -81,9 +81,9 @@ class RolloutCollector:
         shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]
         frame = played.select(
             *shared,
-            *(_under(group, key) for key in mine),
-            *(_under(keys.NEXT, _under(group, key)) for key in later),
-            *(_under(keys.NEXT, key) for key in (*world, *shared)),
+            *(under(group, key) for key in mine),
+            *(under(keys.NEXT, under(group, key)) for key in later),
+            *(under(keys.NEXT, key) for key in (*world, *shared)),
             strict=group is None,
         )
         return frame, self._tidy(following)
@@ -93,7 +93,8 @@ class RolloutCollector:
         return root.select(*sorted(root_keys(self.env), key=str), strict=False)
 
 
-def _under(outer: str | None, key: NestedKey) -> NestedKey:
+def under(outer: str | None, key: NestedKey) -> NestedKey:
+    """The key inside another, or alone."""
     inner = (key,) if isinstance(key, str) else key
     return key if outer is None else (outer, *inner)
 

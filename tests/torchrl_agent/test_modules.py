@@ -540,7 +540,7 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
         root["meters"][..., 3] = 0.5
         acted = agent.encoder(root)
         following = acted.clone().update({"is_init": torch.zeros_like(acted["is_init"])})
-        following.update(acted["next"].select("goal_type", "goal_steps"))
+        following.update(acted["next"].select("goal_type", "goal_steps_left"))
         assert not agent.encoder(following.clone())["goal", "decided"].any(), "it still wants to be rich"
         following["meters"][..., 3] = 0.9
         assert agent.encoder(following)["goal", "decided"].all(), "it is"

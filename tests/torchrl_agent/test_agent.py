@@ -12,7 +12,11 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.manager import ManagerConfig
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.specs import action_heads, observation_shapes
+from torchrl_agent.models.world_model import WorldModelConfig
 
 
 class Cabinet(EnvBase):
@@ -183,6 +187,13 @@ def test_observations_are_clipped_as_configured():
         ({"hidden_sizes": [], "shared_trunk": True}, "model.hidden_sizes"),
         ({"hidden_sizes": [8, 0], "shared_trunk": True}, "model.hidden_sizes"),
         ({"activation": "sine", "shared_trunk": True}, "model.activation"),
+        ({"perception": PerceptionConfig(channels=0)}, "model.perception.channels"),
+        ({"world_model": WorldModelConfig(horizon=0)}, "model.world_model.horizon"),
+        ({"world_model": WorldModelConfig(stride=0)}, "model.world_model.stride"),
+        ({"world_model": WorldModelConfig(ensemble=0)}, "model.world_model.ensemble"),
+        ({"world_model": WorldModelConfig(candidates=-1)}, "model.world_model.candidates"),
+        ({"social_model": SocialModelConfig(company_size=0)}, "model.social_model.company_size"),
+        ({"manager": ManagerConfig(hidden_size=0)}, "model.manager.hidden_size"),
     ],
 )
 def test_impossible_networks_are_refused_by_name(config, culprit):

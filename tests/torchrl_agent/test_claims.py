@@ -83,6 +83,20 @@ def test_a_memory_that_does_not_help_fails():
     assert [check["holds"] for check in found] == [False, False, False]
 
 
+def test_a_figure_that_was_not_found_fails_its_check():
+    shares = {f"error_by_confidence_quartile_{part}": [1.0 / part] for part in (1, 2, 3, 4)}
+    found = {"state_error_1": [0.1], "state_error_1_of_no_change": [0.5], "end_auroc": [math.nan], **shares}
+    found |= {"changes_within_tolerance": [0.9], "rewards_within_tolerance": [0.9]}
+    checks = judge("physics", {"world model": found})  # sequences of 4 steps, in which nobody died
+    assert [check["holds"] for check in checks] == [True, True, False, False, False, False, True, True, False, True]
+
+
+def test_small_town_is_the_same_where_there_is_a_gpu(monkeypatch):
+    here = Experiment.load("small_town")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Experiment.load("small_town") == here
+
+
 def test_every_claim_has_a_judge_and_variants_of_equal_size():
     assert JUDGES.keys() == CLAIMS.keys()
     for name, pair in (("contested", ("with C", "without C")), ("recovery", ("with D1", "flat"))):

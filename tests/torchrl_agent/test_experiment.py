@@ -157,7 +157,10 @@ def test_values_that_cannot_work_are_refused_by_name(overrides, culprit):
     assert culprit in one_sentence(caught)
 
 
-@pytest.mark.parametrize(("override", "culprit"), [("threads=0", "threads"), ("seed=-1", "seed")])
+@pytest.mark.parametrize(
+    ("override", "culprit"),
+    [("threads=0", "threads"), ("seed=-1", "seed"), ("evaluation.episodes=0", "evaluation.episodes")],
+)
 def test_numbers_out_of_range_are_refused_by_name(override, culprit):
     with pytest.raises(ValueError) as caught:
         Learner(Experiment.load("smoke", *SMALL, override))

@@ -436,6 +436,15 @@ def test_others_are_followed_by_number_not_by_slot():
     assert seen[0, 0].tolist() == [True, True, False]
 
 
+def test_a_social_model_that_does_not_learn_needs_no_labels():
+    with pytest.raises(ValueError, match="coeff=0"):
+        Agent(town(privileged=False), config(social_model=SocialModelConfig(enabled=True)))
+    env = town(privileged=False)
+    agent = Agent(env, config(social_model=SocialModelConfig(enabled=True, coeff=0.0)))
+    assert not agent.auxiliary
+    assert agent.attach(env).rollout(2, agent.policy)["agents", "social", "goal"].shape[-1] == 1
+
+
 def test_who_was_never_seen_stays_new_and_sequences_find_what_steps_found():
     env = town(rules={"sight": 14})
     agent = Agent(env, whole())

@@ -9,6 +9,7 @@ from line_world import Line
 from tensordict import TensorDict
 
 from envs import ArenaEnv
+from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import actor_critic as actor_critic_module
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -41,6 +42,24 @@ def frames(**columns):
     shape = next(iter(tensors.values())).shape
     flat = ("action", "action_log_prob")
     return TensorDict({k: v if k in flat else v.unsqueeze(-1) for k, v in tensors.items()}, shape)
+
+
+def test_frames_of_the_dead_count_in_no_diagnostic():
+    ppo = make(num_envs=2)
+    data = frames(
+        observation=[1.0, 5.0],
+        action=[1, 0],
+        action_log_prob=[math.log(0.75), -9.0],  # the second one's is far off
+        advantage=[1.0, 0.0],
+        state_value=[1.0, 5.0],
+        value_target=[1.0, 5.0],
+    )
+    data[keys.VALID] = torch.tensor([True, False])
+    found = ppo.loss(data)
+    assert (found["max_ratio"].item(), found["min_ratio"].item()) == pytest.approx((1, 1))
+    assert found["kl"].item() == pytest.approx(0, abs=1e-6)
+    assert found["clip_fraction"].item() == 0
+    assert found["entropy"].item() == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4), rel=1e-5)
 
 
 def hand_made_rollout():

@@ -257,6 +257,14 @@ def test_frozen_modules_stay_and_others_learn(taught):
 
 
 @pytest.mark.slow
+def test_freezing_one_module_more_frees_none(taught):
+    mine = agent()
+    for name in ("perception", "social"):
+        load_module(mine, taught[name], frozen=True)
+        assert mine.normalizer.frozen, f"after {name}, perception must still see the same"
+
+
+@pytest.mark.slow
 def test_a_run_with_pretrained_modules_resumes_without_their_files(taught, tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()

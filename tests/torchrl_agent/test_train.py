@@ -221,9 +221,11 @@ def test_a_killed_run_resumes_from_its_checkpoint_and_drops_newer_rows(tmp_path)
 def test_a_finished_run_can_be_made_longer_but_not_resumed_as_it_is(tmp_path):
     play(smoke(tmp_path, "total_frames=512"))
     folder = tmp_path / "run"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match="total_frames") as caught:
-        play(Experiment.load(folder / "config.yaml"), resume=folder)
+        play(Experiment.load(folder / "config.yaml", "evaluation.episodes=3"), resume=folder)
     assert "\n" not in str(caught.value)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     history, _ = play(Experiment.load(folder / "config.yaml", "total_frames=1024"), resume=folder)
     assert len(history) == 1
 

@@ -82,7 +82,7 @@ def _physics(figures: Figures) -> list[Check]:
     (found,) = figures.values()
     checks = []
     for ahead in (1, 5, 15):
-        error, still = found[f"state_error_{ahead}"], found[f"state_error_{ahead}_of_no_change"]
+        error, still = (found.get(f"state_error_{ahead}{name}", [math.nan]) for name in ("", "_of_no_change"))
         worse = [value / other for value, other in zip(error, still, strict=True)]
         checks.append(below(f"error after {ahead} steps as a share of 'nothing changes'", worse, 1))
         checks.append(below(f"error after {ahead} steps as a share of the mean's", error, 1))

@@ -51,7 +51,8 @@ class PerceptionConfig:
 
 
 class Perception(TensorDictModuleBase):
-    """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``:
+    """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``. It is made of
+    what is seen now beside what the memory holds, so that nothing has to be remembered to be used at once.
 
     ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``known_state`` [...,
     K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with

@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline-seconds", type=float, help="'learn': training time of the baseline, if another")
     parser.add_argument("--algorithm", choices=list(BASELINES), default="ppo", help="'learn': the same of both")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill': seeds to train with")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="'skill' and 'claims': seeds to train with"
+    )
     parser.add_argument("--record", metavar="FILE", help="'skill': also put the result into this JSON file of results")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process

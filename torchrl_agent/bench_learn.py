@@ -50,7 +50,8 @@ def learn_against_baseline(
     except by PPO, where the baseline's settings are the reference's.
 
     An update that has begun is finished, so either may take a little longer: ``seconds`` of each side says how long it
-    took. ``frames_per_second`` (and the ratio) leaves compilation out; ``frames_per_second_with_compiling`` does not.
+    took. ``frames_per_second`` (and the ratio) is that of the second half of the time, when all is compiled and both
+    learn from every frame (see :func:`steady_rate`); ``frames_per_second_with_compiling`` is that of all of it.
     ``time_to_skill`` says after how many seconds, compilation included, each first destroyed so many spawners per
     training episode (null: never), and how many times longer the baseline took (``ratio``, see :func:`compare_curves`).
 
@@ -98,6 +99,15 @@ def compare_curves(ours: list[dict[str, Any]], baseline: list[dict[str, Any]]) -
             row["ratio_at_least"] = baseline[-1]["seconds"] / mine
         compared[str(skill)] = row
     return compared
+
+
+def steady_rate(curve: list[dict[str, Any]]) -> float:
+    """Frames per second over the second half of a curve's time; of all of it where there are no two points in it."""
+    end = curve[-1]
+    first = next(point for point in curve if point["seconds"] >= end["seconds"] / 2)
+    if first is end:
+        return end["frames"] / max(end["seconds"], 1e-9)
+    return (end["frames"] - first["frames"]) / (end["seconds"] - first["seconds"])
 
 
 def _time_to(skill: float, curve: list[dict[str, Any]]) -> float | None:
@@ -153,7 +163,7 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
         "gradient_samples_per_frame": _our_samples_per_frame(experiment),
         "seconds": elapsed,
         "frames": learner.frames,
-        "frames_per_second": learner.frames / (elapsed - learner.compile_seconds),
+        "frames_per_second": steady_rate(curve),
         "frames_per_second_with_compiling": learner.frames / elapsed,
         "compile_seconds": learner.compile_seconds,
         "device": str(learner.device),
@@ -191,7 +201,7 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
         "gradient_samples_per_frame": samples_per_frame(model),
         "seconds": elapsed,
         "frames": model.num_timesteps,
-        "frames_per_second": model.num_timesteps / elapsed,
+        "frames_per_second": steady_rate(curve),
         "device": "cpu",
         "evaluation": _judge(baseline_policy(model), experiment),
         "curve": curve,

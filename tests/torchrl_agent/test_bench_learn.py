@@ -8,7 +8,7 @@ import json
 import pytest
 
 from torchrl_agent.baseline import BASELINES, baseline_policy, make_baseline, samples_per_frame
-from torchrl_agent.bench_learn import SKILLS, compare_curves, learn_against_baseline
+from torchrl_agent.bench_learn import SKILLS, compare_curves, learn_against_baseline, steady_rate
 from torchrl_agent.experiment import Experiment
 
 TINY = [
@@ -71,6 +71,12 @@ def test_time_to_skill_is_the_first_time_and_null_if_never():
     assert reached["1.0"] == {"ours": 4, "stable_baselines3": 20, "ratio": 5.0}
     assert reached["2.0"] == {"ours": 4, "stable_baselines3": None, "ratio": None, "ratio_at_least": 5.0}
     assert reached["3.0"] == {"ours": None, "stable_baselines3": None, "ratio": None}
+
+
+def test_the_rate_is_that_of_the_second_half():
+    curve = [{"seconds": 40.0, "frames": 1}, {"seconds": 60.0, "frames": 1_001}, {"seconds": 100.0, "frames": 5_001}]
+    assert steady_rate(curve) == 100
+    assert steady_rate(curve[:1]) == pytest.approx(1 / 40)
 
 
 def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3, tiny):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from torchrl_agent import claims
 from torchrl_agent.claims import CLAIMS, prove, table, town
 from torchrl_agent.claims.measures import Run, measure
 from torchrl_agent.claims.verdicts import JUDGES, above, better, clearly_better, interval, judge
@@ -275,6 +276,15 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
     assert "expected_to_old" in result["claims"]["false belief"]["figures"]["social model"]
     assert all(math.isfinite(value) for values in found.values() for value in values)
     assert "FAILS" in table(result) or "HOLDS" in table(result)
+
+
+def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(claims, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
+    with pytest.raises(ValueError, match=r"ppo\.minibatch_size"):
+        prove(["contested"], [0], ["ppo.minibatch_size=7"])
+    for name in CLAIMS:
+        with pytest.raises(pytest.fail.Exception, match="it ran"):
+            prove([name], [0], [])
 
 
 def test_unknown_claims_are_refused():

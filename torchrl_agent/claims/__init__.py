@@ -17,8 +17,10 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from torchrl_agent.claims.measures import Run, measure
+from torchrl_agent.claims.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.claims.verdicts import judge
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
 from torchrl_agent.training.checkpoint import versions
 
 CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text())
@@ -38,7 +40,7 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
         ``holds``; ``seconds``, ``seeds``, ``overrides``, ``versions``.
 
     Raises:
-        ValueError: an unknown claim, or no seeds.
+        ValueError: an unknown claim, no seeds, or overrides that cannot work.
     """
     strange = [name for name in names if name not in CLAIMS]
     if strange:
@@ -47,6 +49,8 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
         raise ValueError("no seeds: give at least one.")
     start = time.perf_counter()
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
+    for run in runs.values():
+        Learner(Experiment.load(CONFIG, *run.overrides, *EAGER))  # what cannot work is refused before anything runs
     found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
     claims = {}
     for name in names or CLAIMS:

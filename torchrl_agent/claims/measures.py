@@ -24,6 +24,7 @@ from torchrl_agent.train import evaluate, learn, train
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"
+EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
 
@@ -42,7 +43,8 @@ class Run:
 def measure(run: Run, seed: int) -> dict[str, float]:
     """Figures of a run by name; called in a process of its own."""
     torch.set_num_threads(1)
-    experiment = Experiment.load(CONFIG, *run.overrides, f"seed={seed}")
+    short = EAGER if run.kind in ("leak", "open mind") else ()
+    experiment = Experiment.load(CONFIG, *run.overrides, *short, f"seed={seed}")
     if run.kind == "leak":
         return leak(experiment)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +67,6 @@ def leak(experiment: Experiment) -> dict[str, float]:
     """Numbers of the belief after a reset that differ, bit by bit, when everything before the reset is changed; and of
     those before it, to show that the change was one.
     """
-    experiment.acceleration.step = experiment.acceleration.advantages = experiment.acceleration.update = False
     learner = Learner(experiment)
     rows = agent_rows(learner.collector.collect(), learner.agent.group).transpose(0, 1).clone()
     reset = rows.shape[1] // 2
@@ -91,7 +92,6 @@ def _belief(learner: Learner, rows: TensorDictBase) -> torch.Tensor:
 def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
     """1 for each part of the explanation of a step that is there and finite, else 0."""
     experiment.run.folder, experiment.run.name = str(folder), "run"
-    experiment.acceleration.step = experiment.acceleration.advantages = experiment.acceleration.update = False
     deque(train(experiment), maxlen=0)
     thought = explain(folder / "run", step=10)
     assert all(torch.allclose(part.sum(-1), part.new_ones(())) for part in thought.probabilities)

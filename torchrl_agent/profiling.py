@@ -87,7 +87,7 @@ class Profile:
     """The most expensive ones first."""
 
 
-def profile_training(experiment: Experiment, output: Path, iterations: int = 3, top: int = 20) -> Profile:
+def profile_training(experiment: Experiment, output: Path, iterations: int = 1, top: int = 20) -> Profile:
     """Profile some iterations of training after a warm-up; writes ``ranges.csv``, ``operators.csv`` and ``trace.json``
     (for chrome://tracing or ui.perfetto.dev) into a folder.
 
@@ -262,7 +262,7 @@ def _csv(rows: list[Range] | list[Operator]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of ``torchrl-agent profile``, besides the configuration and its overrides."""
-    parser.add_argument("--iterations", type=int, default=3, help="iterations to profile, after a warm-up (3)")
+    parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
     parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
     parser.add_argument("--top", type=int, default=20, help="operators to list (20)")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")

@@ -65,29 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     """Carry out ``torchrl-agent bench``."""
-    if parsed.what == "learn":
-        result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
-        print(json.dumps(result) if parsed.json else json.dumps(result, indent=2))
-        return
-    if parsed.what == "skill":
-        config, *overrides = parsed.overrides or ["arena"]
-        result = measure_skill(config, overrides, parsed.seeds)
-        print(table(result))
-        if parsed.record is not None:
-            record(Path(parsed.record), result)
+    others = {"learn": _bench_learn, "skill": _bench_skill, "claims": _bench_claims, "agent": _bench_agent}
+    if parsed.what in others:
+        result = others[parsed.what](parsed)
         if parsed.json:
             print(json.dumps(result))
-        return
-    if parsed.what == "claims":
-        names = [word for word in parsed.overrides if "=" not in word]
-        changes = [word for word in parsed.overrides if "=" in word]
-        result = claims.prove(names, parsed.seeds, changes)
-        print(claims.table(result))
-        if parsed.json:
-            print(json.dumps(result))
-        return
-    if parsed.what == "agent":
-        _bench_agent(parsed)
         return
     if parsed.row:
         experiment = Experiment.load(parsed.what, *parsed.overrides)
@@ -109,7 +91,31 @@ def run(parsed: argparse.Namespace) -> None:
         print(json.dumps({"world": parsed.what, "device": device_name(device), "versions": versions(), "rows": rows}))
 
 
-def _bench_agent(parsed: argparse.Namespace) -> None:
+def _bench_learn(parsed: argparse.Namespace) -> dict[str, Any]:
+    result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
+    if not parsed.json:
+        print(json.dumps(result, indent=2))
+    return result
+
+
+def _bench_skill(parsed: argparse.Namespace) -> dict[str, Any]:
+    config, *overrides = parsed.overrides or ["arena"]
+    result = measure_skill(config, overrides, parsed.seeds)
+    print(table(result))
+    if parsed.record is not None:
+        record(Path(parsed.record), result)
+    return result
+
+
+def _bench_claims(parsed: argparse.Namespace) -> dict[str, Any]:
+    names = [word for word in parsed.overrides if "=" not in word]
+    changes = [word for word in parsed.overrides if "=" in word]
+    result = claims.prove(names, parsed.seeds, changes)
+    print(claims.table(result))
+    return result
+
+
+def _bench_agent(parsed: argparse.Namespace) -> dict[str, Any]:
     experiment = Experiment.load("town_agent", *parsed.overrides)
     size = parsed.num_envs[0] if parsed.num_envs else experiment.world["num_envs"]
     parsed.what = "town_agent"
@@ -118,8 +124,7 @@ def _bench_agent(parsed: argparse.Namespace) -> None:
         overrides, lambda mode: _in_own_process(parsed, overrides, size, mode), parsed.seconds
     )
     print(bench_agent.table(result))
-    if parsed.json:
-        print(json.dumps({"device": device_name(resolve_device(experiment.device)), "versions": versions(), **result}))
+    return {"device": device_name(resolve_device(experiment.device)), "versions": versions(), **result}
 
 
 def measure(

@@ -110,9 +110,6 @@ def _numbers(figures: dict[str, Any]) -> dict[str, float]:
     """Figures of a report as plain numbers; lists become one number each, what was not found NaN."""
     plain: dict[str, Any] = {}
     for name, value in figures.items():
-        plain |= (
-            {f"{name}_{place + 1}": part for place, part in enumerate(value)}
-            if isinstance(value, list)
-            else {name: value}
-        )
+        several = isinstance(value, list)
+        plain |= {f"{name}_{place}": part for place, part in enumerate(value, 1)} if several else {name: value}
     return {name: math.nan if value is None else float(value) for name, value in plain.items()}

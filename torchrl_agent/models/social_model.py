@@ -86,10 +86,10 @@ class SocialModel(TensorDictModuleBase):
         where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
-        known = met_before(per_agent[..., -1:] > 0, begins.unsqueeze(-2), hidden)  # [..., A, 1]
+        in_sight = per_agent[..., -1:] > 0  # [..., A, 1]
+        known = met_before(in_sight, begins.unsqueeze(-2), hidden)
         remembered, following = self._remember(self.activation(self.embed(per_agent)), ~known, hidden)
-        known_now = known | (per_agent[..., -1:] > 0)
-        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known_now, following, 0.0))
+        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
         mind = where @ remembered  # [..., V, H]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (

@@ -70,6 +70,7 @@ class ActorCritic(Algorithm):
         """
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
+        # which frames are last only the device knows: asking it would cost more than looking at all of them
         values, last = self._values(rollout, acted=True), self._values(following)
         next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
         advantage, target, reward, explained = self._advantages(

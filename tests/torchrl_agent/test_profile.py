@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import logging
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.autograd import DeviceType
 
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.profiling import named_ranges, profile_training, summarise
+from torchrl_agent.profiling import Operator, most_expensive, named_ranges, profile_training, read_trace, summarise
 from torchrl_agent.train import learn
 from torchrl_agent.training.acceleration import Accelerated
 
@@ -118,31 +116,59 @@ def test_profiling_changes_no_number():
     torch.testing.assert_close([found[name] for name in same], [expected[name] for name in same], equal_nan=True)
 
 
-def test_a_kernel_counts_where_it_was_launched_on_any_thread():
-    def event(name, start, end, annotation=True, kernels=(), device=DeviceType.CPU):
-        return SimpleNamespace(
-            name=name,
-            time_range=SimpleNamespace(start=start, end=end),
-            is_user_annotation=annotation,
-            kernels=[SimpleNamespace(duration=duration) for duration in kernels],
-            device_type=device,
-        )
+def trace(folder, *events):
+    """A file as Kineto writes them, of (category, name, thread, start, end, arguments)."""
+    fields = ("cat", "name", "tid", "ts", "dur", "args")
+    spans = [(kind, name, thread, start, end - start, more) for kind, name, thread, start, end, more in events]
+    listed = [{"ph": "X", **dict(zip(fields, span, strict=True))} for span in spans]
+    others = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}, {"ph": "f", "id": 3}]
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [*others, *listed], "traceName": "trace.json"}))
+    return read_trace(path)
 
-    events = [
-        event("iteration", 0, 1000),
-        event("backward", 100, 400),
-        event("Optimizer.step#Adam.step", 500, 700),
-        event("aten::mm", 150, 160, annotation=False, kernels=[2000.0, 500.0]),  # longer than its launch
-        event("aten::add", 600, 610, annotation=False, kernels=[250.0]),
-        event("aten::copy_", 1100, 1110, annotation=False, kernels=[9000.0]),  # after the iteration
-        event("backward", 150, 3000, device=DeviceType.CUDA),  # the device's own view of a range
-    ]
+
+def test_a_kernel_counts_where_it_was_launched_on_any_thread(tmp_path):
+    events = trace(
+        tmp_path,
+        ("user_annotation", "iteration", 1, 0, 1000, {"External id": 1}),
+        ("user_annotation", "backward", 1, 100, 400, {"External id": 2}),
+        ("user_annotation", "Optimizer.step#Adam.step", 1, 500, 700, {"External id": 3}),
+        ("cpu_op", "aten::mm", 2, 150, 160, {"External id": 4}),
+        ("cuda_runtime", "cudaLaunchKernel", 2, 152, 155, {"External id": 4, "correlation": 20}),
+        ("cuda_runtime", "cudaLaunchKernel", 2, 156, 158, {"External id": 4, "correlation": 21}),
+        ("kernel", "gemm", 7, 300, 2300, {"External id": 4, "correlation": 20}),  # longer than its launch
+        ("kernel", "reduce", 7, 2300, 2800, {"External id": 4, "correlation": 21}),
+        ("cuda_driver", "cuLaunchKernel", 1, 600, 610, {"correlation": 22}),  # of a compiled graph: no operator
+        ("kernel", "triton", 7, 2800, 3050, {"correlation": 22}),
+        ("cuda_runtime", "cudaMemcpyAsync", 1, 1100, 1110, {"correlation": 23}),  # after the iteration
+        ("gpu_memcpy", "Memcpy", 7, 4000, 13000, {"correlation": 23}),
+        ("gpu_user_annotation", "backward", 7, 300, 3000, {"External id": 2}),  # the device's own view of a range
+    )
     found = {entry.name: (entry.calls, entry.cpu_ms, entry.cuda_ms, entry.share) for entry in summarise(events)}
     assert found == {
         "iteration": (1, 1.0, 2.75, 1.0),
         "iteration/backward": (1, 0.3, 2.5, pytest.approx(0.3)),
         "iteration/optimiser": (1, 0.2, 0.25, pytest.approx(0.2)),
     }
+    assert most_expensive(events, 5) == [Operator("aten::mm", 1, 0.01, 2.5)]
+
+
+def test_an_operator_owns_what_the_operators_inside_it_do_not(tmp_path):
+    events = trace(
+        tmp_path,
+        ("cpu_op", "aten::linear", 1, 1000, 5000, {"External id": 1}),
+        ("cpu_op", "aten::t", 1, 1000, 1500, {"External id": 2}),  # begins with the one around it
+        ("cpu_op", "aten::addmm", 1, 2000, 5000, {"External id": 3}),
+        ("cpu_op", "aten::copy_", 1, 2000, 4000, {"External id": 4}),
+        ("cpu_op", "aten::add", 2, 2500, 3500, {"External id": 5}),  # at that time, but on another thread
+        ("cpu_op", "aten::linear", 1, 5000, 6000, {"External id": 6}),  # begins where the other ends
+        ("user_annotation", "policy", 1, 0, 9000, {"External id": 7}),
+    )
+    assert most_expensive(events, 3) == [
+        Operator("aten::copy_", 1, 2.0, 0.0),
+        Operator("aten::linear", 2, 0.5 + 1.0, 0.0),
+        Operator("aten::addmm", 1, 1.0, 0.0),
+    ]
 
 
 def test_the_command_ends_with_one_line_of_json(tmp_path, capsys):

@@ -17,7 +17,7 @@ from torchrl_agent.experiment import Experiment
 QUICK = [
     "total_frames=512",
     "world.num_envs=8",
-    "ppo.minibatch_size=192",
+    "ppo.minibatch_size=64",  # divides the rollouts of one, three and four agents
     "ppo.num_epochs=1",
     "ppo.rollout_steps=8",
     "acceleration={step: false, advantages: false, update: false}",

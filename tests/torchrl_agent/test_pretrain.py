@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
     assert same(before, weights(mine))
     larger = agent("model.perception.belief_size=9")
     kept = weights(larger)
-    with pytest.raises(ValueError, match=r"is \[8, 12\] in .* but \[9, 12\] in this agent"):
+    with pytest.raises(ValueError, match=r"is \[8, 28\] in .* but \[9, 28\] in this agent"):
         load_modules(larger, {"social": str(taught["social"]), "perception": str(taught["perception"])})
     assert same(kept, weights(larger)), "all or nothing"
     with pytest.raises(ValueError, match="this agent has no world_model"):

@@ -225,9 +225,12 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
             f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file."
         )
     GlobalHydra.instance().clear()
+    ours = (
+        f'hydra.searchpath=["file://{CONFIGS}"]'  # a user's file may begin with one of them: defaults: [arena, _self_]
+    )
     try:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
-            loaded = compose(path.stem, list(overrides))
+            loaded = compose(path.stem, [ours, *overrides])
         if OmegaConf.get_type(loaded) is not Experiment:
             raise ValueError(
                 f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."

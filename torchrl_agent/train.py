@@ -67,7 +67,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
         ValueError: a configuration that cannot work.
         NonFiniteError: the world or the loss stopped being finite.
     """
-    yield from _iterate(_prepare(experiment, state))
+    yield from iterate(_prepare(experiment, state))
 
 
 def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
@@ -77,7 +77,8 @@ def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
     return learner
 
 
-def _iterate(learner: Learner) -> Iterator[Iteration]:
+def iterate(learner: Learner) -> Iterator[Iteration]:
+    """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
     experiment = learner.experiment
     while learner.frames < experiment.total_frames:
         start = time.perf_counter()
@@ -134,7 +135,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     start = time.perf_counter()
     saved = 0 if state is None else state["frames"]
     try:
-        for iteration in _iterate(learner):
+        for iteration in iterate(learner):
             writer.write(iteration.frames, iteration.metrics)
             if (
                 iteration.frames - saved >= experiment.run.checkpoint_every

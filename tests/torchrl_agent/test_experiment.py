@@ -33,6 +33,15 @@ def test_a_file_gives_differences_from_the_defaults(tmp_path):
     assert Experiment.load(str(path), "ppo.gamma=0.25").ppo.gamma == 0.25
 
 
+def test_a_file_may_begin_with_one_of_ours(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("defaults: [smoke, _self_]\nname: mine\nppo: {gamma: 0.5}\n")
+    loaded, ours = Experiment.load(path), Experiment.load("smoke")
+    assert (loaded.name, loaded.ppo.gamma) == ("mine", 0.5)
+    ours.name, ours.ppo.gamma = "mine", 0.5
+    assert loaded == ours
+
+
 def test_overrides_reach_every_level_with_the_right_types():
     loaded = Experiment.load(
         "smoke",

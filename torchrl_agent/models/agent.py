@@ -7,6 +7,7 @@ In a world of several agents all of them share the networks, which read and writ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -23,6 +24,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
+from torchrl_agent.models.custom import make_custom_module
 from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
@@ -64,6 +66,8 @@ class ModelConfig:
     world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
+    custom_modules: dict[str, Any] = field(default_factory=dict)
+    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
     centralised_critic: bool = False
     """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
 
@@ -107,6 +111,7 @@ class Agent(nn.Module):
         self.perception: Perception | None = None
         self.world_model: WorldModel | None = None
         self.social_model: SocialModel | None = None
+        self.custom_modules = nn.ModuleDict()
         self.manager: Manager | None = None
         if config.perception.enabled or config.memory != "none":
             body += self._add_modules(env, config, heads, width, gamma)
@@ -156,6 +161,12 @@ class Agent(nn.Module):
             if config.world_model.candidates:
                 body.append(Imagination(self.world_model, action_masked(env)))
                 read[keys.IMAGINED] = body[-1].size
+        for name, chosen in config.custom_modules.items():
+            module = self.custom_modules[name] = make_custom_module(name, chosen, env, read)
+            body.append(module)
+            read[module.out_keys[0]] = module.size
+            if hasattr(module, "loss"):
+                self.auxiliary.append(module.loss)
         if config.manager.enabled:
             self.manager = Manager(env, config.manager, read, config.activation, gamma)
             self.auxiliary.append(ManagerLoss(self.manager))
@@ -168,6 +179,7 @@ class Agent(nn.Module):
     def parts(self) -> list[list[nn.Parameter]]:
         """The parameters of each module that has losses of its own, then all others'."""
         own = [module for module in (self.world_model, self.social_model, self.manager) if module is not None]
+        own += [module for module in self.custom_modules.values() if hasattr(module, "loss")]
         found = [list(module.parameters()) for module in own]
         known = {id(parameter) for part in found for parameter in part}
         return [*found, [parameter for parameter in self.parameters() if id(parameter) not in known]]
@@ -271,6 +283,7 @@ def check_model(config: ModelConfig) -> None:
     if config.initial_std <= 0:
         raise ValueError(f"model.initial_std is {config.initial_std}: it must be above 0.")
     modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
+    modules += [f"custom_modules.{name}" for name in config.custom_modules]
     if modules and config.memory == "none" and not config.perception.enabled:
         raise ValueError(
             f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."

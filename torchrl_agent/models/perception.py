@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -13,6 +14,7 @@ from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.models.custom import CustomEncoder
 from torchrl_agent.models.memory import recurrence
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec, observation_shapes
@@ -34,6 +36,10 @@ class PerceptionConfig:
     """D, dimensions of the belief."""
     channels: int = 16
     """Channels of the convolutions over pictures, such as a window."""
+    encoders: dict[str, Any] = field(default_factory=dict)
+    """Encoders of single observations by name: ``mlp`` or ``cnn`` of its own, or ``{_target_: ...}`` (see
+    ``models/custom.py``). All vectors that are not named share one mlp, every picture has a cnn of its own.
+    """
     known: list[str] = field(default_factory=lambda: ["meters", "position"])
     """Observations that are the agent's exact knowledge of itself; those that the world lacks are left out, and all
     vectors are taken if it lacks all.
@@ -67,25 +73,18 @@ class Perception(TensorDictModuleBase):
         super().__init__()
         shapes = observation_shapes(env)
         self.sizes = [shape.numel() for shape in shapes.values()]
-        vectors = [number for number, shape in enumerate(shapes.values()) if len(shape) == 1]
-        self.vectors = vectors
-        self.pictures = nn.ModuleDict(
+        kinds = _encoder_kinds(shapes, config.encoders)
+        self.vectors = [number for number, name in enumerate(shapes) if kinds[name] is None]
+        self.encoders = nn.ModuleDict(
             {
-                str(number): Picture(shape, config.embedding_size, config.channels, activation)
-                for number, shape in enumerate(shapes.values())
-                if len(shape) == 3
+                str(number): _encoder(name, kinds[name], shape, config, activation)
+                for number, (name, shape) in enumerate(shapes.items())
+                if kinds[name] is not None
             }
         )
-        strange = [name for name, shape in shapes.items() if len(shape) not in (1, 3)]
-        if strange:
-            raise ValueError(
-                f"observation {strange[0]!r} has shape {tuple(shapes[strange[0]])}: perception reads vectors [size] "
-                "and "
-                "pictures [channels, height, width]."
-            )
-        width = sum(self.sizes[number] for number in vectors)
-        self.vector_encoder = mlp(width, config.embedding_size, [], activation) if vectors else None
-        parts = len(self.pictures) + bool(vectors)
+        width = sum(self.sizes[number] for number in self.vectors)
+        self.vector_encoder = mlp(width, config.embedding_size, [], activation) if self.vectors else None
+        parts = len(self.encoders) + bool(self.vectors)
         self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
         self.activation = nn.SiLU()
         self.memory: dict[str, TensorSpec] = {}
@@ -155,12 +154,44 @@ class Perception(TensorDictModuleBase):
         return {"social_cues": shown, "number": number, "visible": number != self.nobody}
 
     def embed(self, observation: Tensor) -> Tensor:
-        """Features [..., E] of joined observations [..., F], each by an encoder of its kind."""
+        """Features [..., E] of joined observations [..., F], each by its encoder, then fused."""
         parts = observation.split(self.sizes, -1)
-        encoded = [picture(parts[int(number)]) for number, picture in self.pictures.items()]
+        encoded = [encoder(parts[int(number)]) for number, encoder in self.encoders.items()]
         if self.vector_encoder is not None:
             encoded.append(self.vector_encoder(torch.cat([parts[number] for number in self.vectors], -1)))
         return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
+
+
+def _encoder_kinds(shapes: dict[str, torch.Size], chosen: dict[str, Any]) -> dict[str, Any]:
+    """How each observation is encoded; None for the vectors that share an encoder."""
+    unknown = [name for name in chosen if name not in shapes]
+    if unknown:
+        raise ValueError(
+            f"model.perception.encoders names {unknown[0]!r}, which the world does not show: use some of "
+            f"{', '.join(shapes)}."
+        )
+    usual = {1: None, 3: "cnn"}
+    strange = [name for name, shape in shapes.items() if len(shape) not in usual and name not in chosen]
+    if strange:
+        raise ValueError(
+            f"observation {strange[0]!r} has shape {tuple(shapes[strange[0]])}: perception reads vectors [size] and "
+            f"pictures [channels, height, width]; give it an encoder with model.perception.encoders.{strange[0]}."
+        )
+    return {name: chosen[name] if name in chosen else usual[len(shape)] for name, shape in shapes.items()}
+
+
+def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, activation: str) -> nn.Module:
+    """Features [..., E] of one flattened observation."""
+    if kind == "mlp":
+        return mlp(shape.numel(), config.embedding_size, [], activation)
+    if kind == "cnn" and len(shape) == 3:
+        return Picture(shape, config.embedding_size, config.channels, activation)
+    if isinstance(kind, str):
+        raise ValueError(
+            f"model.perception.encoders.{name} is {kind!r} for an observation of shape {tuple(shape)}: use mlp, cnn "
+            "(for pictures), or a _target_."
+        )
+    return CustomEncoder(name, kind, shape, config.embedding_size)
 
 
 class PerceptionLoss(nn.Module):

@@ -1,0 +1,223 @@
+"""Encoders and modules of the user's own: they get what they were promised, learn, and are refused in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase
+from torch import nn
+from torchrl.modules import set_recurrent_mode
+
+from envs import ArenaEnv
+from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.networks import NEARLY_SHUT, masked_mean
+from torchrl_agent.models.perception import Perception, PerceptionConfig
+from torchrl_agent.training.rollout import agent_rows
+
+GROUPS = ("player_state", "combat_targets", "mission_progress", "spatial_awareness", "enemy_count")
+SMALL = ["world.num_envs=4", "ppo.rollout_steps=8", "ppo.minibatch_size=16", "model.memory=gru", "threads=1"]
+
+
+class Layer(nn.Linear):
+    """An encoder of vectors."""
+
+    def __init__(self, shape, out, bias=True):
+        super().__init__(*shape, out, bias)
+
+
+class Recorder(nn.Module):
+    """An encoder that keeps what it was shown last."""
+
+    def __init__(self, shape, out):
+        super().__init__()
+        self.out, self.shown = out, None
+
+    def forward(self, observation):
+        self.shown = observation
+        return observation.flatten(1)[:, : self.out]
+
+
+class Forecast(TensorDictModuleBase):
+    """Foresees the reward."""
+
+    def __init__(self, env, sizes, width=1):
+        super().__init__()
+        self.sizes, self.size = sizes, width
+        self.in_keys, self.out_keys = [(keys.BELIEF, "mean")], ["forecast"]
+        self.network = nn.Linear(sizes[keys.BELIEF, "mean"], width)
+        self.loss = ForecastLoss()
+
+    def forward(self, tensordict):
+        return tensordict.set("forecast", self.network(tensordict.get((keys.BELIEF, "mean"))))
+
+
+class ForecastLoss(nn.Module):
+    def forward(self, tensordict):
+        error = (tensordict.get("forecast") - tensordict.get(keys.REWARD)).square().mean(-1)
+        valid = tensordict.get(keys.VALID, torch.ones_like(error, dtype=torch.bool))
+        return TensorDict({"loss_forecast": masked_mean(error, valid)})
+
+
+class Reader(TensorDictModuleBase):
+    """Reads what the module before it wrote, and one of the world's observations; has no loss of its own."""
+
+    def __init__(self, env, sizes):
+        super().__init__()
+        self.sizes, self.size = sizes, 2
+        self.in_keys, self.out_keys = ["forecast", "observation"], ["read"]
+
+    def forward(self, tensordict):
+        return tensordict.set(
+            "read", torch.cat((tensordict.get("forecast"), tensordict.get("observation")[..., :1]), -1)
+        )
+
+
+class Sizeless(nn.Module):
+    def __init__(self, env, sizes):
+        super().__init__()
+
+
+def target(kind, **arguments):
+    return {"_target_": f"{__name__}.{kind.__name__}", **arguments}
+
+
+def perceive(encoders, observation="dict"):
+    torch.manual_seed(0)
+    env = ArenaEnv(3, observation=observation)
+    return env, Perception(env, PerceptionConfig(embedding_size=16, encoders=encoders), "none", "tanh")
+
+
+# --- encoders ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_group_may_have_an_encoder_of_its_own():
+    _, apart = perceive(dict.fromkeys(GROUPS, "mlp"))
+    sizes = [7, 17, 3, 4, 1]
+    assert apart.vector_encoder is None
+    assert [encoder[0].in_features for encoder in apart.encoders.values()] == sizes
+    assert apart.fuse[0].in_features == 5 * 16
+    observation = torch.randn(3, 32)
+    encoded = [
+        encoder(part) for encoder, part in zip(apart.encoders.values(), observation.split(sizes, -1), strict=True)
+    ]
+    silu = torch.nn.functional.silu
+    torch.testing.assert_close(apart.embed(observation), silu(apart.fuse(silu(torch.cat(encoded, -1)))))
+
+
+def test_vectors_that_are_not_named_share_an_encoder():
+    _, mixed = perceive({"combat_targets": "mlp"})
+    assert list(mixed.encoders) == ["1"]
+    assert mixed.vector_encoder[0].in_features == 32 - 17
+    assert mixed.fuse[0].in_features == 2 * 16
+    changed = torch.zeros(2, 32)
+    changed[1, 7 + 16] = 1.0  # the last number of the second group
+    first, second = mixed.embed(changed)
+    assert not torch.equal(first, second)
+    assert torch.equal(*mixed.vector_encoder(torch.cat((changed[:, :7], changed[:, 24:]), -1)))
+
+
+def test_an_encoder_of_ones_own_gets_the_observation_in_its_shape():
+    env, perception = perceive({"observation": target(Recorder)}, "heatmap")
+    shown = env.rand_step(env.reset())["next", "observation"]
+    perception.embed(shown.flatten(1).expand(5, 3, -1))
+    assert torch.equal(perception.encoders["0"].network.shown, shown.repeat(5, 1, 1, 1))
+
+
+def test_encoders_of_ones_own_learn_with_the_rest():
+    encoders = {"observation": target(Layer, bias=False)}
+    learner = Learner(Experiment.load("smoke", *SMALL, f"+model.perception.encoders={written(encoders)}"))
+    before = learner.agent.perception.encoders["0"].network.weight.detach().clone()
+    learner.improve(learner.collector.collect(), 1e-2)
+    assert not torch.equal(learner.agent.perception.encoders["0"].network.weight, before)
+
+
+# --- modules between belief and controller ----------------------------------------------------------------------------
+
+
+def written(value):
+    """As the command line takes it."""
+    inner = (f"{key}: {written(part) if isinstance(part, dict) else part}" for key, part in value.items())
+    return "{" + ", ".join(inner) + "}"
+
+
+@pytest.fixture
+def learner():
+    modules = {"forecast": target(Forecast), "reader": target(Reader)}
+    return Learner(Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}"))
+
+
+def test_modules_read_what_came_before_and_the_controller_reads_them(learner):
+    modules = learner.agent.custom_modules
+    belief = (keys.BELIEF, "mean")
+    assert modules["forecast"].sizes == {belief: 64}
+    assert modules["reader"].sizes == {belief: 64, "forecast": 1}
+    seen = learner.agent.encoder(learner.env.reset())
+    expected = [seen[belief], NEARLY_SHUT * seen["forecast"], NEARLY_SHUT * seen["read"]]
+    torch.testing.assert_close(seen[keys.FEATURES], torch.cat(expected, -1))
+
+
+def test_a_modules_loss_joins_the_algorithms(learner):
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), None))
+    with set_recurrent_mode(True):
+        total, losses = learner.algorithm._losses(data)
+        seen = learner.agent.encoder(data.copy())
+    error = (seen["forecast"] - data[keys.REWARD]).square().mean()
+    torch.testing.assert_close(losses["loss_forecast"], error.detach())
+    total.backward()
+    module = learner.agent.custom_modules["forecast"]
+    assert all(parameter.grad.any() for parameter in module.parameters())
+    parts = learner.agent.parts()
+    assert [id(parameter) for parameter in parts[0]] == [id(parameter) for parameter in module.parameters()]
+    assert sum(len(part) for part in parts) == len(list(learner.agent.parameters()))
+
+
+@pytest.mark.slow
+def test_an_agent_with_modules_of_ones_own_is_one_graph():
+    torch._dynamo.reset()
+    modules = {"forecast": target(Forecast), "reader": target(Reader)}
+    compiled = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
+    learner = Learner(Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *compiled))
+    learner.improve(learner.collector.collect(), 1e-3)
+    assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
+
+
+# --- what does not fit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoders", "sentence"),
+    [
+        ({"radar": "mlp"}, "names 'radar', which the world does not show: use some of player_state"),
+        ({"player_state": "cnn"}, r"player_state is 'cnn' for an observation of shape \(7,\): use mlp"),
+        ({"player_state": "transformer"}, "player_state is 'transformer'"),
+        ({"player_state": {"size": 3}}, "player_state is {'size': 3}: give it a _target_"),
+        ({"player_state": {"_target_": "nowhere.Eyes"}}, "player_state cannot be made: .*nowhere"),
+        ({"player_state": target(Layer, depth=3)}, "player_state cannot be made: .*depth"),
+        ({"player_state": {"_target_": "torch.nn.Bilinear", "in2_features": 1, "out_features": 1}}, "player_state can"),
+        ({"player_state": {"_target_": "torch.nn.Flatten"}}, "player_state can"),
+        ({"player_state": target(Recorder)}, r"player_state gives \[2, 7\] for 2 rows.*\[2, 16\]"),
+    ],
+)
+def test_an_encoder_that_does_not_fit_is_one_sentence(encoders, sentence):
+    with pytest.raises(ValueError, match=rf"model\.perception\.encoders.*{sentence}") as raised:
+        perceive(encoders)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (ModelConfig(custom_modules={"x": target(Forecast)}), "custom_modules.x works on beliefs"),
+        (ModelConfig(memory="gru", custom_modules={"x": target(Sizeless)}), "is a Sizeless: it must be a TensorDict"),
+        (ModelConfig(memory="gru", custom_modules={"x": target(Forecast, hidden=3)}), "x cannot be made: .*hidden"),
+        (ModelConfig(memory="gru", custom_modules={"x": "forecast"}), "x is 'forecast': give it a _target_"),
+    ],
+)
+def test_a_module_that_does_not_fit_is_one_sentence(model, sentence):
+    with pytest.raises(ValueError, match=rf"model\.custom_modules.*{sentence}|model\.{sentence}") as raised:
+        Agent(ArenaEnv(2), model)
+    assert "\n" not in str(raised.value)

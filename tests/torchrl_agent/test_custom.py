@@ -16,6 +16,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.networks import NEARLY_SHUT, masked_mean
 from torchrl_agent.models.perception import Perception, PerceptionConfig
+from torchrl_agent.models.specs import observation_shapes
 from torchrl_agent.training.rollout import agent_rows
 
 GROUPS = ("player_state", "combat_targets", "mission_progress", "spatial_awareness", "enemy_count")
@@ -88,7 +89,9 @@ def target(kind, **arguments):
 def perceive(encoders, observation="dict"):
     torch.manual_seed(0)
     env = ArenaEnv(3, observation=observation)
-    return env, Perception(env, PerceptionConfig(embedding_size=16, encoders=encoders), "none", "tanh")
+    return env, Perception(
+        env, observation_shapes(env), PerceptionConfig(embedding_size=16, encoders=encoders), "none", "tanh"
+    )
 
 
 # --- encoders ---------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ FINE = ([[0.5, 0.4], [0.4, 0.4]], [0.1, 0.1], [0.0, 0.0])
 
 def test_an_uncertain_belief_is_named():
     assert diagnose_belief(belief(-1.0)) == []
+    assert diagnose_belief(dataclasses.replace(belief(9.0), usual=None)) == []
     sentence = "its belief is 2.1 times as uncertain as usual: look at perception first"
     assert diagnose_belief(belief(-1.0 + math.log(2.1))) == [sentence]
 

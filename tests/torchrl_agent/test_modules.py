@@ -23,6 +23,7 @@ from torchrl_agent.models.world_model import (
     HIGH_VARIANCE,
     NOTHING,
     NOVEL_STATE,
+    Imagination,
     WorldModel,
     WorldModelConfig,
     WorldModelLoss,
@@ -330,6 +331,22 @@ def test_only_the_likeliest_legal_candidates_are_imagined(model):
     assert sorted(first[1].tolist()) == [0, 1, 2]
 
 
+def test_where_few_actions_are_legal_no_other_is_imagined(model):
+    mask = torch.tensor([False, True, False, True])
+    tensordict = TensorDict(
+        {(keys.BELIEF, "mean"): torch.randn(6), (keys.BELIEF, "known_state"): torch.rand(3), keys.ACTION_MASK: mask}
+    )
+    seen = Imagination(model, masked=True)(tensordict)
+    first = seen[keys.FUTURES, "actions"][:, 0]
+    assert set(first.tolist()) == {1, 3} and len(first) == 3
+    returns, confidence, imagined = seen[keys.IMAGINED].unflatten(-1, (4, 3)).unbind(-1)
+    assert imagined.tolist() == [0, 1, 0, 1]
+    for number, action in enumerate(first.tolist()):  # what was imagined twice counts once
+        expected = symlog(model.expected_return(seen[keys.FUTURES])[number])
+        torch.testing.assert_close(returns[action], expected)
+        torch.testing.assert_close(confidence[action], seen[keys.FUTURES, "confidence"][number])
+
+
 def test_expected_return_by_hand(model):
     futures = TensorDict(
         {
@@ -523,6 +540,29 @@ def test_semi_markov_advantage_at_an_episodes_end(terminated):
     after = 0.0 if terminated else 50.0
     assert advantage[0].item() == pytest.approx(1 + 0.9 * (2 + 0.9 * after) - 10, rel=1e-5)
     assert advantage[2].item() == pytest.approx(3 + 0.9 * 30 - 20, rel=1e-5)
+
+
+def test_a_character_is_seen_by_the_manager_alone():
+    env = town(level="L8")
+    agent = Agent(env, whole())
+    assert "traits" not in agent.normalizer.in_keys and "traits" in agent.manager.in_keys
+    one = agent.attach(env).reset()["agents"]
+    other = one.clone()
+    other["traits"] = 1 - one["traits"]
+    torch.nn.init.normal_(agent.manager.choose[-1].weight)
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        one, other = (agent.encoder(version) for version in (one, other))
+    assert torch.equal(one[keys.BELIEF, "mean"], other[keys.BELIEF, "mean"])
+    assert not torch.allclose(one[keys.GOAL, "log_prob"], other[keys.GOAL, "log_prob"])
+    flat = Agent(env, config())
+    assert "traits" in flat.normalizer.in_keys, "without a manager perception sees it"
+
+
+def test_a_goal_can_be_taken_away():
+    changes = ["model.manager.goals.social=null", "+model.manager.goals.rest={energy: 0.9}"]
+    learner = Learner(Experiment.load("town_agent", *SMALL, *changes))
+    assert learner.agent.manager.names == ["survival", "thriving", "money", "explore", "rest"]
+    assert learner.agent.manager.targets[-1].tolist() == pytest.approx([0.9, 0, 0, 0, 0, 0, 0, 0])
 
 
 def test_goals_last_until_their_time_is_up_or_their_targets_are_met():

@@ -40,7 +40,7 @@ def diagnose(thought: Thought) -> list[str]:
 
 def diagnose_belief(belief: Belief) -> list[str]:
     """Whether it knows less about its surroundings than usual."""
-    times = math.exp(belief.uncertainty - belief.usual)
+    times = 1.0 if belief.usual is None else math.exp(belief.uncertainty - belief.usual)
     if times <= UNCERTAIN:
         return []
     return [f"its belief is {times:.1f} times as uncertain as usual: look at perception first"]

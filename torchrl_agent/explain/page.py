@@ -122,11 +122,19 @@ def _way(right: int, down: int) -> str:
     return " ".join(part for part in (across, along) if part) or "here"
 
 
-def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
+def _uncertainty(belief: Belief) -> str:
+    if belief.usual is None:
+        return "uncertainty: not known, as none of perception's own losses taught it"
     times = math.exp(belief.uncertainty - belief.usual)
-    body: list[str | Table] = [
+    return (
         f"uncertainty: mean log_std {belief.uncertainty:.3f}, in this episode {belief.usual:.3f}: its deviation is "
-        f"{times:.2f} times the usual one",
+        f"{times:.2f} times the usual one"
+    )
+
+
+def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
+    body: list[str | Table] = [
+        _uncertainty(belief),
         Table(
             ["it knows of itself", "value"],
             [(name, _number(value)) for name, value in zip(belief.known_names, belief.known_state, strict=True)],

@@ -36,8 +36,8 @@ class Belief:
     known_state: Tensor
     known_names: list[str]
     """Of each number in ``known_state``."""
-    usual: float
-    """Mean of ``log_std`` over dimensions and over the episode."""
+    usual: float | None
+    """Mean of ``log_std`` over dimensions and over the episode; None if no loss of perception's own has taught it."""
 
     @property
     def uncertainty(self) -> float:

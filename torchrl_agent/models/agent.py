@@ -94,6 +94,8 @@ class Agent(nn.Module):
         super().__init__()
         check_model(config)
         shapes = observation_shapes(env)
+        if config.manager.enabled:
+            shapes.pop(config.manager.traits, None)  # a character acts through the goals that it makes one choose
         self.group = agent_group(env)
         heads = _discrete_actions(env, config)
         self.normalizer = ObservationNormalizer(
@@ -114,7 +116,7 @@ class Agent(nn.Module):
         self.custom_modules = nn.ModuleDict()
         self.manager: Manager | None = None
         if config.perception.enabled or config.memory != "none":
-            body += self._add_modules(env, config, heads, width, gamma)
+            body += self._add_modules(env, config, shapes, heads, gamma)
             width, entry = body[-1].size, keys.FEATURES
         else:
             _check_vectors(shapes)
@@ -138,14 +140,14 @@ class Agent(nn.Module):
         return actor_head, TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
     def _add_modules(
-        self, env: EnvBase, config: ModelConfig, heads: list[int], width: int, gamma: float
+        self, env: EnvBase, config: ModelConfig, shapes: dict[str, torch.Size], heads: list[int], gamma: float
     ) -> list[TensorDictModuleBase]:
         """Perception, then what the configuration asks for; the last module joins what the controller reads."""
-        perception = self.perception = Perception(env, config.perception, config.memory, config.activation)
+        perception = self.perception = Perception(env, shapes, config.perception, config.memory, config.activation)
         body: list[TensorDictModuleBase] = [perception]
         read: dict[NestedKey, int] = {(keys.BELIEF, "mean"): config.perception.belief_size}
         if config.perception.reconstruction_coeff or config.perception.prediction_coeff:
-            self.auxiliary.append(PerceptionLoss(config.perception, width, heads, config.activation))
+            self.auxiliary.append(PerceptionLoss(config.perception, sum(perception.sizes), heads, config.activation))
         if config.social_model.enabled:
             sizes = social_sizes(env, heads[0], learns=config.social_model.coeff > 0)
             social = SocialModel(env, config.social_model, perception.social, sizes, config.activation)

@@ -36,7 +36,7 @@ class ManagerConfig:
     hidden_size: int = 64
     steps: int = 50
     """k, the longest life of a goal."""
-    goals: dict[str, dict[str, float]] = field(
+    goals: dict[str, dict[str, float] | None] = field(
         default_factory=lambda: {
             "survival": {"energy": 0.6, "health": 0.6, "satiation": 0.6},
             "thriving": {"mood": 0.7, "fitness": 0.6, "hygiene": 0.7},
@@ -45,7 +45,9 @@ class ManagerConfig:
             "explore": {},
         }
     )
-    """What to want: meter -> level that fulfils the goal; a goal without meters ends by time alone."""
+    """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
+    one of these away.
+    """
     meters: str = "meters"
     """Observation of the agent's own meters."""
     meter_names: list[str] = field(
@@ -53,7 +55,7 @@ class ManagerConfig:
     )
     """Their names, in order."""
     traits: str = "traits"
-    """Observation of the agent's own character (its DNA), which the manager alone reads; left out if not shown."""
+    """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
     clip_epsilon: float = 0.2
     entropy_coeff: float = 0.01
     coeff: float = 1.0
@@ -85,16 +87,16 @@ class Manager(TensorDictModuleBase):
     ) -> None:
         super().__init__()
         self.gamma = gamma
-        self.config, self.names = config, list(config.goals)
         shapes = observation_shapes(env)
-        check_goals(config, shapes)
+        goals = check_goals(config, shapes)
+        self.config, self.names = config, list(goals)
         self.features = list(features)
         self.traits = [config.traits] if config.traits in shapes else []
         meters = len(config.meter_names)
         width = sum(features.values()) + meters + sum(shapes[name].numel() for name in self.traits)
         self.choose = mlp(width, len(self.names), [config.hidden_size], activation, gain=0.01)
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=1.0)
-        table = [[goal.get(name, 0.0) for name in config.meter_names] for goal in config.goals.values()]
+        table = [[goal.get(name, 0.0) for name in config.meter_names] for goal in goals.values()]
         self.register_buffer("targets", torch.tensor(table))
         self.memory: dict[str, TensorSpec] = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
@@ -251,8 +253,8 @@ class ManagerLoss(nn.Module):
         )
 
 
-def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> None:
-    """Raise ValueError if the goals do not fit the world."""
+def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[str, dict[str, float]]:
+    """The goals that there are; raises ValueError if they do not fit the world."""
     if config.meters not in shapes:
         raise ValueError(
             f"model.manager reads the observation {config.meters!r}, which this world does not show: use "
@@ -263,12 +265,14 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> None:
             f"this world shows {shapes[config.meters].numel()} meters but model.manager.meter_names has "
             f"{len(config.meter_names)}: name them all, in order."
         )
-    for goal, targets in config.goals.items():
+    goals = {name: targets for name, targets in config.goals.items() if targets is not None}
+    for goal, targets in goals.items():
         unknown = set(targets) - set(config.meter_names)
         if unknown:
             raise ValueError(
                 f"goal {goal!r} is about {', '.join(sorted(unknown))}, which this world has no meter for: change "
-                "model.manager.goals."
+                f"model.manager.goals, or take it away with model.manager.goals.{goal}=null."
             )
-    if len(config.goals) < 2 or config.steps < 1:
+    if len(goals) < 2 or config.steps < 1:
         raise ValueError("model.manager needs at least 2 goals and 1 step.")
+    return goals

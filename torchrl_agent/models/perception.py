@@ -17,7 +17,7 @@ from torchrl_agent import keys
 from torchrl_agent.models.custom import CustomEncoder
 from torchrl_agent.models.memory import recurrence
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
-from torchrl_agent.models.specs import group_spec, observation_shapes
+from torchrl_agent.models.specs import group_spec
 
 SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
 
@@ -64,14 +64,22 @@ class Perception(TensorDictModuleBase):
     K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
     ``visible`` [..., V] and ``number`` [..., V].
 
+    Args:
+        env: the world.
+        shapes: of the observations that are joined, in their order.
+        config: sizes and encoders.
+        memory: none, gru or lstm.
+        activation: of its networks.
+
     Attributes:
         memory: specs of the recurrent states by key; empty without memory.
         known_size: K.
     """
 
-    def __init__(self, env: EnvBase, config: PerceptionConfig, memory: str, activation: str) -> None:
+    def __init__(
+        self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
+    ) -> None:
         super().__init__()
-        shapes = observation_shapes(env)
         self.sizes = [shape.numel() for shape in shapes.values()]
         kinds = _encoder_kinds(shapes, config.encoders)
         self.vectors = [number for number, name in enumerate(shapes) if kinds[name] is None]

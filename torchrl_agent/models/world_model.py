@@ -78,7 +78,7 @@ class WorldModel(nn.Module):
         width = belief_size + known_size
         self.body = mlp(width + sum(heads), config.hidden_size, [config.hidden_size], activation)
         self.activation = nn.SiLU()
-        self.change = mlp(config.hidden_size, width, [], activation, gain=0.1)
+        self.change = mlp(config.hidden_size, belief_size, [], activation, gain=0.1)
         self.ensemble = mlp(config.hidden_size, config.ensemble * (known_size + 1), [], activation, gain=0.1)
         self.end = mlp(config.hidden_size, 1, [], activation, gain=0.1)
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=0.1)
@@ -98,12 +98,11 @@ class WorldModel(nn.Module):
             [...]), and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
         """
         hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
-        change = self.change(hidden)
         opinions = self.ensemble(hidden).unflatten(-1, (self.config.ensemble, self.known_size + 1))
         opinions = torch.cat((CHANGE * opinions[..., :-1] + known.unsqueeze(-2), opinions[..., -1:]), -1)
         mean = opinions.mean(-2)
         return {
-            "belief": belief + change[..., : belief.shape[-1]],
+            "belief": belief + self.change(hidden),
             "known_state": mean[..., :-1],
             "reward": mean[..., -1],
             "end": self.end(hidden).squeeze(-1),
@@ -135,7 +134,7 @@ class WorldModel(nn.Module):
 
     def candidates(self, belief: Tensor, known: Tensor, mask: Tensor | None) -> TensorDict:
         """Futures (see :meth:`imagine`) of the ``candidates`` likeliest legal first actions, each continued by what the
-        agent would then likeliest do; selective imagination.
+        agent would then likeliest do; selective imagination. Where fewer are legal, the likeliest fills up.
 
         Args:
             belief: [..., D].
@@ -147,6 +146,8 @@ class WorldModel(nn.Module):
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], torch.finfo(logits.dtype).min)
         first = logits.topk(number, -1).indices
+        if mask is not None:
+            first = torch.where(mask.gather(-1, first), first, first[..., :1])
 
         def choose(step: int, belief: Tensor, known: Tensor) -> Tensor:
             return first if step == 0 else self.propose(belief, known).argmax(-1)
@@ -233,7 +234,8 @@ class Imagination(TensorDictModuleBase):
                 ),
                 -1,
             )
-            imagined = (chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3).flatten(-2)
+            times = chosen.sum(-2).clamp_min(1.0).unsqueeze(-1)  # an action may have been imagined more than once
+            imagined = ((chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3) / times).flatten(-2)
         tensordict.set(keys.FUTURES, futures)
         return tensordict.set(keys.IMAGINED, imagined)
 

@@ -119,6 +119,20 @@ def test_the_mask_of_other_heads_does_not_matter():
     assert torch.equal(planner(belief, known, mask)[0], planner(belief, known)[0])
 
 
+def test_a_plan_must_promise_more_than_what_the_controller_likes():
+    belief, known = torch.zeros(1, 3), torch.zeros(1, 2)
+    code = 1 + 0.9 * 2 + 0.81 * 3 + 0.729 * 14
+    bait = BAIT_REWARD + 0.9 * 1 + 0.81 * 2 + 0.729 * 3  # then the first three of the code
+    controller = torch.zeros(1, 5)
+    controller[:, BAIT] = 10.0
+    for prior, first, worth in ((0.9, CODE[0], code), (1.1, BAIT, bait)):
+        assert (10 * prior > code - bait) == (first == BAIT)
+        _, planner = lock(prior=prior, start="uniform", samples=512, elites=32)
+        plan, promised = planner(belief, known, None, controller)
+        assert plan[0, 0].item() == first
+        assert promised.item() == pytest.approx(worth, rel=1e-5), "what is promised is the return alone"
+
+
 def test_a_plan_depends_on_its_row_alone_and_repeats_itself():
     torch.manual_seed(0)
     config = WorldModelConfig(enabled=True, hidden_size=16)
@@ -208,6 +222,7 @@ def test_without_a_planner_the_policy_is_the_agents():
         ({"cem": PlannerConfig(elites=65)}, "64 samples"),
         ({"cem": PlannerConfig(start="nowhere")}, "cem.start"),
         ({"cem": PlannerConfig(smoothing=1.0)}, "cem.smoothing"),
+        ({"cem": PlannerConfig(prior=-1.0)}, "cem.prior"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(changes, culprit):

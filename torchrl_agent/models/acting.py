@@ -31,7 +31,7 @@ class PlannedPolicy(TensorDictModuleBase):
             )
         self.actor, self.choice = agent.actor, agent.actor_head[-1]
         self.planner = CrossEntropyPlanner(model, model.config.cem)
-        self.masked, self.several = keys.ACTION_MASK in agent.actor.in_keys, len(model.heads) > 1
+        self.masked, self.heads = keys.ACTION_MASK in agent.actor.in_keys, model.heads
         self.in_keys, self.out_keys = agent.actor.in_keys, [*agent.actor.out_keys, keys.PLAN]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -39,11 +39,12 @@ class PlannedPolicy(TensorDictModuleBase):
         tensordict = self.actor(tensordict)
         belief, known = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state"))
         mask = tensordict.get(keys.ACTION_MASK) if self.masked else None
-        actions, promised = self.planner(belief, known, mask)
+        controller = tensordict.get(keys.LOGITS)[..., : self.heads[0]]
+        actions, promised = self.planner(belief, known, mask, controller)
         plan = {"actions": actions, "expected_return": promised}
         tensordict.set(keys.PLAN, TensorDict(plan, tensordict.batch_size, device=tensordict.device))
         action = actions[..., 0]
-        if self.several:
+        if len(self.heads) > 1:
             action = torch.cat((action.unsqueeze(-1), tensordict.get(keys.ACTION)[..., 1:]), -1)
         tensordict.set(keys.LOG_PROB, self.choice.get_dist(tensordict).log_prob(action))
         return tensordict.set(keys.ACTION, action)

@@ -31,6 +31,10 @@ class PlannerConfig:
     """proposal: begin with what the agent would likeliest do; uniform: with every action alike."""
     smoothing: float = 0.1
     """Share of the old probabilities that is kept in each iteration, so that no action is given up too early."""
+    prior: float = 0.1
+    """What the controller's logits of a plan's first action are worth, in units of the expected return: a plan must
+    promise so much more than what the controller would do. 0 trusts the model alone, which finds its mistakes.
+    """
 
 
 class CrossEntropyPlanner(nn.Module):
@@ -39,7 +43,8 @@ class CrossEntropyPlanner(nn.Module):
     The cross-entropy method (Rubinstein 1999; for planning in a learnt model Hafner et al. 2019, "PlaNet", algorithm
     2), with a categorical distribution for each step: draw N sequences, keep the K best, draw the next ones as often as
     these chose each action. The best sequence of all iterations is the plan; each iteration also tries the likeliest
-    sequence of its distribution.
+    sequence of its distribution. Best is what has the largest expected return, and a first action that the controller
+    likes.
 
     All draws use the same random numbers, made once from a fixed seed: a plan depends on nothing but belief and mask,
     whatever the batch, eager or compiled.
@@ -61,7 +66,9 @@ class CrossEntropyPlanner(nn.Module):
         self.register_buffer("noise", gumbel.to(model.usual_spread.device), persistent=False)
 
     @torch.no_grad()
-    def forward(self, belief: Tensor, known: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, belief: Tensor, known: Tensor, mask: Tensor | None = None, controller: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Plan for every row.
 
         Args:
@@ -69,6 +76,8 @@ class CrossEntropyPlanner(nn.Module):
             known: the agent's own state, [..., K].
             mask: legal actions now, bool [..., actions of all heads], None for all; later steps may take any, as the
                 model does not foresee what will be legal.
+            controller: the controller's logits of the first action, [..., first-head actions], None to trust the model
+                alone.
 
         Returns:
             int64 actions [..., H], and the return that the model expects of them, [...].
@@ -80,14 +89,19 @@ class CrossEntropyPlanner(nn.Module):
             logits = torch.cat((first.unsqueeze(-2), logits[..., 1:, :]), -2)
         probabilities = logits.softmax(-1)
         plan, promised = logits.argmax(-1), torch.full_like(belief[..., 0], -torch.inf)
+        highest = promised
         for noise in self.noise:
             actions = (logits.unsqueeze(-3) + noise).argmax(-1)  # [..., N, H], by the Gumbel-max trick
             worth = self.model.expected_return(self.model.imagine(belief, known, actions))
-            elites = worth.topk(self.config.elites, -1).indices  # best first
+            score = worth
+            if controller is not None:
+                score = worth + self.config.prior * controller.gather(-1, actions[..., 0])
+            scores, elites = score.topk(self.config.elites, -1)  # best first
             chosen = actions.gather(-2, elites.unsqueeze(-1).expand(*elites.shape, actions.shape[-1]))
-            best = worth.amax(-1)
-            plan = torch.where((best > promised).unsqueeze(-1), chosen[..., 0, :], plan)
-            promised = torch.maximum(best, promised)
+            better = scores[..., 0] > highest
+            plan = torch.where(better.unsqueeze(-1), chosen[..., 0, :], plan)
+            promised = torch.where(better, worth.gather(-1, elites[..., :1]).squeeze(-1), promised)
+            highest = torch.maximum(scores[..., 0], highest)
             share = F.one_hot(chosen, self.model.heads[0]).float().mean(-3)
             probabilities = torch.lerp(share, probabilities, self.config.smoothing)
             logits = probabilities.log()  # an illegal action has probability 0, so no noise can raise it
@@ -124,5 +138,7 @@ def check_planner(config: WorldModelConfig) -> None:
         )
     if cem.start not in STARTS:
         raise ValueError(f"model.world_model.cem.start is {cem.start!r}: use one of {', '.join(STARTS)}.")
+    if cem.prior < 0:
+        raise ValueError(f"model.world_model.cem.prior is {cem.prior}: give at least 0.")
     if not 0 <= cem.smoothing < 1:
         raise ValueError(f"model.world_model.cem.smoothing is {cem.smoothing}: it must be at least 0 and below 1.")

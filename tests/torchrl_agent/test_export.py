@@ -104,7 +104,8 @@ def follow(run, name, call):
         assert given.keys() == expected.keys()
         for key, value in expected.items():
             assert given[key].dtype == value.dtype
-            torch.testing.assert_close(given[key], value, atol=1e-5, rtol=1e-6)
+            exponential = key in ("futures_rewards", "futures_values")  # whose exponents differ by a millionth
+            torch.testing.assert_close(given[key], value, atol=1e-5, rtol=1e-5 if exponential else 1e-6)
         if step == RESET_AT and carried:
             assert rows["is_init"].any() and not rows["is_init"].all()
             first = rows["is_init"].squeeze(-1)

@@ -52,6 +52,11 @@ class ValueAgent(Agent):
                 f"algorithm=dqn values one discrete action at a time but this world takes {kind}: use algorithm=ppo, "
                 "a2c or impala."
             )
+        if config.centralised_critic:
+            raise ValueError(
+                "algorithm=dqn acts by the same values that it learns, so no critic can see more than it does: use "
+                "model.centralised_critic=false, or algorithm=ppo, a2c or impala."
+            )
         if self.sequential:
             raise ValueError(
                 "algorithm=dqn replays single frames, so its agent can have no memory and no modules that foresee: "

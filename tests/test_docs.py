@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -11,16 +12,24 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from envs import TownEnv
 from torchrl_agent.cli import main
-from torchrl_agent.experiment import CONFIGS
+from torchrl_agent.experiment import CONFIGS, Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import ModelConfig
+from torchrl_agent.pretrain import switch_on
+from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.pretrained import MODULES
 
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
+AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
 SMALLER = {
     "num_envs=64": "num_envs=2",
     "total_frames=1_000_000": "total_frames=512 world.num_envs=4 ppo.rollout_steps=32 ppo.minibatch_size=128 "
@@ -77,13 +86,13 @@ def run_command(line: str) -> None:
     if words[0] == "cp":
         assert words[1] == "-r"
         shutil.copytree(*words[2:])
-    elif words[0] == "python":  # a file that the page has written; it may start processes
+    elif words[0] in ("python", "torchrun"):  # a file that the page has written; it may start processes
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}", "RL_WARNINGS": "False"}
-        done = subprocess.run(
-            [sys.executable, *words[1:]], env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
+        started = [sys.executable, *(["-m", "torch.distributed.run"] if words[0] == "torchrun" else []), *words[1:]]
+        done = subprocess.run(started, env=environment, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr
-        Path(words[1]).with_suffix(".txt").write_text(done.stdout)
+        file = next(word for word in words if word.endswith(".py"))
+        Path(file).with_suffix(".txt").write_text(done.stdout)
     else:
         assert words[0] == "torchrl-agent", line
         assert main(words[1:]) in (None, 0), line
@@ -108,6 +117,12 @@ def test_the_towns_first_lines_run():
     assert names["root"]["next", "agents", "reward"].shape == (8, 4, 1)
 
 
+def test_the_arenas_first_lines_run():
+    names: dict = {}
+    exec(block(DOCS / "arena.md", "python").replace("1024", "8").replace(", compile=True", ""), names)
+    assert names["data"].shape == (8, 100)
+
+
 def test_the_students_own_town_can_be_lived_in(tmp_path):
     path = tmp_path / "my_town.yaml"
     path.write_text(block(DOCS / "town.md", "yaml"))
@@ -117,15 +132,124 @@ def test_the_students_own_town_can_be_lived_in(tmp_path):
     assert env.rollout(5).shape == (2, 5)
 
 
-def test_an_agent_with_memory_plays_as_the_guide_says():
+def agent_page(name: str) -> dict:
+    """The names that the Python of a page about the agent defines, from first to last block, in small worlds."""
     names: dict = {}
-    for language, code in blocks(DOCS / "agent.md"):
+    for language, code in blocks(DOCS / "agent" / f"{name}.md"):
         assert language == "python"
         exec(code.replace("64", "4"), names)
+    return names
+
+
+def test_the_agents_records_are_as_its_page_says():
+    assert agent_page("index")["belief"].mean.shape == (4, 20, 1, 64)
+
+
+def test_an_agent_with_memory_plays_as_its_page_says():
+    names = agent_page("perception")
     assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
-    assert names["belief"].mean.shape == (4, 20, 1, 64)
+    assert names["belief"].mean.shape == (4, 4, 64)
+    assert names["belief"].known_state.shape == (4, 4, 8 + 2)
+    assert names["belief"].social_cues.shape == (4, 4, 3, 14)
+
+
+def test_an_agent_imagines_and_plans_as_its_page_says():
+    names = agent_page("world_model")
+    assert names["futures"]["states"].shape == (4, 1, 2, 3, 8 + 2)
+    assert names["futures"]["actions"].equal(names["plans"])
     assert names["dreamt"].shape == (4, 1, 5)
     assert names["planned"]["agents", "plan", "actions"].shape == (4, 3, 1, 5)
+
+
+def test_an_agent_reads_others_as_its_page_says():
+    names = agent_page("social_model")
+    assert names["minds"].goal.shape == (4, 10, 4, 3, 8)
+    assert names["seen"].shape == names["right"].shape == (4, 10, 4, 3)
+
+
+def test_an_agent_has_goals_as_its_page_says():
+    names = agent_page("policy")
+    decided = names["goal"].decided
+    assert decided.shape == (4, 20, 4)
+    assert decided[:, 0].all() and not decided.all(), "at the first step, and not in every step"
+    assert names["value"].shape == (4, 4, 1)
+
+
+def test_every_page_about_the_agent_is_tested():
+    pages = {path.stem for path in AGENT_PAGES}
+    assert pages == set(re.findall(r'agent_page\("(\w+)"\)', Path(__file__).read_text()))
+
+
+def rows(path: Path, header: str) -> list[tuple[str, list[str]]]:
+    """(first words of the header, cells) of every row of the tables whose header begins with these words."""
+    found, inside = [], None
+    for line in path.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            inside = None
+        elif cells[0].startswith(header):
+            inside = cells[0]
+        elif inside is not None and set(cells[0]) != {"-"}:
+            found.append((inside, cells))
+    return found
+
+
+def leaves(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting of a dataclass of settings by its dotted name."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        nested = dataclasses.is_dataclass(value)
+        found |= leaves(value, f"{prefix}{field.name}.") if nested else {f"{prefix}{field.name}": value}
+    return found
+
+
+def settings(pages: list[Path], section: str) -> dict[str, Any]:
+    """Every setting that the tables of some pages have of a section, by its dotted name, with the default there."""
+    shown: dict[str, Any] = {}
+    for path in pages:
+        for header, (names, defaults, *_) in rows(path, f"key under `{section}"):
+            prefix = re.search(rf"`{section}\.?(.*)`", header)[1]
+            names, defaults = (re.findall(r"`([^`]+)`", cell) for cell in (names, defaults))
+            for name, default in zip(names, defaults, strict=True):
+                key = f"{prefix}.{name}" if prefix else name
+                assert key not in shown, key
+                shown[key] = yaml.safe_load(default)
+    return shown
+
+
+def test_the_pages_about_the_agent_have_all_settings_with_their_defaults():
+    assert settings(AGENT_PAGES, "model") == leaves(ModelConfig())
+
+
+def test_every_algorithm_has_a_page_with_all_settings_and_their_defaults():
+    assert {path.stem for path in ALGORITHM_PAGES} == {"index", *ALGORITHMS}
+    for name in ALGORITHMS:
+        expected = leaves(getattr(Experiment(name="x", world={}), name))
+        assert settings([DOCS / "algorithms" / f"{name}.md"], name) == expected
+
+
+@pytest.mark.slow
+def test_what_the_pages_call_bad_input_is_refused_with_their_sentences():
+    refused = [row for path in (*AGENT_PAGES, *ALGORITHM_PAGES) for row in rows(path, "`torchrl-agent train ...`")]
+    assert len(refused) > 25
+    for _, (given, sentence) in refused:
+        config, *overrides = shlex.split(given.strip("`"))
+        with pytest.raises(ValueError) as error:
+            Learner(Experiment.load(config, *overrides))
+        assert str(error.value) == sentence
+
+
+def test_the_commands_of_the_pages_about_the_agent_fit_together():
+    for module in MODULES:
+        page = DOCS / "agent" / {"social": "social_model.md"}.get(module, f"{module}.md")
+        lines = re.findall(r"^torchrl-agent (.+)$", page.read_text(), re.MULTILINE)
+        (_, taught, config, *options), (_, again, *overrides) = (shlex.split(line) for line in lines)
+        assert (taught, config, options[0]) == (module, again, "--output")
+        experiment = Experiment.load(again, *overrides)
+        assert experiment.pretrained.paths() == {module: options[1]}
+        assert set(experiment.frozen) <= {module}
+        assert switch_on(module, Experiment.load(config)).name == config
 
 
 @pytest.mark.slow
@@ -140,6 +264,23 @@ def test_rewards_and_towns_of_your_own_work(folder):
     assert names["town"].rules.reward.weights == {"money": 0.2}
     assert (folder / "runs/lazy/summary.json").is_file()
     assert "hasty.hasty_arena" in (folder / "runs/hasty/config.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_modules_of_your_own_learn(folder):
+    names = run_page(DOCS / "howto" / "own_module.md")
+    assert names["forecast"].shape == (4, 10, 1)
+    header = (folder / "runs/forecaster/metrics.csv").read_text().splitlines()[0]
+    assert "train/loss_forecast" in header.split(",")
+    assert (folder / "runs/apart/summary.json").is_file()
+
+
+@pytest.mark.slow
+def test_processes_train_one_agent_together(folder):
+    run_page(DOCS / "howto" / "distributed.md")
+    frames = [int(line.split()[0]) for line in (folder / "train_together.txt").read_text().splitlines()]
+    assert frames == [512, 1024, 1536, 2048]
+    assert (folder / "runs/together/checkpoints/checkpoint_2048.pt").is_file()
 
 
 @pytest.mark.slow

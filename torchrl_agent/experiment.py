@@ -225,9 +225,8 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
             f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file."
         )
     GlobalHydra.instance().clear()
-    ours = (
-        f'hydra.searchpath=["file://{CONFIGS}"]'  # a user's file may begin with one of them: defaults: [arena, _self_]
-    )
+    # a user's file may begin with one of ours: defaults: [arena, _self_]
+    ours = f'hydra.searchpath=["file://{CONFIGS}"]'
     try:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
             loaded = compose(path.stem, [ours, *overrides])

@@ -217,6 +217,8 @@ def test_an_encoder_that_does_not_fit_is_one_sentence(encoders, sentence):
         (ModelConfig(custom_modules={"x": target(Forecast)}), "custom_modules.x works on beliefs"),
         (ModelConfig(memory="gru", custom_modules={"x": target(Sizeless)}), "is a Sizeless: it must be a TensorDict"),
         (ModelConfig(memory="gru", custom_modules={"x": target(Forecast, hidden=3)}), "x cannot be made: .*hidden"),
+        (ModelConfig(memory="gru", custom_modules={"a.b": target(Forecast)}), "a.b cannot be called so"),
+        (ModelConfig(memory="gru", custom_modules={"items": target(Forecast)}), "items cannot be called so"),
         (ModelConfig(memory="gru", custom_modules={"x": "forecast"}), "x is 'forecast': give it a _target_"),
     ],
 )

@@ -64,6 +64,8 @@ def make_custom_module(name: str, config: Any, env: EnvBase, sizes: Mapping[Nest
     Raises:
         ValueError: it cannot be made, or is no such module.
     """
+    if not name.isidentifier() or hasattr(nn.ModuleDict, name):
+        raise ValueError(f"model.custom_modules.{name} cannot be called so: choose another word, without dots.")
     module = _make(f"model.custom_modules.{name}", config, env, dict(sizes))
     fits = isinstance(module, TensorDictModuleBase) and isinstance(getattr(module, "size", None), int)
     if not fits:

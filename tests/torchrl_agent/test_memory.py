@@ -278,3 +278,17 @@ def test_everything_is_compiled_and_nothing_recompiles(kind):
         if iteration.number == 2:
             counters = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == counters
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_a_memory_of_other_rows_is_refused(memory):
+    env = ArenaEnv(4)
+    agent = Agent(env, ModelConfig(memory=memory))
+    root = agent.attach(env).reset()
+    loose = TensorDict({key: root[key] for key in agent.input_keys})  # no batch size that would find it out
+    agent.policy(loose.clone())
+    for hidden, found in ((root["hidden"][:3], r"has shape \(3, 1, 128\)"), (None, "is missing")):
+        other = loose.clone()
+        other = other.exclude("hidden") if hidden is None else other.set("hidden", hidden)
+        with pytest.raises(ValueError, match=rf"the memory 'hidden' {found} .* \(4,\) rows .* shape \(4, 1, 128\)"):
+            agent.policy(other)

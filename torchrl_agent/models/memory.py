@@ -122,6 +122,18 @@ class LSTM(LSTMModule):
 _GRU_SEQUENCES = inspect.unwrap(GRUModule.forward)  # without a decorator that sets an environment variable
 
 
+def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch: torch.Size) -> None:
+    """Raise ValueError if a state is missing, or is not one of so many rows."""
+    for key, spec in specs.items():
+        state, expected = tensordict.get(key, None), (*batch, *spec.shape)
+        if state is None or state.shape != expected:
+            found = "is missing" if state is None else f"has shape {tuple(state.shape)}"
+            raise ValueError(
+                f"the memory {key!r} {found} where observations of {tuple(batch)} rows are seen: give it the shape "
+                f"{expected}, as agent.attach(env).reset() does."
+            )
+
+
 def recurrence(
     kind: str, width: int, size: int, in_key: str, out_key: str, device: torch.device | None = None
 ) -> tuple[GRU | LSTM, dict[str, TensorSpec]]:

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.custom import CustomEncoder
-from torchrl_agent.models.memory import recurrence
+from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec
 
@@ -139,6 +139,8 @@ class Perception(TensorDictModuleBase):
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         features = self.embed(tensordict.get(keys.NORMALIZED))
         if self.recurrence is not None:
+            if not torch.compiler.is_compiling():
+                check_states(tensordict, self.memory, features.shape[:-1])
             states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
             states = self.recurrence(states)
             features = torch.cat((features, states.get(_REMEMBERED)), -1)

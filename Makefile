@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-slow test-gpu check clean
+.PHONY: help install train bench doctor test test-docs test-slow test-gpu check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ doctor: install ## Say what this machine has and lacks
 
 test: install ## Run the fast tests, one process per core
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-docs: install ## Run what guides and notebooks show, in small sizes, and build the site
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

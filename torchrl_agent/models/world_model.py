@@ -225,7 +225,6 @@ class Imagination(TensorDictModuleBase):
         belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
-            chosen = F.one_hot(futures["actions"][..., 0], self.model.heads[0]).float()  # [..., P, actions]
             facts = torch.stack(
                 (
                     symlog(self.model.expected_return(futures)),
@@ -233,9 +232,10 @@ class Imagination(TensorDictModuleBase):
                     torch.ones_like(futures["confidence"]),
                 ),
                 -1,
-            )
-            times = chosen.sum(-2).clamp_min(1.0).unsqueeze(-1)  # an action may have been imagined more than once
-            imagined = ((chosen.unsqueeze(-1) * facts.unsqueeze(-2)).sum(-3) / times).flatten(-2)
+            )  # [..., P, 3]
+            first = futures["actions"][..., 0].unsqueeze(-1).expand_as(facts)
+            nothing = facts.new_zeros(*facts.shape[:-2], self.model.heads[0], 3)
+            imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
         tensordict.set(keys.FUTURES, futures)
         return tensordict.set(keys.IMAGINED, imagined)
 

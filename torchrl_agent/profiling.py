@@ -13,67 +13,25 @@ import io
 import json
 import sys
 import time
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
 from torchrl_agent.train import Iteration, learn
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
 """Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
-ITERATION = "iteration"
-OPTIMISER_STEP = "Optimizer.step#Adam.step"
-"""How PyTorch names the range that it puts around an optimiser's step itself."""
-SHOWN = {
-    "the policy with the world's step": "policy and world",
-    "the policy": "policy",
-    "the advantage function": "estimate",
-    "the update": "update",
-    "the loss": "loss",
-    OPTIMISER_STEP: "optimiser",
-}
-"""Names of accelerated functions (and of PyTorch's range) in the table."""
-LAUNCHES = ("cuda_runtime", "cuda_driver")
-KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Kineto's categories of the calls that launch something on a CUDA device, and of what they launch."""
-
-
-@dataclass
-class Range:
-    """A part of training in the profiled iterations."""
-
-    name: str
-    """With the ranges around it, such as ``iteration/collect/policy and world``."""
-    calls: int
-    cpu_ms: float
-    """Time on the host with all that is inside, waiting for the device included."""
-    cuda_ms: float
-    """Time of the device kernels launched in it; 0 without CUDA."""
-    share: float
-    """Of the iterations' host time."""
-
-
-@dataclass
-class Operator:
-    """An operator in the profiled iterations, itself only."""
-
-    name: str
-    calls: int
-    cpu_ms: float
-    cuda_ms: float
 
 
 @dataclass
@@ -209,115 +167,6 @@ def _replaced(owner: Any, attribute: str, function: Callable) -> Iterator[None]:
         delattr(owner, attribute)
         if before is not None:  # it did not come from the class
             setattr(owner, attribute, before)
-
-
-class Event(NamedTuple):
-    """An entry of a trace, with a length."""
-
-    kind: str
-    """Kineto's category: ``cpu_op``, ``user_annotation``, one of :data:`LAUNCHES` or of :data:`KERNELS`."""
-    name: str
-    thread: int
-    start: float
-    """In microseconds, as ``duration``."""
-    duration: float
-    launch: int
-    """The number that a kernel shares with the call that launched it; 0 without."""
-    operator: int
-    """The number of an operator, on the kernels that it launched as well; 0 without."""
-
-    @property
-    def end(self) -> float:
-        """When it was over, in microseconds."""
-        return self.start + self.duration
-
-
-def read_trace(path: Path) -> list[Event]:
-    """The events of a trace that :meth:`torch.profiler.profile.export_chrome_trace` wrote.
-
-    An eager iteration of a whole agent is two million events: the profiler's own ``events()`` takes 10 GB and two
-    minutes for them, the trace 1.7 GB and ten seconds.
-    """
-
-    def shortened(fields: dict[str, Any]) -> Any:
-        """What is kept of an object of the file, called for inner ones first."""
-        if "ph" not in fields:
-            return fields  # an event's arguments, or the whole file
-        if fields["ph"] != "X" or fields.get("cat") not in ("cpu_op", "user_annotation", *LAUNCHES, *KERNELS):
-            return None
-        more = fields.get("args", {})
-        numbers = (more.get("correlation", 0), more.get("External id", 0))
-        return Event(fields["cat"], fields["name"], fields["tid"], fields["ts"], fields["dur"], *numbers)
-
-    with path.open() as file:
-        return [event for event in json.load(file, object_hook=shortened)["traceEvents"] if event is not None]
-
-
-def summarise(events: list[Event]) -> list[Range]:
-    """The ranges in a trace, nested by time.
-
-    A kernel counts for every range that was open when it was launched, on whichever thread: backward passes launch
-    theirs from a thread of their own on CUDA.
-    """
-    calls = {event.launch: event.start for event in events if event.kind in LAUNCHES}
-    kernels = (event for event in events if event.kind in KERNELS and event.launch in calls)
-    launched = sorted((calls[kernel.launch], kernel.duration) for kernel in kernels)
-    starts = [start for start, _ in launched]
-    spent = list(accumulate((duration for _, duration in launched), initial=0.0))
-    found: dict[str, Range] = {}
-    around: list[tuple[float, str]] = []
-    ours = [event for event in events if event.kind == "user_annotation" and _ours(event.name)]
-    for event in sorted(ours, key=_outer_first):
-        while around and around[-1][0] <= event.start:
-            around.pop()
-        name = SHOWN.get(event.name, event.name)
-        path = f"{around[-1][1]}/{name}" if around else name
-        around.append((event.end, path))
-        entry = found.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))
-        entry.calls += 1
-        entry.cpu_ms += event.duration / 1e3
-        entry.cuda_ms += (spent[bisect_left(starts, event.end)] - spent[bisect_left(starts, event.start)]) / 1e3
-    total = found[ITERATION].cpu_ms if ITERATION in found else 0.0
-    for entry in found.values():
-        entry.share = entry.cpu_ms / total if total else 0.0
-    return [entry for name in found if "/" not in name for entry in _with_inner(name, found)]
-
-
-def _with_inner(name: str, found: dict[str, Range]) -> list[Range]:
-    """A range, then the ranges inside it."""
-    inner = [other for other in found if other.rpartition("/")[0] == name]
-    return [found[name], *(entry for other in inner for entry in _with_inner(other, found))]
-
-
-def _ours(name: str) -> bool:
-    return name == OPTIMISER_STEP or "#" not in name
-
-
-def most_expensive(events: list[Event], top: int) -> list[Operator]:
-    """The operators in a trace that took longest themselves, on the host or on the device."""
-    found: dict[str, Operator] = {}
-    names: dict[int, str] = {}
-    around: dict[int, list[Event]] = defaultdict(list)
-    for event in sorted((event for event in events if event.kind == "cpu_op"), key=_outer_first):
-        entry = found.setdefault(event.name, Operator(event.name, 0, 0.0, 0.0))
-        entry.calls += 1
-        entry.cpu_ms += event.duration / 1e3
-        outer = around[event.thread]
-        while outer and outer[-1].end <= event.start:
-            outer.pop()
-        if outer:  # its time is not the outer one's own
-            found[outer[-1].name].cpu_ms -= event.duration / 1e3
-        outer.append(event)
-        names[event.operator] = event.name
-    for event in events:
-        if event.kind in KERNELS and event.operator in names:
-            found[names[event.operator]].cuda_ms += event.duration / 1e3
-    return sorted(found.values(), key=lambda entry: max(entry.cpu_ms, entry.cuda_ms), reverse=True)[:top]
-
-
-def _outer_first(event: Event) -> tuple[float, float]:
-    """Sorts events by their start, those that contain others before them."""
-    return event.start, -event.duration
 
 
 def _csv(rows: list[Range] | list[Operator]) -> str:

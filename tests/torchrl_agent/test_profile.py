@@ -12,7 +12,8 @@ import torch
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.profiling import Operator, most_expensive, named_ranges, profile_training, read_trace, summarise
+from torchrl_agent.profiling import named_ranges, profile_training
+from torchrl_agent.trace import Operator, most_expensive, read_trace, summarise
 from torchrl_agent.train import learn
 from torchrl_agent.training.acceleration import Accelerated
 

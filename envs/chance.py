@@ -48,8 +48,9 @@ class Chance(NamedTuple):
 
     def uniform_at(self, stream: int, lanes: Tensor) -> Tensor:
         """The numbers of a stream in these places, int32 [..., N] or broadcastable, each below 256."""
-        lanes = lanes + stream * _LANES_PER_STREAM
-        bits = _mix(self.key ^ _mix(self.clock * _CLOCK_STRIDE + lanes * _LANE_STRIDE))
+        # wrapped here: Inductor folds lanes and stream into one constant, which Triton refuses beyond 32 bits
+        start = _signed(stream * _LANES_PER_STREAM * _LANE_STRIDE & 0xFFFFFFFF)
+        bits = _mix(self.key ^ _mix(self.clock * _CLOCK_STRIDE + (lanes * _LANE_STRIDE + start)))
         return ((bits >> 8) & 0xFFFFFF).to(torch.float32) * (1.0 / (1 << 24))
 
 

@@ -1,0 +1,326 @@
+"""What Inductor makes of a function for an NVIDIA H100, down to machine code, without having one.
+
+Dynamo and AOT Autograd trace the function on the CPU; the graphs are then moved to ``cuda:0`` on fake tensors and
+lowered, and every Triton kernel is compiled for sm_90 by the assembler that Triton brings along. Any build of PyTorch
+does, the CPU build included. What comes out is counted, not timed: launches, bytes, registers, spills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+GPU = torch.device("cuda", 0)
+H100 = types.SimpleNamespace(
+    name="NVIDIA H100 80GB HBM3",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    warp_size=32,
+    total_memory=80 << 30,
+    L2_cache_size=50 << 20,
+    regs_per_multiprocessor=65536,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    shared_memory_per_block=49152,
+    shared_memory_per_block_optin=232448,
+    shared_memory_per_multiprocessor=233472,
+)
+"""What Inductor asks of a device's properties."""
+
+
+@dataclass
+class Lowered:
+    """One graph as it would run on the GPU."""
+
+    code: str
+    """Inductor's Python code, kernels included."""
+    bytes: int
+    """Read from and written to the GPU's memory by all kernels, caches left out of account."""
+    flops: int
+    """Operations of matrix products and convolutions; a multiplication with its addition counts twice."""
+    largest: list[tuple[str, int]] = field(default_factory=list)
+    """The kernels that move most, by the buffers that they write, and their bytes."""
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Sources of the Triton kernels by name."""
+        pattern = r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str='cuda'\)"
+        return {name: source.replace("\\'", "'") for name, source in re.findall(pattern, self.code, re.DOTALL)}
+
+    @property
+    def launches(self) -> int:
+        """Kernels started by one call, those of libraries included."""
+        return len(re.findall(r"\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\(", self.code))
+
+    @property
+    def waits(self) -> list[str]:
+        """What in the code reads from the device, and so waits for it."""
+        return re.findall(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)", self.code)
+
+
+class _EnoughError(Exception):
+    """The code is there; nothing needs to load it."""
+
+
+def require_triton() -> None:
+    """Say what to install where Triton is missing.
+
+    Raises:
+        ValueError: there is no Triton.
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise ValueError("code for a GPU needs Triton, which is not installed: pip install triton==3.7.1 (Linux only).")
+
+
+def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None) -> dict[str, Lowered]:
+    """The graphs of a function of CPU tensors: ``inference``, or ``forward`` and ``backward`` if it needs gradients.
+
+    Args:
+        function: what ``torch.compile`` could take whole.
+        *args: its arguments, on the CPU.
+        options: of Inductor, as ``torch.compile`` takes them.
+
+    Raises:
+        ValueError: there is no Triton.
+    """
+    require_triton()
+    graphs = _trace(function, args)
+    with pretended_h100():
+        return {kind: _lower(*_on_gpu(*graph), kind, options or {}) for kind, graph in graphs.items()}
+
+
+def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
+    """ATen graphs with example inputs, after the passes that Inductor runs before it knows a device."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    graphs: dict[str, tuple] = {}
+
+    def keep(kind: str) -> Callable:
+        def compiler(graph: torch.fx.GraphModule, inputs: list) -> torch.fx.GraphModule:
+            if kind == "inference":
+                joint_graph_passes(graph)
+            graphs[kind] = (graph, inputs)
+            return graph
+
+        return compiler
+
+    def partition(graph: torch.fx.GraphModule, inputs: list, **rest: Any) -> Any:
+        joint_graph_passes(graph)
+        return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **rest)
+
+    backend = aot_autograd(
+        fw_compiler=keep("forward"),
+        bw_compiler=keep("backward"),
+        inference_compiler=keep("inference"),
+        decompositions=select_decomp_table(),
+        partition_fn=partition,
+    )
+    torch._dynamo.reset()
+    torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*args)
+    return graphs
+
+
+def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphModule, list, Any]:
+    """A graph of fake tensors on the GPU, its inputs, and their mode."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    graph, mode = copy.deepcopy(graph), FakeTensorMode(allow_non_fake_inputs=True)
+
+    def swap(value: Any) -> Any:
+        return GPU if isinstance(value, torch.device) and value.type == "cpu" else value
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=GPU)
+
+    for module in graph.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            node.args = torch.fx.node.map_aggregate(node.args, swap)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, swap)
+            if node.op == "get_attr" and isinstance(getattr(module, node.target), Tensor):
+                with mode:
+                    setattr(module, node.target, fake(getattr(module, node.target)))
+        module.recompile()
+    with mode:
+        inputs = [fake(value) for value in inputs]
+    FakeTensorProp(graph, mode).propagate_dont_convert_inputs(*inputs)
+    return graph, inputs, mode
+
+
+def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, options: dict[str, Any]) -> Lowered:
+    import torch._inductor.config
+    from torch._guards import TracingContext, tracing
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.graph import GraphLowering
+
+    found: list[Lowered] = []
+    flops = sum(_flops(node) for node in graph.graph.nodes)
+
+    def stop(lowering: GraphLowering) -> None:
+        code = lowering.codegen()[0].value
+        total, nodes, _ = lowering.count_bytes()
+        sizes = sorted(((size * 4, ",".join(sorted(node.get_buffer_names()))) for node, size in nodes), reverse=True)
+        found.append(Lowered(code, total, flops, [(name, size) for size, name in sizes[:8]]))
+        raise _EnoughError
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", stop))
+        stack.enter_context(tracing(TracingContext(mode)))
+        stack.enter_context(torch._inductor.config.patch({**options, "fx_graph_cache": False}))
+        try:
+            compile_fx_inner(graph, inputs, is_inference=kind == "inference", is_backward=kind == "backward")
+        except Exception:
+            if not found:
+                raise
+    return found[0]
+
+
+def _flops(node: torch.fx.Node) -> int:
+    from torch.utils.flop_counter import flop_registry
+
+    formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if formula is None:
+        return 0
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda one: one.meta.get("val"))
+    return int(formula(*args, **kwargs, out_val=node.meta.get("val")))
+
+
+@dataclass
+class MachineCode:
+    """What a kernel takes on the GPU."""
+
+    registers: int
+    """Per thread, of 255."""
+    stack: int
+    """Bytes per thread that found no register (spills)."""
+
+
+def machine_code(kernels: dict[str, str]) -> dict[str, MachineCode]:
+    """Triton kernels compiled for sm_90; raises what Triton or the assembler raises."""
+    require_triton()
+    with tempfile.TemporaryDirectory() as folder, pretended_h100():
+        return {name: _compiled(name, source, Path(folder)) for name, source in kernels.items()}
+
+
+def _compiled(name: str, source: str, folder: Path) -> MachineCode:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    path = folder / f"{name[:100]}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tuner = getattr(module, name)
+    meta = tuner._create_compile_meta(tuner.configs[0])
+    binary = triton.compile(
+        ASTSource(tuner.fn, meta["signature"], meta["constants"], meta["configs"][0]),
+        target=GPUTarget("cuda", 90, 32),
+        options=tuner._create_compile_options(tuner.configs[0], meta),
+    )
+    cubin = folder / "kernel.cubin"
+    cubin.write_bytes(binary.asm["cubin"])
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    text = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
+    used = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    assert used is not None
+    return MachineCode(*map(int, used.groups()))
+
+
+@contextlib.contextmanager
+def pretended_h100() -> Iterator[None]:
+    """Inductor and Triton believe that there is one; what they would run on it must not be run."""
+    import torch._inductor.compile_fx
+    import torch._inductor.runtime.triton_helpers as helpers
+    import torch._subclasses.fake_tensor as fake_tensor
+    import torch.utils._triton
+    import triton
+    from torch._dynamo.device_interface import CudaInterface
+    from triton.backends.compiler import GPUTarget
+
+    def answer(value: Any) -> Callable:
+        return lambda *_, **__: value
+
+    cuda = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_properties": H100,
+        "get_device_capability": (H100.major, H100.minor),
+        "get_device_name": H100.name,
+        "mem_get_info": (H100.total_memory, H100.total_memory),
+        "is_bf16_supported": True,
+        "get_rng_state": torch.zeros(16, dtype=torch.uint8),
+        "current_stream": types.SimpleNamespace(cuda_stream=0),
+        **dict.fromkeys(("_lazy_init", "synchronize", "set_rng_state", "set_device")),
+        **dict.fromkeys(("_exchange_device", "_maybe_exchange_device"), 0),
+    }
+    interface = ("is_available", "device_count", "current_device", "get_device_properties", "synchronize")
+    tensor_memory = (
+        "has_triton_tma",
+        "has_triton_tma_device",
+        "has_triton_stable_tma_api",
+        "has_triton_tensor_descriptor_host_tma",
+        "has_triton_experimental_host_tma",
+    )
+    driver = types.SimpleNamespace(
+        get_current_target=answer(GPUTarget("cuda", 90, 32)),
+        get_current_device=answer(0),
+        get_active_torch_device=answer(GPU),
+    )
+    active = triton.runtime.driver._active
+    with contextlib.ExitStack() as stack:
+        patch = mock.patch.object
+        for name, value in cuda.items():
+            stack.enter_context(patch(torch.cuda, name, answer(value), create=True))
+        for name in interface:
+            stack.enter_context(patch(CudaInterface, name, staticmethod(answer(cuda[name]))))
+        for name in ("get_device_properties", "current_device"):
+            stack.enter_context(patch(CudaInterface.Worker, name, staticmethod(answer(cuda[name]))))
+        _believe(stack, "has_triton", answer(True))
+        for name in tensor_memory:
+            _believe(stack, name, answer(False))
+        stack.enter_context(patch(helpers, "set_driver_to_gpu", answer(None)))
+        if hasattr(fake_tensor, "init_gpu_context"):
+            stack.enter_context(patch(fake_tensor, "init_gpu_context", answer(None)))
+        triton.runtime.driver.set_active(driver)
+        try:
+            yield
+        finally:
+            triton.runtime.driver._active = active
+
+
+def _believe(stack: contextlib.ExitStack, name: str, replacement: Callable) -> None:
+    """Replace a function of ``torch.utils._triton`` also where it was imported by name."""
+    original = getattr(torch.utils._triton, name, None)
+    if original is None:
+        return
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("torch.") and vars(module).get(name) is original:
+            stack.enter_context(mock.patch.object(module, name, replacement))

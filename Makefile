@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-slow test-gpu check clean
+.PHONY: help install train bench doctor test test-docs test-slow test-gpu mutants check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-slow: install ## Run the tests that compile or train
 
 test-gpu: install ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+mutants: install ## Plant deliberate bugs and see whether the tests find them (ARGS="ppo --jobs 2")
+	$(BIN)/python tests/mutation/run.py $(ARGS)
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)

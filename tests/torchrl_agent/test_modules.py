@@ -148,6 +148,29 @@ def test_a_module_with_large_losses_takes_nothing_from_the_others():
     assert norms[1]["dreams"] == pytest.approx(0.5, rel=1e-3)  # clipped by its own norm
 
 
+def test_every_module_tells_the_norm_of_its_gradient():
+    learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.max_grad_norm=1e9"))  # they stay as they were
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    metrics = learner.algorithm._update_minibatch(data)
+    agent = learner.agent
+    modules = {
+        **{name: getattr(agent, name) for name in ("perception", "world_model", "social_model", "manager")},
+        "actor": agent.actor_head,
+        "critic": agent.critic_head,
+        "encoder": agent.encoder[-1],  # the gates
+    }
+    gradients = {
+        name: torch.cat([each.grad.flatten() for each in module.parameters()]) for name, module in modules.items()
+    }
+    taught = [each.grad.flatten() for each in agent.auxiliary[0].parameters()]  # what teaches perception
+    gradients["perception"] = torch.cat([gradients["perception"], *taught])
+    found = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("grad_norm/")}
+    assert found.keys() == modules.keys()
+    assert all(norm > 0 for norm in found.values())
+    torch.testing.assert_close({name: found[name] for name in gradients}, {k: v.norm() for k, v in gradients.items()})
+    torch.testing.assert_close(metrics["grad_norm"], torch.stack(list(found.values())).norm())
+
+
 def test_dreams_change_the_belief_only_if_they_are_asked_to():
     found = []
     for shapes in (False, True):

@@ -186,6 +186,17 @@ class Agent(nn.Module):
         known = {id(parameter) for part in found for parameter in part}
         return [*found, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
+    def module_names(self) -> dict[nn.Parameter, str]:
+        """The name of the module that each parameter belongs to; what is between modules is the ``encoder``'s."""
+        named = {name: getattr(self, name) for name in ("world_model", "social_model", "manager", "perception")}
+        named |= {**self.custom_modules, "actor": self.actor_head, "critic": self.critic_head}
+        found = dict.fromkeys(self.parameters(), "encoder")
+        for part in self.auxiliary:  # what perception is taught with is perception's
+            found.update(dict.fromkeys(part.parameters() if isinstance(part, PerceptionLoss) else [], "perception"))
+        for name, module in named.items():
+            found.update(dict.fromkeys(module.parameters() if module is not None else [], name))
+        return found
+
     @property
     def sequential(self) -> bool:
         """It learns from whole sequences, because it remembers or foresees."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -79,6 +80,7 @@ class Algorithm(ABC):
         self.parameters = [parameter for parameter in agent.parameters() if parameter.requires_grad]
         parts = [[each for each in part if each.requires_grad] for part in agent.parts()]
         self.parts = [part for part in parts if part]
+        self.module_names = agent.module_names()
         self.device = device = next(agent.parameters()).device
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
@@ -150,7 +152,8 @@ class Algorithm(ABC):
             total, metrics = self._loss_function(minibatch)
         self.grad_scaler.scale(total).backward()
         self.grad_scaler.unscale_(self.optimizer)
-        norm = self._clip_gradients()
+        norms = self._clip_gradients()
+        norm = norms["grad_norm"]
         wanted = self._wanted(metrics)
         finite = total.detach().isfinite()
         bad = ~(finite if self.grad_scaler.is_enabled() else finite & norm.isfinite())  # scaled gradients may overflow
@@ -159,16 +162,26 @@ class Algorithm(ABC):
         made = finite & norm.isfinite() & wanted
         self._apply_gradients(~made)
         metrics.update(
-            grad_norm=norm, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
+            norms, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
         )
         return TensorDict(metrics)
 
-    def _clip_gradients(self) -> Tensor:
-        """Clip the gradient of each module by its own norm, or the large ones would leave little of the others; returns
-        the norm of the whole.
+    def _clip_gradients(self) -> dict[str, Tensor]:
+        """Clip the gradient of each of the agent's parts by its own norm, or the large ones would leave little of the
+        others; returns the norms before that: ``grad_norm`` of the whole and ``grad_norm/<module>`` of each module.
         """
-        norms = [torch.nn.utils.clip_grad_norm_(part, self.config.max_grad_norm) for part in self.parts]
-        return torch.stack(norms).norm()
+        of_parts, of_modules = [], defaultdict(list)
+        for part in self.parts:
+            learning = [parameter for parameter in part if parameter.grad is not None]
+            if not learning:
+                continue
+            norms = torch._foreach_norm([parameter.grad for parameter in learning])
+            of_parts.append(torch.linalg.vector_norm(torch.stack(norms)))
+            torch.nn.utils.clip_grads_with_norm_(learning, self.config.max_grad_norm, of_parts[-1])
+            for parameter, norm in zip(learning, norms, strict=True):
+                of_modules[self.module_names[parameter]].append(norm)
+        named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
+        return {"grad_norm": torch.stack(of_parts).norm(), **named}
 
     def _wanted(self, metrics: dict[str, Tensor]) -> Tensor | bool:
         """Whether this update shall be made, given the loss's diagnostics; may be a tensor on the device."""

@@ -21,17 +21,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.models.manager import Manager, ManagerLoss
+from torchrl_agent.models.perception import Perception, PerceptionLoss
+from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
+from torchrl_agent.models.world_model import Imagination, WorldModelLoss
 from torchrl_agent.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
 from torchrl_agent.train import Iteration, learn
 from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
 """Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
+
+
+MODULES: dict[type[nn.Module], str] = {
+    Perception: "perception",
+    PerceptionLoss: "perception",
+    Imagination: "world model",
+    WorldModelLoss: "world model",
+    SocialModel: "social model",
+    SocialModelLoss: "social model",
+    Manager: "manager",
+    ManagerLoss: "manager",
+}
+"""What stands in the table for the agent's modules, and for what they are taught with."""
 
 
 @dataclass
@@ -112,7 +131,6 @@ def named_ranges(learner: Learner) -> Iterator[None]:
     hung: list[tuple[Any, str, str]] = [
         (learner.collector, "collect", "collect"),
         (learner, "improve", "learn"),
-        (learner.algorithm, "advantages", "advantages"),
         (torch.Tensor, "backward", "backward"),
         (loop, "check_finite", "check"),
         (loop, "to_host", "metrics"),
@@ -120,13 +138,17 @@ def named_ranges(learner: Learner) -> Iterator[None]:
         (learner.episodes, "add", "metrics"),
         (learner.episodes, "metrics", "metrics"),
     ]
+    if isinstance(learner.algorithm, ActorCritic):
+        hung.append((learner.algorithm, "advantages", "advantages"))
+    if learner.algorithm.replay is not None:
+        hung += [(learner.algorithm.replay, method, "replay") for method in ("add", "sample", "weigh")]
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
     eager = not any(part.compiled or part.captured for part in parts)
     if eager and traced:
-        hung.append((learner.agent.policy, "forward", "policy"))
-    if eager and learner.agent.perception is not None:
-        hung.append((learner.agent.perception, "forward", "perception"))
+        hung.append((learner.algorithm.behaviour.policy, "forward", "policy"))
+    if eager:
+        hung += [(module, "forward", name) for module, name in _modules(learner).items()]
     if eager or not traced:
         hung.append((learner.env, "step_and_maybe_reset", "world"))
     with ExitStack() as stack:
@@ -134,6 +156,16 @@ def named_ranges(learner: Learner) -> Iterator[None]:
         for owner, attribute, name in hung:
             stack.enter_context(_replaced(owner, attribute, _named(getattr(owner, attribute), name)))
         yield
+
+
+def _modules(learner: Learner) -> dict[nn.Module, str]:
+    """The modules of the agent that learns and of the one that plays, and their losses, with their names."""
+    found: dict[nn.Module, str] = {}
+    for agent in (learner.agent, learner.algorithm.behaviour):
+        found |= {module: MODULES[type(module)] for module in agent.modules() if type(module) in MODULES}
+        found |= {module: name for name, module in agent.custom_modules.items()}
+        found[agent.critic_head] = "critic"
+    return found
 
 
 def _named(function: Callable, name: str) -> Callable:

@@ -43,14 +43,37 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
         "learn": 2,
         "learn/advantages": 2,
         "learn/advantages/perception": 2 * 2,  # values now, and values next
+        "learn/advantages/critic": 2 * 2,
         "learn/advantages/estimate": 2,
         "learn/update": 2 * UPDATES,
         "learn/update/loss": 2 * UPDATES,
         "learn/update/loss/perception": 2 * UPDATES,
+        "learn/update/loss/critic": 2 * UPDATES,
         "learn/update/backward": 2 * UPDATES,
         "learn/update/optimiser": 2 * UPDATES,
         "metrics": 2 * 4,
     }
+
+
+def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
+    small = ["world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=8", "ppo.num_epochs=1", "device=cpu"]
+    eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
+    names = [entry.name for entry in profile_training(Experiment.load("town_agent", *small, *eager), tmp_path).ranges]
+    modules = ("perception", "world model", "social model", "manager")
+    for place in ("collect/policy and world/policy", "learn/advantages", "learn/update/loss"):
+        critic = [] if place.startswith("collect") else ["critic"]
+        assert {f"iteration/{place}/{name}" for name in (*modules, *critic)} <= set(names)
+
+
+@pytest.mark.parametrize(("algorithm", "own"), [("dqn", "learn/replay"), ("impala", "learn/advantages")])
+def test_other_algorithms_have_ranges_of_their_own(tmp_path, algorithm, own):
+    tiny = ["device=cpu", "threads=1", "world.num_envs=4", f"{algorithm}.rollout_steps=4"]
+    starts = ["dqn.learning_starts=16", "dqn.batch_size=16", "policy=cnn" if algorithm == "dqn" else "policy=gru"]
+    found = profile_training(Experiment.load("smoke", *tiny, f"algorithm={algorithm}", *starts), tmp_path)
+    calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in found.ranges}
+    assert calls["collect/policy and world/policy/perception"] == 4, "also of the agent that plays"
+    assert calls[own] >= 1
+    assert calls["learn/update/loss"] >= 1
 
 
 def test_inner_ranges_take_no_longer_than_the_one_around_them(profiled):

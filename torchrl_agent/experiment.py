@@ -146,6 +146,15 @@ class Experiment:
         body = OmegaConf.to_yaml(OmegaConf.structured(self))
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
+    def settings(self) -> dict[str, Any]:
+        """What the run is made from, by dotted names, such as ``ppo.gamma``: without ``run`` and the other algorithms'
+        sections; lists are text, and what is null is left out.
+        """
+        plain = dataclasses.asdict(self)
+        for section in {"run", *ALGORITHMS} - {self.algorithm}:
+            plain.pop(section)
+        return _flat(plain)
+
     def hash(self) -> str:
         """Short hash of the configuration, whatever its run's name."""
         return hashlib.sha256(dataclasses.replace(self, run=RunConfig()).to_yaml().encode()).hexdigest()[:16]
@@ -170,6 +179,16 @@ class Experiment:
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
         return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
+
+
+def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    found = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{above}{name}."))
+        elif value is not None:
+            found[f"{above}{name}"] = str(value) if isinstance(value, list) else value
+    return found
 
 
 def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:

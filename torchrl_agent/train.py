@@ -131,6 +131,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
     resumed_at = None if state is None else state["frames"]
     logger = wandb_logger(folder, experiment.run.wandb)
     writer = MetricsWriter(folder, experiment.run.tensorboard, resumed_at, logger)
+    writer.describe(text, experiment.settings())
     iteration = None
     start = time.perf_counter()
     saved = 0 if state is None else state["frames"]

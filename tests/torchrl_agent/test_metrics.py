@@ -8,9 +8,10 @@ import types
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torchrl.record.loggers import wandb as torchrl_wandb
 
-from torchrl_agent import cli
+from torchrl_agent import Experiment, cli, train
 from torchrl_agent.training.metrics import EpisodeWindow, MetricsWriter, read_metrics, to_host
 
 
@@ -124,6 +125,32 @@ def test_tensorboard_gets_the_same_tags_over_frames(tmp_path):
         "train/value_loss": [(100, 0.5), (200, 0.25)],
         "rollout/ep_rew_mean": [(100, 1.0), (200, 3.0)],
     }
+
+
+def test_tensorboard_shows_what_a_run_is_made_from(tmp_path):
+    experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=run", "device=cpu", "total_frames=512")
+    experiment.run.film = experiment.run.final_evaluation = False
+    for _ in train(experiment):
+        pass
+    folder = tmp_path / "run" / "tensorboard"
+    assert [path.is_file() for path in folder.iterdir()] == [True]  # no folder that would be another run
+    accumulator = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    accumulator.Reload()
+    (text,) = accumulator.Tensors("configuration/text_summary")
+    written = text.tensor_proto.string_val[0].decode()
+    assert written.startswith("```yaml\n")
+    assert (tmp_path / "run" / "config.yaml").read_text().strip() in written
+    content = accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    shown = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert shown["ppo.gamma"].number_value == experiment.ppo.gamma
+    assert shown["algorithm"].string_value == "ppo"
+    assert shown["model.hidden_sizes"].string_value == str(list(experiment.model.hidden_sizes))
+    assert shown["world._target_"].string_value == "envs.ArenaEnv"
+    assert not [name for name in shown if name.startswith(("run.", "dqn.", "a2c.")) or name == "ppo.target_kl"]
+    content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    table = HParamsPluginData.FromString(content).experiment
+    assert {info.name for info in table.hparam_infos} == set(shown)
+    assert {info.name.tag for info in table.metric_infos} <= set(accumulator.Tags()["scalars"])
 
 
 def test_a_resumed_run_drops_the_rows_that_its_checkpoint_does_not_know(tmp_path):

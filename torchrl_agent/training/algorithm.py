@@ -161,9 +161,7 @@ class Algorithm(ABC):
         self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
         made = finite & norm.isfinite() & wanted
         self._apply_gradients(~made)
-        metrics.update(
-            norms, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone()
-        )
+        metrics.update(norms, made=made.float(), skipped=bad.float(), skipped_in_row=self.most_skips_in_row.clone())
         return TensorDict(metrics)
 
     def _clip_gradients(self) -> dict[str, Tensor]:

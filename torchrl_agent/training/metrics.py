@@ -9,7 +9,7 @@ import importlib.util
 import secrets
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -65,6 +65,10 @@ class EpisodeWindow:
         self.total = state["total"]
 
 
+JUDGED = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate")
+"""What TensorBoard's table of hyper-parameters shows of each run."""
+
+
 class MetricsWriter:
     """Writes one row per iteration to ``metrics.csv``, TensorBoard and Weights & Biases (a logger of
     :func:`wandb_logger`), x axis frames.
@@ -79,11 +83,24 @@ class MetricsWriter:
         self._columns: list[str] = []
         if resumed_at is not None and self.path.is_file():
             self._keep_rows_until(resumed_at)
-        self._events = None
+        self._events, self._begins = None, resumed_at or 0
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
 
             self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at)
+
+    def describe(self, configuration: str, settings: dict[str, Any]) -> None:
+        """Show what the run is made from in TensorBoard: its configuration as text, and its settings as
+        hyper-parameters of the plugin of that name, in the run's own folder.
+        """
+        if self._events is None:
+            return
+        from torch.utils.tensorboard.summary import hparams
+
+        self._events.add_text("configuration", f"```yaml\n{configuration}\n```", self._begins)
+        experiment, session, _ = hparams(settings, dict.fromkeys(JUDGED))
+        for summary in (experiment, session):  # SummaryWriter.add_hparams would begin a run of its own for them
+            self._events.file_writer.add_summary(summary, self._begins)
 
     def write(self, frames: int, metrics: dict[str, float]) -> None:
         """Write one iteration."""

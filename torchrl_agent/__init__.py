@@ -1,6 +1,39 @@
-"""Reinforcement learning in GPU-batched worlds, in plain TorchRL and TensorDict."""
+"""Reinforcement learning in GPU-batched worlds, in plain TorchRL and TensorDict.
 
-from torchrl_agent.experiment import Experiment
-from torchrl_agent.train import Iteration, evaluate, learn, load_agent, train
+What is offered here is imported when it is first asked for, so that the command answers at once where it needs no
+PyTorch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torchrl_agent.hidden import check_worlds
+
+if TYPE_CHECKING:
+    from torchrl_agent.experiment import Experiment
+    from torchrl_agent.train import Iteration, evaluate, learn, load_agent, train
 
 __all__ = ["Experiment", "Iteration", "evaluate", "learn", "load_agent", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    check_worlds()
+    home = "experiment" if name == "Experiment" else "train"
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+class _Package(ModuleType):
+    """A package whose ``train`` stays the function, although importing the module of that name would bind it here."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

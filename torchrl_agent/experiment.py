@@ -22,6 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import keys
+from torchrl_agent.hidden import check_worlds
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
 from torchrl_agent.training.a2c import A2CConfig
@@ -35,7 +36,11 @@ from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
 from torchrl_agent.transforms import PotentialShaping, TeamReturn
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+check_worlds()
+
+_INSTALLED = Path(__file__).resolve().parent / "configs"
+CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
+"""The project's configurations: inside the package where it is installed, beside it in a clone."""
 SCHEMA = "experiment_schema"
 POLICIES = ("mlp", "gru", "lstm", "cnn")
 
@@ -241,11 +246,12 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
         path = CONFIGS / f"{config}.yaml"
     if not path.is_file():
         raise ValueError(
-            f"there is no configuration {config!r}: use one of {', '.join(config_names())}, or the path of a YAML file."
+            f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
+            "file."
         )
     GlobalHydra.instance().clear()
     # a user's file may begin with one of ours: defaults: [arena, _self_]
-    ours = f'hydra.searchpath=["file://{CONFIGS}"]'
+    ours = f'hydra.searchpath=["file://{CONFIGS.as_posix()}"]'
     try:
         with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
             loaded = compose(path.stem, [ours, *overrides])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +19,15 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.model_card import write_model_card
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.run_folder import new_run
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
     find_checkpoint,
     load_checkpoint,
     save_checkpoint,
-    versions,
-    write_atomically,
     write_json,
+    write_text,
 )
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, check_wandb, to_host, wandb_logger
@@ -126,8 +123,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
             f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
         )
     folder = new_run(experiment) if resume is None else Path(resume)
-    text = experiment.to_yaml()
-    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    write_text(folder / "config.yaml", experiment.to_yaml())
     resumed_at = None if state is None else state["frames"]
     logger = wandb_logger(folder, experiment.run.wandb)
     writer = MetricsWriter(folder, experiment.run.tensorboard, resumed_at, logger)
@@ -181,8 +177,12 @@ def load_agent(
     """
     run = Path(run)
     path = find_checkpoint(run, which)
-    folder = run if run.is_dir() else path.parent.parent
-    experiment = Experiment.load(folder / "config.yaml", f"device={device}", *overrides)
+    config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
+    if not config.is_file():
+        raise ValueError(
+            f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
+        )
+    experiment = Experiment.load(config, f"device={device}", *overrides)
     agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
     state = load_checkpoint(path, resolve_device(experiment.device))
     try:
@@ -240,41 +240,6 @@ def _speed(learner: Learner, frames: int, start: float, collected: float) -> dic
     if learner.device.type == "cuda":
         speed["time/gpu_memory_mb"] = torch.cuda.max_memory_allocated(learner.device) / 2**20
     return speed
-
-
-def new_run(experiment: Experiment) -> Path:
-    """Make the run's folder, with the state of the code."""
-    name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    experiment.run.name = name
-    folder = Path(experiment.run.folder) / name
-    try:
-        folder.mkdir(parents=True)
-        (folder / "checkpoints").mkdir()
-    except FileExistsError:
-        raise ValueError(
-            f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume "
-            f"{folder}'."
-        ) from None
-    except OSError as error:
-        raise ValueError(
-            f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=."
-        ) from None
-    write_json(folder / "code.json", {"versions": versions(), **_code_state()})
-    return folder
-
-
-def _code_state() -> dict[str, str]:
-    """Commit and uncommitted changes, where the code is a git checkout."""
-    if shutil.which("git") is None:
-        return {}
-    here = Path(__file__).resolve().parents[1]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=False
-        ).stdout.strip()
-
-    return {"commit": git("rev-parse", "HEAD"), "changes": git("diff", "HEAD")}
 
 
 def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, Any]:

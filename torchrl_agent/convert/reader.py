@@ -14,8 +14,8 @@ from torchrl_agent.convert.normalization import Normalization, read_normalizatio
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
-from torchrl_agent.train import new_run
-from torchrl_agent.training.checkpoint import save_checkpoint, write_atomically, write_json
+from torchrl_agent.run_folder import new_run
+from torchrl_agent.training.checkpoint import save_checkpoint, write_json, write_text
 from torchrl_agent.transforms import set_statistics
 
 HYPERPARAMETERS = {
@@ -206,8 +206,7 @@ def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
     """The run's folder: configuration, checkpoint, and where it comes from."""
     experiment = learner.experiment
     folder = new_run(experiment)
-    text = experiment.to_yaml()
-    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    write_text(folder / "config.yaml", experiment.to_yaml())
     save_checkpoint(
         folder / "checkpoints",
         learner.frames,

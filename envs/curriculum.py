@@ -166,7 +166,7 @@ def load_stages(path: Path, multipliers: tuple[str, ...], statistics: tuple[str,
         ValueError: the file is missing or damaged, or uses an unknown name; the sentence names it.
     """
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(
             f"curriculum {path} cannot be read ({error}): give the path of a YAML list of stages."

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -162,7 +161,7 @@ def measure(
         "world_policy": rollouts,
         "training": training,
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
-        "peak_memory_mb": round(_peak_memory_mb(learner.device)),
+        "peak_memory_mb": _peak_memory_mb(learner.device),
         "policy_and_training_compiled": not world_only
         and all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated)),
     }
@@ -226,10 +225,16 @@ def device_name(device: torch.device) -> str:
     )
 
 
-def _peak_memory_mb(device: torch.device) -> float:
+def _peak_memory_mb(device: torch.device) -> int | None:
+    """Of the device, or of this process; None on systems that do not tell (Windows)."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        return round(torch.cuda.max_memory_allocated(device) / 2**20)
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 2**10  # macOS counts bytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
 
 
 def _header() -> str:
@@ -240,6 +245,7 @@ def _header() -> str:
 def _line(row: dict[str, Any]) -> str:
     rates = (row[name] for name in ("world", "world_policy", "training"))
     numbers = " ".join(f"{'' if rate is None else format(rate, ','):>14}" for rate in rates)
-    costs = f"{row['compile_seconds']:>10} {row['peak_memory_mb']:>10,}"
+    memory = row["peak_memory_mb"]
+    costs = f"{row['compile_seconds']:>10} {'' if memory is None else format(memory, ','):>10}"
     where = f"{row.get('level', ''):>6} {row['num_envs']:>8} {row['num_agents']:>7}"
     return f"{where} {row['mode']:>10} {numbers} {costs}"

@@ -207,7 +207,7 @@ def table(result: dict[str, Any]) -> str:
     for row in result["whole"]:
         lines.append(
             f"whole, {row['mode']}: {row['world_policy']:,} agent-steps/s acting, {row['training']:,} training, "
-            f"{row['peak_memory_mb']:,} MB, {row['compile_seconds']} s compiling"
+            f"{row['peak_memory_mb'] or math.nan:,} MB, {row['compile_seconds']} s compiling"
         )
     memory = result["recurrence"]
     lines.append(f"compiled to eager: acting {result['act_ratio']}, update {result['learn_ratio']} times as fast")

@@ -76,7 +76,7 @@ def record(path: Path, result: dict[str, Any]) -> None:
         ValueError: the file is there and is no such list.
     """
     try:
-        entries = json.loads(path.read_text()) if path.exists() else []
+        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
         same = [entry for entry in entries if (entry["config"], entry["overrides"]) == _name(result)]
     except (json.JSONDecodeError, KeyError, TypeError):
         raise ValueError(f"{path} is no list of results: choose another file with --record.") from None

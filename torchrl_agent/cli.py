@@ -97,7 +97,7 @@ def _follow(iterations: Iterator[Iteration], experiment: Experiment, run: Path |
             frames = iteration.frames
             bar.set_postfix(_headline(iteration.metrics))
     folder = run or Path(experiment.run.folder) / str(experiment.run.name)
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
     if "evaluation" in summary:
         _print_table(summary["evaluation"])

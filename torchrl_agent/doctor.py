@@ -79,7 +79,7 @@ def report(checks: list[Check]) -> str:
 
 def read_pins(path: Path = Path(__file__).parents[1] / "constraints.txt") -> dict[str, str]:
     """Tested version of each package: constraints.txt beside the package if it is there, over TESTED_VERSIONS."""
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     pins = (re.match(r"([\w.-]+)==([^\s;]+)", line) for line in lines)
     return TESTED_VERSIONS | {pin[1]: pin[2] for pin in pins if pin}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.training.checkpoint import write_atomically
+from torchrl_agent.training.checkpoint import write_text
 
 
 def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> None:
@@ -19,8 +19,7 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
         experiment: what was trained.
         summary: what summary.json holds.
     """
-    text = model_card(folder, experiment, summary)
-    write_atomically(folder / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(folder / "README.md", model_card(folder, experiment, summary))
 
 
 def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
@@ -40,7 +39,7 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
 
 def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
     path = folder / "code.json"
-    code = json.loads(path.read_text()) if path.is_file() else {}
+    code = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     commit = f"`{code['commit']}`" if code.get("commit") else "unknown (not trained from a git checkout)"
     if code.get("changes"):
         commit += " with uncommitted changes, kept in [code.json](code.json)"

@@ -98,8 +98,8 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
     events = read_trace(trace)
     found = Profile(iterations, seconds / iterations, without, summarise(events), most_expensive(events, top))
-    _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges)))
-    _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators)))
+    _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges), encoding="utf-8"))
+    _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators), encoding="utf-8"))
     return found
 
 

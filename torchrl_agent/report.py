@@ -198,7 +198,7 @@ def _read_run(folder: Path) -> Run:
     if not path.is_file():
         raise ValueError(f"{folder} is not a run (it has no config.yaml): give a run folder, such as runs/NAME.")
     try:
-        config = yaml.safe_load(path.read_text())
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
         name, seed = str(config.pop("name")), config.pop("seed")
     except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
@@ -277,7 +277,7 @@ def _figures(run: Run) -> dict[str, Any]:
     """A row of the table: of summary.json, or as far as metrics.csv knows for a run that has not finished."""
     path = run.folder / "summary.json"
     try:
-        summary = json.loads(path.read_text()) if path.is_file() else _unfinished(run.folder)
+        summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else _unfinished(run.folder)
         figures = {name: summary[name] for name in ("frames", "seconds")}
         figures |= {"training_return": summary["metrics"].get(METRIC), **summary.get("evaluation", {})}
         known = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}

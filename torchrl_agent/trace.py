@@ -90,7 +90,7 @@ def read_trace(path: Path) -> list[Event]:
         numbers = (more.get("correlation", 0), more.get("External id", 0))
         return Event(fields["cat"], fields["name"], fields["tid"], fields["ts"], fields["dur"], *numbers)
 
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         return [event for event in json.load(file, object_hook=shortened)["traceEvents"] if event is not None]
 
 

@@ -283,7 +283,7 @@ def set_statistics(
 def read_statistics(path: Path) -> dict[str, float | list[float]]:
     """Statistics from a JSON file."""
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
         return found

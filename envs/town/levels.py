@@ -140,7 +140,7 @@ def _read_level(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(path.read_text())
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}): mend that place.") from None
     if not isinstance(raw, dict):

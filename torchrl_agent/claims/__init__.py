@@ -23,7 +23,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.training.checkpoint import versions
 
-CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text())
+CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
 
 
 def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | None = None) -> dict[str, Any]:

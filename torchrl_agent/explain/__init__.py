@@ -19,7 +19,7 @@ from torchrl_agent.explain.page import as_html
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.train import load_agent
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_text
 from torchrl_agent.transforms import RewardScaler
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def write_page(thought: Thought, path: Path) -> Path:
     text = as_html(thought, diagnose(thought), pictures)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_text(path, text)
     except (OSError, ValueError):
         raise ValueError(f"{path} cannot be written: choose another file with --output.") from None
     return path

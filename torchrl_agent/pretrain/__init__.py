@@ -21,7 +21,7 @@ from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.train import evaluate
-from torchrl_agent.training.checkpoint import versions, write_atomically, write_json
+from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
 from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, save_module
@@ -66,8 +66,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     experiment = switch_on(module, experiment)
     lesson, data = _prepare(module, experiment, config)
     folder = _new_folder(output or Path(experiment.run.folder) / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}")
-    text = experiment.to_yaml()
-    write_atomically(folder / "config.yaml", lambda path: path.write_text(text))
+    write_text(folder / "config.yaml", experiment.to_yaml())
     before = last = lesson.validate(data.validation)
     best = Best(lesson, before)
     writer = MetricsWriter(folder, tensorboard=False)

@@ -32,7 +32,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
-        with temporary.open("rb") as file:
+        with temporary.open("r+b") as file:  # Windows flushes only what was opened for writing
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # torch.save reports a missing folder as a RuntimeError
@@ -42,10 +42,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write text in UTF-8, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as JSON, atomically."""
-    text = json.dumps(value, indent=2) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(text))
+    write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def save_checkpoint(
@@ -160,7 +164,7 @@ def versions() -> dict[str, str]:
 def _best(folder: Path) -> dict[str, Any]:
     """What best.json says; nothing if it is missing or damaged."""
     try:
-        found = json.loads((folder / BEST).read_text())
+        found = json.loads((folder / BEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

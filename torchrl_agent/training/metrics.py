@@ -125,7 +125,7 @@ class MetricsWriter:
             self._wandb.experiment.finish()
 
     def _append(self, rows: list[dict]) -> None:
-        with self.path.open("a", newline="") as file:
+        with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns, restval="", extrasaction="ignore").writerows(rows)
 
     def _keep_rows_until(self, frames: int) -> None:
@@ -159,15 +159,17 @@ def wandb_logger(folder: Path, project: str | None) -> WandbLogger | None:
 
     path = folder / "wandb_id.txt"
     if not path.is_file():
-        path.write_text(secrets.token_hex(4))
-    logger = WandbLogger(folder.name, project=project, id=path.read_text(), save_dir=folder, log_env_packages=False)
-    logger.log_hparams(yaml.safe_load((folder / "config.yaml").read_text()))
+        path.write_text(secrets.token_hex(4), encoding="utf-8")
+    logger = WandbLogger(
+        folder.name, project=project, id=path.read_text(encoding="utf-8"), save_dir=folder, log_env_packages=False
+    )
+    logger.log_hparams(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
     return logger
 
 
 def read_metrics(path: Path) -> list[dict[str, str]]:
     """The rows of a ``metrics.csv``."""
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 

@@ -123,7 +123,8 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
             f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
         )
     folder = new_run(experiment) if resume is None else Path(resume)
-    write_text(folder / "config.yaml", experiment.to_yaml())
+    text = experiment.to_yaml()
+    write_text(folder / "config.yaml", text)
     resumed_at = None if state is None else state["frames"]
     logger = wandb_logger(folder, experiment.run.wandb)
     writer = MetricsWriter(folder, experiment.run.tensorboard, resumed_at, logger)

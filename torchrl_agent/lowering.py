@@ -230,7 +230,7 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
     from triton.compiler import ASTSource
 
     path = folder / f"{name[:100]}.py"
-    path.write_text(source)
+    path.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None

@@ -67,6 +67,19 @@ def test_the_time_of_wins_is_averaged_over_wins():
     assert curriculum.record(episodes(9, win=1, win_step=800))
 
 
+def test_a_mean_that_just_reaches_its_bounds_is_enough():
+    assert Curriculum(STAGES, num_envs=1).record(episodes(10, spawners=2.0, damage=50.0))
+
+
+def test_a_new_stage_is_judged_by_its_own_episodes_alone():
+    stages = [STAGES[0], dataclasses.replace(STAGES[0], name="middle", min_episodes=2), Stage("hard", {})]
+    curriculum = Curriculum(stages, num_envs=1)
+    assert curriculum.record(episodes(10))
+    assert curriculum.metrics()["stage_episodes"] == 0
+    assert not curriculum.record(episodes(1, stage=1)), "two of its own are asked for"
+    assert not curriculum.record(episodes(1, stage=1, spawners=0.0)), "their mean is 1.5; with those before it is 2.75"
+
+
 def test_a_fixed_stage_stays():
     assert not Curriculum(STAGES, num_envs=1, automatic=False).record(episodes(1000))
 
@@ -76,6 +89,10 @@ def test_a_saved_curriculum_continues():
     first.record(episodes(9))
     second.load_state_dict(first.state_dict())
     assert second.record(episodes(1))
+    first, second = Curriculum(STAGES, num_envs=1), Curriculum(STAGES, num_envs=1)
+    first.record(episodes(9, spawners=0.0))
+    second.load_state_dict(first.state_dict())
+    assert not second.record(episodes(1, spawners=10.0)), "their mean is 1, that of the last alone would do"
 
 
 def test_worlds_get_the_new_stage_at_their_next_reset():

@@ -113,6 +113,15 @@ def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
     assert not torch.equal(weights(learner.agent.actor_head), before)
 
 
+def test_rmsprop_forgets_at_the_rate_asked_for():
+    changes = ["a2c.optimizer=rmsprop", "a2c.rmsprop_decay=0.9"]
+    learner = Learner(Experiment.load("smoke", "algorithm=a2c", *changes, "device=cpu"))
+    learner.improve(learner.collector.collect(), 1e-2)
+    for parameter in learner.algorithm.parameters:  # after one update: 0.9 * 0 + 0.1 * g^2
+        kept = learner.algorithm.optimizer.state[parameter]["square_avg"]
+        torch.testing.assert_close(kept, 0.1 * parameter.grad.square())
+
+
 # --- IMPALA by hand
 
 
@@ -271,6 +280,20 @@ def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
         results.append(weights(twin.agent))
     assert torch.equal(*results)
     assert not torch.equal(results[0], weights(other))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_normaliser_learns_from_the_living_alone(algorithm):
+    short = ["ppo.rollout_steps=16", "ppo.minibatch_size=64"]
+    learner = Learner(Experiment.load("town", *TOWN, *short, f"algorithm={algorithm}"))
+    rollout = learner.collector.collect()
+    alive = rollout[learner.agent.group, "alive"]
+    alive[:, :, 1:] = False
+    seen = learner.agent.normalizer.join(rollout[learner.agent.group])[alive].clone()
+    learner.improve(rollout, 1e-3)
+    running = learner.agent.normalizer.running
+    assert running.count.item() == pytest.approx(16 * 4)
+    torch.testing.assert_close(running.mean.float(), seen.mean(0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "impala"])

@@ -199,6 +199,43 @@ def test_reading_a_checkpoint_never_runs_code(tmp_path, monkeypatch):
     assert not mark.exists()
 
 
+def test_reading_a_replay_never_runs_code(tmp_path, monkeypatch):
+    mark = tmp_path / "exploded"
+    monkeypatch.setenv("BOMB_MARK", str(mark))
+    path = save(tmp_path, 1)
+    torch.save(Bomb(), path.with_suffix(checkpoint.REPLAY))
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_checkpoint(path, replay=True)
+    assert not mark.exists()
+
+
+def test_only_the_newest_checkpoint_has_its_replay_which_was_there_before_it(tmp_path, monkeypatch):
+    order = []
+
+    def record(path, write):
+        order.append(path.name)
+        write_atomically(path, write)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", record)
+    for frames in (100, 200):
+        state = {"agent": {}, "replay": {"rows": torch.full((2,), float(frames))}}
+        save_checkpoint(tmp_path, frames, state, {}, "hash", None, keep=3)
+        replay, whole = (order.index(f"checkpoint_{frames}{end}") for end in (checkpoint.REPLAY, ".pt"))
+        assert replay < whole, "a checkpoint that is there has all that belongs to it"
+    assert [path.name for path in tmp_path.glob(f"*{checkpoint.REPLAY}")] == ["checkpoint_200.replay.pt"]
+    state = load_checkpoint(tmp_path / "checkpoint_200.pt", replay=True)
+    assert state["replay"]["rows"].tolist() == [200.0, 200.0]
+
+
+def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path, monkeypatch):
+    path, order = tmp_path / "file.json", []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (order.append("flushed"), sync(handle))[1])
+    monkeypatch.setattr(os, "replace", lambda old, new: (order.append(old.read_text()), replace(old, new))[1])
+    write_json(path, [1])
+    assert order[:2] == ["flushed", "[\n  1\n]\n"]
+
+
 def test_a_run_without_checkpoints_or_no_run_at_all_is_a_sentence(tmp_path):
     for run, text in ((tmp_path, "no checkpoint yet"), (tmp_path / "nowhere", "there is no run")):
         with pytest.raises(CheckpointError, match=text) as caught:

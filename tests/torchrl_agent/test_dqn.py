@@ -254,6 +254,18 @@ def test_rewards_of_the_replay_are_scaled_when_they_are_drawn():
     torch.testing.assert_close(seen[0], torch.full((8, 1), 2.0))
 
 
+def test_exploration_falls_with_the_frames_played():
+    dqn = make(rollout_steps=5, epsilon_frames=40, learning_starts=100)
+    now, following = rollout()
+    played = now.set("action", torch.zeros(5, 2, dtype=torch.int64)).set("next", following)
+    mask = torch.ones(5, 2, 2, dtype=torch.bool)
+    for part in (played, played["next"]):
+        part["action_mask"] = mask
+    for expected in (1 - 0.95 * 10 / 40, 1 - 0.95 * 20 / 40):
+        dqn.learn(played.clone(), 1e-3)
+        assert dqn.agent.exploration.epsilon.item() == pytest.approx(expected)
+
+
 # --- what cannot be
 
 

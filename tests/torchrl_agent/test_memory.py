@@ -6,6 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.collectors import Collector
+from torchrl.data import Unbounded
 from torchrl.envs import GymEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 from torchrl.modules import set_recurrent_mode
@@ -149,6 +150,14 @@ def test_a_partial_reset_leaves_the_other_rows_their_memory(kind):
     assert torch.equal(after["hidden"][1:3], before[1:3])
 
 
+def test_the_transform_itself_clears_only_the_rows_that_begin():
+    memory = Memory({"hidden": Unbounded((1, 2))}, None)
+    root = TensorDict({"hidden": torch.ones(3, 1, 2), "_reset": torch.tensor([[True], [False], [True]])}, [3])
+    after = memory._reset(root, TensorDict({}, [3]))
+    assert after["hidden"].squeeze(1).tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert after["is_init"].squeeze(-1).tolist() == [True, False, True]
+
+
 def test_a_random_player_leaves_the_memory_as_it_is():
     env = ArenaEnv(2)
     world = Agent(env, small("gru")).attach(env)
@@ -191,6 +200,17 @@ def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
     assert losses["max_ratio"] == pytest.approx(1, abs=1e-5)
     assert losses["min_ratio"] == pytest.approx(1, abs=1e-5)
     assert losses["kl"].abs() < 1e-8
+
+
+def test_an_update_learns_through_time(kind):
+    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}", "ppo.max_grad_norm=1e9"))
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with set_recurrent_mode(True):
+        learner.algorithm._losses(data)[0].backward()
+    expected = _gradients(learner.agent)
+    learner.algorithm._update_minibatch(data)
+    for one, two in zip(_gradients(learner.agent), expected, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
 
 
 def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,10 +16,10 @@ from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.manager import ManagerConfig, semi_markov_advantage
+from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
 from torchrl_agent.models.networks import Join, masked_mean, symexp, symlog
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.social_model import SocialModelConfig, follow
+from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.models.world_model import (
     HIGH_VARIANCE,
     NOTHING,
@@ -118,6 +119,16 @@ def test_the_critic_values_the_goals_that_were_pursued():
     others = (likeliest.transpose(0, 1) - values).abs().squeeze(-1) > 1e-4
     assert others[decided].any(), "another goal would have another value"
     assert not others[~decided].any()
+
+
+def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal():
+    learner = Learner(Experiment.load("town_agent", *SMALL))
+    with torch.no_grad():
+        for parameter in learner.agent.critic_head.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    rows = agent_rows(learner.collector.collect(), "agents")
+    first, second = (learner.algorithm._values(rows) for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_what_is_not_finite_or_only_judged_leaves_no_trace_in_the_world_model():
@@ -304,6 +315,24 @@ def test_a_belief_says_what_it_promises():
     assert belief["log_std"].abs().max() < 1
 
 
+@pytest.mark.parametrize(
+    ("ended", "error"),
+    [(False, (9 + 1) / 2), (True, 9)],  # (5 - 2)^2 and (5 - 4)^2; what is seen after an end is another episode's
+)
+def test_the_prediction_is_of_the_next_observation_of_the_same_episode(ended, error):
+    loss = PerceptionLoss(PerceptionConfig(belief_size=1, embedding_size=2, prediction_coeff=1.0), 1, [2], "relu")
+    with torch.no_grad():
+        for parameter in loss.predictor.parameters():
+            parameter.zero_()
+        loss.predictor[-1].bias.fill_(5.0)  # foresees 5 whatever is believed
+    data = TensorDict(
+        {keys.NORMALIZED: torch.tensor([[[1.0], [2.0], [4.0]]]), "action": torch.zeros(1, 3).long()}, [1, 3]
+    )
+    data["done"] = torch.tensor([[[False], [ended], [False]]])
+    data["belief"] = TensorDict({"mean": torch.zeros(1, 3, 1), "log_std": torch.zeros(1, 3, 1)}, [1, 3])
+    assert loss(data)["loss_perception_prediction"].item() == pytest.approx(error)
+
+
 def test_pictures_are_read_where_they_are():
     """The same window, with one cell changed, gives another belief; the statistics keep shapes apart."""
     env = town()
@@ -426,6 +455,36 @@ def test_the_world_model_learns_what_follows(model):
     assert outcome["end"].sigmoid()[1:].max() < 0.1
 
 
+def two_frames(model, ended, died):
+    """One sequence of two frames whose own state changes in between."""
+    data = TensorDict({"action": torch.zeros(1, 2).long(), "reward": torch.zeros(1, 2, 1)}, [1, 2])
+    data["done"] = torch.tensor([[[ended], [False]]])
+    data["terminated"] = torch.tensor([[[died], [False]]])
+    data["value_target"] = torch.zeros(1, 2, 1)
+    known = torch.tensor([[[0.0] * 3, [1.0] * 3]])
+    data["belief"] = TensorDict({"mean": torch.zeros(1, 2, 6), "known_state": known}, [1, 2])
+    return data
+
+
+def test_nothing_is_foreseen_beyond_an_episodes_end(model):
+    model.config.stride = 2  # what is foreseen starts from the first frame only
+    loss = WorldModelLoss(model)
+    assert loss(two_frames(model, False, False))["loss_world_state"].item() > 1
+    assert loss(two_frames(model, True, True))["loss_world_state"].item() == 0
+
+
+@pytest.mark.parametrize(
+    ("died", "cross_entropy"), [(True, math.log1p(math.exp(-2))), (False, 2 + math.log1p(math.exp(-2)))]
+)
+def test_only_a_death_is_an_end_not_a_time_limit(model, died, cross_entropy):
+    model.config.stride = 2
+    with torch.no_grad():
+        model.end[-1].weight.zero_()
+        model.end[-1].bias.fill_(2.0)
+    found = WorldModelLoss(model)(two_frames(model, True, died))["loss_world_end"].item()
+    assert found == pytest.approx(model.config.coeff * cross_entropy, rel=1e-5)
+
+
 def test_symlog_and_its_inverse():
     values = torch.tensor([-100.0, -1.0, 0.0, 0.5, 1000.0])
     torch.testing.assert_close(symexp(symlog(values)), values)
@@ -452,6 +511,40 @@ def test_exchanging_others_exchanges_what_is_thought_of_them():
     for name in ("goal", "next_action", "meters"):
         torch.testing.assert_close(one[keys.SOCIAL, name][..., order, :], two[keys.SOCIAL, name])
     torch.testing.assert_close(one[keys.COMPANY], two[keys.COMPANY], atol=1e-5, rtol=1e-4)
+
+
+def test_the_policy_learns_to_use_thoughts_and_does_not_change_them():
+    env = town(rules={"sight": 14})
+    agent = Agent(env, whole())
+    root = agent.attach(env).reset()["agents"]
+    found = agent.social_model(agent.perception(agent.normalizer(root.clone())))
+    found[keys.COMPANY].sum().backward()
+    assert all(parameter.grad.any() for parameter in agent.social_model.each.parameters())
+    assert all(
+        parameter.grad is None or not parameter.grad.any() for parameter in agent.social_model.heads.parameters()
+    )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_another_does_next_is_learnt_within_an_episode_only(ended):
+    loss = SocialModelLoss(SimpleNamespace(agents=2, config=SocialModelConfig(coeff=1.0)))
+    thoughts = {"goal": torch.zeros(1, 2, 1, 3), "meters": torch.zeros(1, 2, 1, 2)}
+    thoughts["next_action"] = torch.tensor([[[[0.0, math.log(3.0)]]] * 2]).reshape(1, 2, 1, 2)  # 1/4, 3/4
+    labels = {"others_need": torch.zeros(1, 2, 1).long(), "others_meters": torch.zeros(1, 2, 1, 2)}
+    labels["others_action"] = torch.tensor([[[1], [0]]])  # it is seen to have done 0 a frame later
+    data = TensorDict({"done": torch.tensor([[[ended], [False]]]), "social": TensorDict(thoughts, [1, 2])}, [1, 2])
+    data["privileged"] = TensorDict(labels, [1, 2])
+    seen = {"visible": torch.ones(1, 2, 1, dtype=torch.bool), "number": torch.zeros(1, 2, 1).long()}
+    data["belief"] = TensorDict(seen, [1, 2])
+    expected = 0.0 if ended else math.log(4.0)
+    assert loss(data)["loss_social_action"].item() == pytest.approx(expected)
+
+
+def test_a_new_episode_begins_among_strangers():
+    hidden, seen = torch.ones(1, 2, 4), torch.ones(1, 2, 1, dtype=torch.bool)
+    begins = torch.zeros(1, 1, 1, dtype=torch.bool)
+    assert met_before(seen, begins, hidden).all()
+    assert not met_before(seen, ~begins, hidden).any()
 
 
 def test_who_is_out_of_sight_is_not_thought_of():
@@ -616,6 +709,41 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
         assert not agent.encoder(following.clone())["goal", "decided"].any(), "it still wants to be rich"
         following["meters"][..., 3] = 0.9
         assert agent.encoder(following)["goal", "decided"].all(), "it is"
+
+
+def test_the_managers_loss_by_hand():
+    """Two decisions with advantages 3 and 1, normalised to 1 and -1; ratios 1.5; a third frame decides nothing."""
+    loss = ManagerLoss(SimpleNamespace(config=ManagerConfig(clip_epsilon=0.2, entropy_coeff=0.1, coeff=2.0)))
+    log_prob = torch.full((1, 3), math.log(0.75))
+    goal = {
+        "log_prob": log_prob,
+        "decided": torch.tensor([[True, True, False]]),
+        "entropy": torch.tensor([[0.5, 0.7, 9.0]]),
+    }
+    goal["value"] = torch.tensor([[[1.0], [2.0], [99.0]]])
+    data = TensorDict(
+        {"goal": TensorDict(goal, [1, 3]), "goal_old_log_prob": torch.full((1, 3), math.log(0.5))}, [1, 3]
+    )
+    data["goal_advantage"] = torch.tensor([[3.0, 1.0, 0.0]])
+    data["goal_value_target"] = torch.tensor([[2.0, 4.0, 0.0]])
+    found = loss(data)
+    assert found["loss_manager_objective"].item() == pytest.approx(-2 * (1.2 - 1.5) / 2)
+    assert found["loss_manager_critic"].item() == pytest.approx(0.5 * 2 * (1 + 4) / 2)
+    assert found["loss_manager_entropy"].item() == pytest.approx(-2 * 0.1 * 0.6)
+    assert found["manager_decisions"].item() == pytest.approx(2 / 3)
+
+
+def test_choosing_goals_does_not_change_the_belief(learner):
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with set_recurrent_mode(True):
+        losses = next(part for part in learner.agent.auxiliary if isinstance(part, ManagerLoss))(
+            learner.agent.encoder(data.copy())
+        )
+    sum(value for name, value in losses.items() if name.startswith("loss_")).backward()
+    assert all(parameter.grad.any() for parameter in learner.agent.manager.choose.parameters())
+    assert all(
+        parameter.grad is None or not parameter.grad.any() for parameter in learner.agent.perception.parameters()
+    )
 
 
 def test_the_most_likely_goal_is_taken_when_exploration_is_off():

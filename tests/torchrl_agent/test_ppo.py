@@ -128,6 +128,15 @@ def test_explained_variance_is_that_of_the_critic_before_the_update():
     assert abs(after - 1.0) > 0.1  # the update did change the critic
 
 
+def test_the_dead_explain_nothing():
+    ppo, rollout = make(2, 4, gamma=0.5, lmbda=0.5), hand_made_rollout()
+    rollout[keys.ALIVE] = alive = torch.tensor([[True, True], [True, True], [True, False], [True, False]])
+    _, found = ppo.advantages(rollout)
+    residual, values = torch.tensor(ADVANTAGES)[alive], torch.tensor(VALUES)[alive]
+    expected = 1 - residual.var(correction=0) / (residual + values).var(correction=0)
+    torch.testing.assert_close(found["explained_variance"], expected)
+
+
 # --- the objective
 
 
@@ -159,6 +168,11 @@ def test_clipped_objective_by_hand(action, advantage, loss, clipped, learns):
     losses["loss_objective"].backward()
     gradient = sum(p.grad.abs().sum().item() for p in ppo.agent.actor.parameters() if p.grad is not None)
     assert (gradient > 0) == learns
+
+
+def test_the_range_of_the_ratio_is_the_one_asked_for():
+    losses = make(clip_epsilon=0.1, entropy_coeff=0.0).loss(one_frame(1, 0.5, 2.0))  # ratio 1.5: min(1.5 * 2, 1.1 * 2)
+    assert losses["loss_objective"].item() == pytest.approx(-2.2, rel=1e-5)
 
 
 def test_within_the_clip_the_objective_is_ratio_times_advantage():
@@ -350,6 +364,16 @@ def test_a_non_finite_update_is_skipped_and_leaves_no_trace(adam, poison):
     assert not torch.equal(weights(ppo), before)
 
 
+def test_a_finite_loss_whose_gradient_is_not_finite_changes_nothing(adam):
+    ppo, collector = arena()
+    assert ppo.fused == (adam == "fused")
+    ppo.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    before = weights(ppo)
+    metrics = to_host(ppo.learn(collector.collect(), 1e-2))
+    assert (metrics["updates"], metrics["skipped"]) == (0, 1)
+    assert torch.equal(weights(ppo), before)
+
+
 def test_only_the_minibatch_with_the_bad_frame_is_skipped():
     ppo, collector = arena(minibatch_size=32)
     bad = collector.collect().clone()
@@ -386,6 +410,13 @@ def test_the_target_kl_stops_the_updates_of_an_iteration():
     assert again["updates"] >= 1  # the next iteration learns again
 
 
+@pytest.mark.parametrize(("factor", "made"), [(1.4, 1.0), (1.6, 0.0)])
+def test_an_update_is_made_up_to_one_and_a_half_times_the_target_kl(factor, made):
+    kl = 1.5 - 1 - math.log(1.5)  # of the ratio 0.75 / 0.5
+    ppo = make(target_kl=kl / factor)
+    assert ppo._update_minibatch(one_frame(1, 0.5, 1.0))["made"].item() == made
+
+
 def test_a_generous_target_kl_stops_nothing():
     ppo, collector = arena(minibatch_size=32, num_epochs=4, target_kl=1e3)
     assert to_host(ppo.learn(collector.collect(), 1e-3))["updates"] == 16
@@ -404,6 +435,18 @@ def test_half_precision_learns_with_weights_in_full_precision(precision):
     assert not torch.equal(weights(ppo), before)
 
 
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_networks_compute_in_the_precision_asked_for(precision, dtype):
+    ppo, collector = arena(precision=precision)
+    data, _ = ppo.advantages(collector.collect())
+    seen = set()
+    for module in ppo.agent.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
+    ppo._update_minibatch(data)
+    assert seen == {dtype}
+
+
 def test_a_saved_learner_goes_on_as_if_never_stopped(adam):
     ppo, collector = arena(minibatch_size=32, num_epochs=2)
     ppo.learn(collector.collect(), 1e-2)
@@ -418,6 +461,27 @@ def test_a_saved_learner_goes_on_as_if_never_stopped(adam):
         results.append(weights(learner))
     assert torch.equal(results[0], results[1])
     assert torch.equal(ppo.scaler.returns, other.scaler.returns)
+
+
+def test_updates_skipped_before_a_stop_count_after_it():
+    ppo, collector = arena(num_epochs=2)
+    bad = collector.collect().clone()
+    bad["action_log_prob"][3, 2] = math.nan
+    ppo.check(to_host(ppo.learn(bad, 1e-2)))
+    resumed, _ = arena(num_epochs=2)
+    resumed.load_state_dict(copy.deepcopy(ppo.state_dict()))
+    with pytest.raises(NonFiniteError, match="4 updates in a row"):
+        resumed.check(to_host(resumed.learn(bad, 1e-2)))
+
+
+def test_the_gradient_scale_of_float16_goes_on_after_a_stop():
+    ppo, collector = arena(precision="float16")
+    fresh = copy.deepcopy(ppo.state_dict()["grad_scaler"])
+    ppo.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    ppo.learn(collector.collect(), 1e-2)  # overflows: the scale is halved
+    resumed, _ = arena(precision="float16")
+    resumed.load_state_dict(copy.deepcopy(ppo.state_dict()))
+    assert resumed.state_dict()["grad_scaler"] == ppo.state_dict()["grad_scaler"] != fresh
 
 
 # --- hyper-parameters

@@ -18,7 +18,14 @@ from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.train import learn
 from torchrl_agent.training.metrics import read_metrics
-from torchrl_agent.training.pretrained import MODULES, agent_modules, load_module, load_modules, read_module
+from torchrl_agent.training.pretrained import (
+    MODULES,
+    ModuleError,
+    agent_modules,
+    load_module,
+    load_modules,
+    read_module,
+)
 from torchrl_agent.transforms import RewardScaler
 
 SMALL = [
@@ -69,6 +76,20 @@ def weights(module):
 
 def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_reading_a_module_never_runs_code(tmp_path):
+    mark = tmp_path / "exploded"
+
+    class Bomb:
+        def __reduce__(self):
+            return (mark.touch, ())
+
+    names = ("parts", "decoders", "observations", "statistics")
+    torch.save({"format": 1, "module": "perception", **dict.fromkeys(names, Bomb())}, tmp_path / "module.pt")
+    with pytest.raises(ModuleError, match="damaged"):
+        read_module(tmp_path)
+    assert not mark.exists()
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from envs import ArenaEnv
 from torchrl_agent.experiment import make_world
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.rollout import RolloutCollector, episode_entries, finished_episodes
+from torchrl_agent.training.rollout import RolloutCollector, agent_rows, episode_entries, finished_episodes
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 
@@ -108,6 +108,25 @@ def test_finished_episodes_by_hand_in_the_order_of_time():
     second = finished_episodes(collector.collect(), collector.statistics)
     # steps 6 to 10: both end at 6, world 0 at 8 and 10, world 1 at 9
     assert second["return"].tolist() == [2.0, 3.0, 2.0, 3.0, 2.0]
+
+
+def test_episodes_that_were_cut_off_are_finished_too():
+    flags = torch.tensor([[False, True], [True, False]]).unsqueeze(-1)
+    returns = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(-1)
+    following = TensorDict({"done": flags, "terminated": torch.zeros_like(flags), "episode_reward": returns}, [2, 2])
+    found = finished_episodes(TensorDict({"next": following}, [2, 2]), {"return": "episode_reward"})
+    assert found["return"].tolist() == [2.0, 3.0]
+
+
+def test_agents_become_rows_world_after_world():
+    value = torch.tensor([[[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]]).unsqueeze(-1)  # [T=1, N=2, A=3, 1]
+    group = TensorDict({"observation": value}, [1, 2, 3])
+    flags = torch.tensor([[False, True]]).unsqueeze(-1)
+    following = TensorDict({"agents": group + 100, "done": flags, "terminated": flags}, [1, 2])
+    rows = agent_rows(TensorDict({"agents": group, "next": following}, [1, 2]), "agents")
+    assert rows["observation"].flatten().tolist() == [0, 1, 2, 10, 11, 12]
+    assert rows["next", "observation"].flatten().tolist() == [100, 101, 102, 110, 111, 112]
+    assert rows["next", "done"].flatten().tolist() == [False] * 3 + [True] * 3
 
 
 def test_a_rollout_in_which_nothing_ends_has_no_finished_episodes():

@@ -240,6 +240,24 @@ def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_pat
         assert "\n" not in str(caught.value)
 
 
+def test_the_learning_rate_falls_with_the_frames_seen(tmp_path):
+    history, _ = play(smoke(tmp_path, "ppo.learning_rate.schedule=linear", "ppo.learning_rate.initial=0.004"))
+    rates = [float(row["train/learning_rate"]) for row in history]
+    assert rates == pytest.approx([0.004, 0.003, 0.002, 0.001])
+
+
+def test_evaluation_plays_in_its_own_world_with_its_own_seed(tmp_path, tiny_worlds):
+    longer = tiny(tmp_path, "+evaluation.world.length=3", "evaluation.seed=1")
+    agent = longer.make_agent(longer.make_world())
+    figures = evaluate(longer, agent)
+    assert figures["length_mean"] == 3
+    assert figures == evaluate(longer, agent)
+    assert (
+        figures["return_mean"]
+        != evaluate(tiny(tmp_path, "+evaluation.world.length=3", "evaluation.seed=2"), agent)["return_mean"]
+    )
+
+
 # --- what a run leaves
 
 

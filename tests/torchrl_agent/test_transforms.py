@@ -47,6 +47,17 @@ def test_statistics_over_several_batches_are_those_of_all_frames_at_once():
     assert normalizer.running.count.item() == pytest.approx(len(flat(data)), abs=1e-2)
 
 
+def test_batches_of_which_some_rows_count_give_the_statistics_of_those_rows_by_hand():
+    normalizer, scaler = ObservationNormalizer(["observation"], [1]), RewardScaler(3, gamma=0.5)
+    for first, second, third in ((0.0, 0.0, 99.0), (4.0, 4.0, 77.0)):
+        column = torch.tensor([[first], [second], [third]])
+        counted = torch.tensor([True, True, False])
+        normalizer.update(column, counted)
+        scaler.update(column.unsqueeze(0), torch.ones(1, 3, 1, dtype=torch.bool), counted.unsqueeze(0))
+    for running in (normalizer.running, scaler.running):  # of 0, 0, 4 and 4
+        assert [value.item() for value in (running.mean, running.var, running.count)] == pytest.approx([2, 4, 4])
+
+
 def test_normalised_frames_have_zero_mean_and_unit_variance():
     normalizer = ObservationNormalizer(["observation"], [5])
     data = batches(3.0, 2.0)

@@ -87,7 +87,8 @@ class MetricsWriter:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
 
-            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_at)
+            newer = None if resumed_at is None else resumed_at + 1
+            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=newer)
 
     def describe(self, configuration: str, settings: dict[str, Any]) -> None:
         """Show what the run is made from in TensorBoard: its configuration as text, and its settings as

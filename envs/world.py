@@ -21,6 +21,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
 from envs.chance import Chance, seed_chance
+from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
 from envs.records import choose, map_record, named_tensors, write
 
@@ -33,10 +34,6 @@ def inductor_options() -> dict[str, int]:
     """
     name = "realize_opcount_threshold"
     return {name: 20} if hasattr(torch._inductor.config, name) else {}
-
-
-GROUP = "agents"
-"""Where the tensors of a world with several agents are found."""
 
 
 CURRICULUM = "curriculum"
@@ -132,14 +129,19 @@ class World(EnvBase):
         """
         n, device = self.num_envs, self.device
         self.midway = midway
-        settings = self.settings()
+        check_specs(self, observations, actions)
+        settings = ask(self, "settings")
+        check_record(self, "settings", settings)
         chance = seed_chance(self._seed_given, n, device)
-        state = self.spawn(settings, chance, midway)
+        state = ask(self, "spawn", settings, chance, midway)
+        check_record(self, "spawn", state)
+        statistics = ask(self, "statistics", state)
+        check_statistics(self, statistics)
         # clone: fresh records may use one tensor in several places, and each place is written to
         self._snapshot: Snapshot = map_record(
             torch.clone, Snapshot(state, settings, chance, torch.zeros(n, dtype=torch.bool, device=device))
         )
-        episode = {name: Unbounded((n, 1), device=device) for name in self.statistics(state)}
+        episode = {name: Unbounded((n, 1), device=device) for name in statistics}
         observations["episode"] = Composite(**episode, shape=(n,), device=device)
         self.observation_spec = observations
         shape = (n,) if self.num_agents is None else (n, self.num_agents)
@@ -174,6 +176,14 @@ class World(EnvBase):
         self._transition = self._advance_and_replace
         return self
 
+    def check_game(self) -> None:
+        """Check that what the game's functions give agrees with each other and with the specs; nothing is played.
+
+        Raises:
+            ValueError: the first breach, in one sentence.
+        """
+        check_game(self)
+
     @property
     def state(self) -> Any:
         """The game's record now (the live tensors: read, or write in place in tests)."""
@@ -191,13 +201,19 @@ class World(EnvBase):
                 f"whole numbers of shape {tuple(shape)}, one action per "
                 f"{'world' if self.num_agents is None else 'world and agent'}."
             )
-        ended, fresh = self._transition(action, self._snapshot)
+        try:
+            ended, fresh = self._transition(action, self._snapshot)
+        except Exception as error:
+            explain(self, error)
         self._fresh = self._tensordict(fresh)
         return self._tensordict(ended)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
         worlds = None if tensordict is None else tensordict.get("_reset", None)
-        observed = self._replace(None if worlds is None else worlds.reshape(self.batch_size), self._snapshot)
+        try:
+            observed = self._replace(None if worlds is None else worlds.reshape(self.batch_size), self._snapshot)
+        except Exception as error:
+            explain(self, error)
         return self._tensordict(observed)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:

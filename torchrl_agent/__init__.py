@@ -16,16 +16,18 @@ from torchrl_agent.hidden import check_worlds
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
     from torchrl_agent.train import Iteration, evaluate, learn, load_agent, train
+    from torchrl_agent.world_check import check_world
 
-__all__ = ["Experiment", "Iteration", "evaluate", "learn", "load_agent", "train"]
+__all__ = ["Experiment", "Iteration", "check_world", "evaluate", "learn", "load_agent", "train"]
+_HOMES = {"Experiment": "experiment", "check_world": "world_check"}
+"""Modules of what does not come from ``train``."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_worlds()
-    home = "experiment" if name == "Experiment" else "train"
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'train')}"), name)
 
 
 class _Package(ModuleType):

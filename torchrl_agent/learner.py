@@ -17,6 +17,7 @@ from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.pretrained import begin_with
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 from torchrl_agent.transforms import check_shaping, get_statistics
+from torchrl_agent.world_check import check_world
 
 
 class Learner:
@@ -35,6 +36,8 @@ class Learner:
         self.experiment = experiment
         self.device = resolve_device(experiment.device)
         env = experiment.make_world()
+        check_world(env)
+        env.set_seed(experiment.seed)  # begin anew what the check has played
         hyperparameters = experiment.hyperparameters
         check_shaping(env, hyperparameters.gamma)
         self.agent = experiment.make_agent(env)

@@ -22,6 +22,7 @@ from torchrl_agent.film import film_policy
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.train import Iteration, evaluate, load_agent, train
 from torchrl_agent.training.algorithm import NonFiniteError
+from torchrl_agent.training.governor import CollapseError
 from torchrl_agent.training.pretrained import MODULES
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = _parse(arguments)
     try:
         return parsed.run(parsed) or 0
-    except (ValueError, NonFiniteError) as error:
+    except (ValueError, NonFiniteError, CollapseError) as error:
         print(f"torchrl-agent: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -30,6 +30,7 @@ from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import AlgorithmConfig
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.dqn import DQNConfig
+from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.impala import IMPALAConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig
@@ -120,6 +121,7 @@ class Experiment:
     impala: IMPALAConfig = field(default_factory=IMPALAConfig)
     dqn: DQNConfig = field(default_factory=DQNConfig)
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
+    governor: GovernorConfig = field(default_factory=GovernorConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)

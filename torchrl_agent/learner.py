@@ -13,6 +13,7 @@ from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.checkpoint import CheckpointError
+from torchrl_agent.training.governor import Governor
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.pretrained import begin_with
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
@@ -51,12 +52,20 @@ class Learner:
             self.env, self.algorithm.behaviour, hyperparameters.rollout_steps, experiment.acceleration
         )
         self.episodes = EpisodeWindow(max(100, self.num_envs))
+        self.governor: Governor | None = None
+        if experiment.governor.enabled:
+            self.governor = Governor(experiment.governor, self.algorithm, self.episodes.size)
         self.frames = 0
         self.number = 0
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""
-        return self.algorithm.learn(agent_rows(rollout, self.agent.group), learning_rate)
+        rows = agent_rows(rollout, self.agent.group)
+        if self.governor is None:
+            return self.algorithm.learn(rows, learning_rate)
+        self.governor.begin(self.frames)
+        diagnostics = self.algorithm.learn(rows, learning_rate * self.governor.learning_rate_factor)
+        return {**diagnostics, **self.governor.judge(diagnostics)}
 
     @property
     def compile_seconds(self) -> float:
@@ -74,6 +83,7 @@ class Learner:
             "agent": self.agent.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
+            "governor": None if self.governor is None else self.governor.state_dict(),
             "frames": self.frames,
             "number": self.number,
             "episodes": self.episodes.state_dict(),
@@ -94,6 +104,8 @@ class Learner:
             self.algorithm.load_state_dict(state["algorithm"])
             if self.algorithm.replay is not None:
                 self.algorithm.replay.load_state_dict(state.get("replay"))
+            if self.governor is not None and state.get("governor") is not None:
+                self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
                 self.env.load_state_dict(state["world"])
                 self.collector.root.update_(TensorDict(state["root"]))

@@ -63,6 +63,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
     Raises:
         ValueError: a configuration that cannot work.
         NonFiniteError: the world or the loss stopped being finite.
+        CollapseError: training collapsed more often than its governor may go back.
     """
     yield from iterate(_prepare(experiment, state))
 
@@ -85,7 +86,8 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
 
         rate = learning_rate(experiment.hyperparameters.learning_rate, learner.frames / experiment.total_frames)
         diagnostics = to_host(learner.improve(rollout, rate))
-        learner.algorithm.check(diagnostics)
+        if learner.governor is None:
+            learner.algorithm.check(diagnostics)
 
         finished = finished_episodes(rollout, learner.collector.statistics)
         learner.episodes.add(finished)
@@ -98,6 +100,8 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             **{TRAIN_TAGS.get(name, f"train/{name}"): value for name, value in diagnostics.items()},
             **_speed(learner, rollout.numel(), start, collected),
         }
+        if learner.governor is not None:
+            metrics |= learner.governor.act(metrics, learner.frames)
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
 
 

@@ -200,6 +200,17 @@ class Algorithm(ABC):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, by name: the tensors themselves, so that what is copied into them holds in
+        captured graphs too. Not the running returns of the worlds' episodes, which go with the worlds.
+        """
+        found: dict[str, Tensor] = {**dict(self.agent.named_parameters()), **dict(self.agent.named_buffers())}
+        for number, parameter in enumerate(self.parameters):
+            state = self.optimizer.state.get(parameter, {})
+            found |= {f"optimizer.{number}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+        found |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
+        return {**found, "skips_in_row": self.skips_in_row}
+
     def state_dict(self) -> dict:
         """Optimiser, reward scaler and gradient scaler."""
         return {

@@ -182,6 +182,11 @@ class DQN(Algorithm):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the target network too."""
+        target = self.loss.loss.target_value_network_params.flatten_keys(".")
+        return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
+
     def state_dict(self) -> dict:
         """Everything of an algorithm, the target network and the counters; the replay is apart."""
         target = self.loss.loss.target_value_network_params

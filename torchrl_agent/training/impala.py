@@ -147,6 +147,11 @@ class IMPALA(ActorCritic):
             self.behaviour.load_state_dict(self.agent.state_dict())  # in place: nothing recompiles
         return diagnostics
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the policy that plays too."""
+        behaviour = {**dict(self.behaviour.named_parameters()), **dict(self.behaviour.named_buffers())}
+        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in behaviour.items()}}
+
     def state_dict(self) -> dict:
         """Everything of an algorithm, and the policy that plays."""
         return {**super().state_dict(), "behaviour": self.behaviour.state_dict(), "iterations": self.iterations}

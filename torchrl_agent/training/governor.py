@@ -1,0 +1,253 @@
+"""A governor for training: it watches vital signs and takes a run that collapsed back to where it was well, with a
+lower learning rate.
+
+To go back to before the trouble and on with other data is what the authors of PaLM did by hand (Chowdhery et al. 2022,
+section 5.1).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.training.algorithm import SKIPS_BEFORE_HALT, Algorithm
+from torchrl_agent.training.vital_signs import VitalSigns
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class GovernorConfig:
+    """What watches over the training."""
+
+    enabled: bool = False
+    """Watch, and go back after a collapse."""
+    warmup: int = 20
+    """Iterations in which nothing is judged: at the beginning, when a curriculum moves, and after a return."""
+    memory: int = 50
+    """Iterations that the history of a vital sign reaches back (time constant of its moving averages)."""
+    threshold: float = 6.0
+    """Usual deviations from its history, towards the worse, from which on a sign is bad."""
+    patience: int = 3
+    """Iterations in a row in which a sign is bad that make a collapse."""
+    snapshot_every: int = 10
+    """Iterations without a bad sign from one snapshot to the next. The one before the last is gone back to."""
+    learning_rate_factor: float = 0.5
+    """What the learning rate is multiplied with at each return."""
+    max_returns: int = 5
+    """Returns in a whole training; the next collapse ends it."""
+
+
+class CollapseError(RuntimeError):
+    """The training collapsed more often than the governor may go back."""
+
+
+class Governor:
+    """Watches an algorithm: :meth:`judge` after its updates, on the device, and :meth:`act` once the numbers are on the
+    host.
+
+    Two snapshots are held on the device. One is taken every ``snapshot_every`` iterations without a bad sign and the
+    older one is gone back to, so what is gone back to has proved itself for at least as long. They hold what learning
+    changes (see ``Algorithm.tensors``) and the history of the signs; worlds, episodes and random numbers go on.
+
+    Args:
+        config: when and how often.
+        algorithm: what it watches.
+        window: episodes that the mean return is taken over.
+
+    Attributes:
+        learning_rate_factor: what the learning rate has to be multiplied with.
+        returns: so often it went back.
+        signs: what it judges by, once there were updates.
+
+    Raises:
+        ValueError: a setting that cannot work.
+    """
+
+    def __init__(self, config: GovernorConfig, algorithm: Algorithm, window: int) -> None:
+        check_governor(config)
+        self.config, self.algorithm, self.window = config, algorithm, window
+        self.learning_rate_factor = 1.0
+        self.returns = 0
+        self.signs: VitalSigns | None = None
+        self._average = torch.full((), math.nan, device=algorithm.device)
+        self._snapshots: list[dict[str, Tensor]] = []
+        self._frames: list[int] = []
+        self._unjudged, self._recovers, self._well = config.warmup, False, 0
+        self._stage = math.nan
+        self._clean_episodes = 2.0 * window
+
+    def begin(self, frames: int) -> None:
+        """Hold the state before the first update, after which so many frames were seen; later calls do nothing."""
+        if not self._snapshots:
+            self._take_snapshot(frames)
+
+    def judge(self, diagnostics: dict[str, Tensor]) -> dict[str, Tensor]:
+        """How far each vital sign is from its history (see :meth:`VitalSigns.judge`), and the longest row of iterations
+        in which one was bad, as device scalars; nothing where there were no updates.
+
+        Args:
+            diagnostics: of the iteration's updates, device scalars.
+        """
+        if "updates" not in diagnostics:
+            return {}
+        if self.signs is None:
+            self.signs = self._make_signs(list(diagnostics))
+        distances = self.signs.judge(diagnostics, self._average, remember=not self._recovers)
+        named = {f"vital_signs/{name}": each for name, each in zip(self.signs.names, distances.unbind(), strict=True)}
+        return {**named, "vital_signs/bad_in_row": self.signs.history["bad_in_row"].amax()}
+
+    def _make_signs(self, names: list[str]) -> VitalSigns:
+        config = self.config
+        clipped = self.algorithm.config.max_grad_norm
+        return VitalSigns(names, config.warmup, config.memory, config.threshold, clipped, self.algorithm.device)
+
+    def act(self, metrics: dict[str, float], frames: int) -> dict[str, float]:
+        """Take a snapshot, or go back, or do nothing, as the iteration's metrics tell; returns what to report.
+
+        Args:
+            metrics: of the iteration, on the host.
+            frames: seen so far.
+
+        Raises:
+            CollapseError: another collapse after ``max_returns``; the algorithm is left in its last healthy state.
+        """
+        broken = metrics.get("train/skipped_in_row", 0.0) >= SKIPS_BEFORE_HALT
+        bad = metrics.get("train/vital_signs/bad_in_row", math.nan)  # as long as nothing is learnt
+        if broken or (not self._unjudged and bad >= self.config.patience):
+            self._go_back(self._describe(broken), metrics, frames)
+        elif self._unjudged and not math.isnan(bad):
+            self._unjudged -= 1
+            self._recovers = self._recovers and self._unjudged > 0
+        elif bad == 0:
+            self._well += 1
+            if self._well >= self.config.snapshot_every:
+                self._take_snapshot(frames)
+        self._prepare(metrics)
+        return {
+            "governor/returns": float(self.returns),
+            "governor/learning_rate_factor": self.learning_rate_factor,
+            "governor/healthy_frames": float(self._frames[0]),
+        }
+
+    def _prepare(self, metrics: dict[str, float]) -> None:
+        """Keep what the next iteration is judged by; forget all when a curriculum moved, as nothing compares then."""
+        clean = metrics.get("rollout/episodes", 0.0) >= self._clean_episodes
+        self._average.fill_(metrics.get("rollout/ep_rew_mean", math.nan) if clean else math.nan)
+        stage = metrics.get("curriculum/stage", math.nan)
+        if stage != self._stage and not math.isnan(self._stage):
+            for tensors in (self._live(), *self._snapshots):
+                if "history.count" in tensors:
+                    tensors["history.count"].zero_()
+            self._break(metrics)
+        self._stage = stage
+
+    def _break(self, metrics: dict[str, float]) -> None:
+        """Judge nothing for a while: the mean return not before its window has been filled twice, because the first
+        episodes to end are the short ones, and then those that began before.
+        """
+        self._unjudged, self._well = self.config.warmup, 0
+        self._clean_episodes = metrics.get("rollout/episodes", 0.0) + 2 * self.window
+
+    def _describe(self, broken: bool) -> str:
+        """What collapsed, in words."""
+        if broken or self.signs is None:
+            return f"the loss or its gradient was not finite in {SKIPS_BEFORE_HALT} updates in a row or more"
+        return self.signs.describe(self.config.patience)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _live(self) -> dict[str, Tensor]:
+        """What a snapshot is of: the tensors themselves."""
+        history = {} if self.signs is None else self.signs.history
+        return {**self.algorithm.tensors(), **{f"history.{name}": value for name, value in history.items()}}
+
+    @torch.no_grad()
+    def _take_snapshot(self, frames: int) -> None:
+        """Copy what learning changes into the memory of the older snapshot, or into new memory."""
+        held = self._snapshots.pop(0) if len(self._snapshots) == 2 else {}
+        for name, value in self._live().items():
+            if name in held:
+                held[name].copy_(value)
+            else:
+                held[name] = value.detach().clone()
+        self._snapshots.append(held)
+        self._frames = [*self._frames[-1:], frames]
+        self._well = 0
+
+    @torch.no_grad()
+    def _go_back(self, told: str, metrics: dict[str, float], frames: int) -> None:
+        """Copy the older snapshot back; what it lacks, as an optimiser has no moments before its first step, is 0."""
+        held, healthy = self._snapshots[0], self._frames[0]
+        for name, value in self._live().items():
+            if name in held:
+                value.copy_(held[name])
+            else:
+                value.zero_()
+        if self.returns == self.config.max_returns:
+            raise CollapseError(
+                f"training collapsed after {frames} frames ({told}), and {self.returns} returns to a healthy state with"
+                f" at last {self.learning_rate_factor:g} of the learning rate did not help: begin again with a lower"
+                f" {self.algorithm.name}.learning_rate.initial, look at what the world's rewards do, or allow more"
+                " with governor.max_returns."
+            )
+        self.returns += 1
+        self.learning_rate_factor *= self.config.learning_rate_factor
+        self._snapshots, self._frames = [held], [healthy]
+        self._recovers = True
+        self._break(metrics)
+        logger.warning(
+            f"training collapsed after {frames} frames ({told}): back to the state after {healthy} frames, with"
+            f" {self.learning_rate_factor:g} of the learning rate (return {self.returns} of {self.config.max_returns})"
+        )
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        return {
+            "signs": None if self.signs is None else self.signs.names,
+            "history": {} if self.signs is None else copies(self.signs.history),
+            "average": self._average.clone(),
+            "snapshots": [copies(held) for held in self._snapshots],
+            "frames": list(self._frames),
+            "plain": {name: getattr(self, name) for name in PLAIN},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        if state["signs"] is not None:
+            self.signs = self._make_signs(state["signs"])
+            self.signs.history = copies(state["history"])
+        self._average.copy_(state["average"])
+        self._snapshots, self._frames = [copies(held) for held in state["snapshots"]], list(state["frames"])
+        for name in PLAIN:
+            setattr(self, name, state["plain"][name])
+
+
+PLAIN = ("learning_rate_factor", "returns", "_unjudged", "_recovers", "_well", "_stage", "_clean_episodes")
+"""Attributes of a governor that are saved as they are."""
+
+
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of each."""
+    return {name: value.detach().clone() for name, value in tensors.items()}
+
+
+def check_governor(config: GovernorConfig) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
+    least = {"warmup": 1, "memory": 2, "patience": 1, "snapshot_every": 1, "max_returns": 0}
+    for name, bound in least.items():
+        if getattr(config, name) < bound:
+            raise ValueError(f"governor.{name} is {getattr(config, name)}: give at least {bound}.")
+    if not 0 < config.threshold < math.inf:
+        raise ValueError(f"governor.threshold is {config.threshold}: it must be above 0 and finite, such as 6.")
+    if not 0 < config.learning_rate_factor <= 1:
+        raise ValueError(
+            f"governor.learning_rate_factor is {config.learning_rate_factor}: it must be above 0 and at most 1."
+        )

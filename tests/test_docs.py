@@ -25,7 +25,9 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.pretrain import switch_on
 from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.pretrained import MODULES
+from torchrl_agent.training.vital_signs import SIGNS
 
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
@@ -220,6 +222,13 @@ def settings(pages: list[Path], section: str) -> dict[str, Any]:
 
 def test_the_pages_about_the_agent_have_all_settings_with_their_defaults():
     assert settings(AGENT_PAGES, "model") == leaves(ModelConfig())
+
+
+def test_the_page_about_the_governor_has_its_settings_and_its_signs():
+    page = DOCS / "howto" / "governor.md"
+    assert settings([page], "governor") == leaves(GovernorConfig())
+    signs = {name for _, (names, *_) in rows(page, "sign") for name in re.findall(r"`([^`]+)`", names)}
+    assert signs == {*SIGNS, "grad_norm/..."}
 
 
 def test_every_algorithm_has_a_page_with_all_settings_and_their_defaults():

@@ -319,6 +319,30 @@ def test_the_town_of_one_agent_is_a_gymnasium_world_with_masks():
     assert ended >= 3
 
 
+def test_masks_are_those_of_the_moment_shown():
+    """Where a world ended, the infos have the mask of its next episode and the final infos that of its last moment."""
+    vector, world = GymnasiumVectorEnv(make_town()), make_town()
+    _, infos = vector.reset(seed=1)
+    world.set_seed(1)
+    root, ended = world.reset(), 0
+    for _ in range(25):
+        action = infos["action_mask"].argmax(1)
+        _, _, terminated, truncated, infos = vector.step(action)
+        root.set(world.action_key, torch.as_tensor(action).unsqueeze(1))
+        played, root = world.step_and_maybe_reset(root)
+        last, following = (part["agents", "action_mask"][:, 0].numpy() for part in (played["next"], root))
+        assert (infos["action_mask"] == following).all()
+        done = terminated | truncated
+        if done.any():
+            assert (infos["final_info"]["action_mask"][done] == last[done]).all()
+            ended += int((last[done] != following[done]).any())
+    assert ended > 0, "both moments differ somewhere"
+
+
+def make_town():
+    return TownEnv(3, level="L2", seed=1, rules={"max_steps": 8})
+
+
 def test_several_agents_are_no_gymnasium_world():
     with pytest.raises(ValueError, match="4 agents"):
         GymnasiumVectorEnv(TownEnv(2, level="L6"))

@@ -95,6 +95,23 @@ def test_rewards_deaths_and_the_end_of_time_go_to_whom_they_belong():
     assert root["agents", "observation"][0, :, 1].tolist() == [1, 1, 1]
 
 
+def test_who_leaves_a_world_that_goes_on_plays_no_more(monkeypatch):
+    class Leaving(Countdown):
+        """c is truncated alone in step 1."""
+
+        def step(self, actions):
+            seen, rewards, died, late, infos = super().step(actions)
+            late = {agent: value or agent == "c" for agent, value in late.items()}
+            self.agents = [agent for agent in self.agents if agent != "c"]
+            return seen, rewards, died, late, infos
+
+    monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Leaving))
+    env = PettingZooWorld("countdown", 1, steps=9)
+    following = env.rand_step(env.reset())["next"]
+    assert following["agents", "alive"].tolist() == [[True, True, False]]
+    assert not following["done"].any()
+
+
 def test_worlds_are_reset_one_by_one():
     env = PettingZooWorld("countdown", 2, steps=9)
     root = env.rand_step(env.reset())["next"]

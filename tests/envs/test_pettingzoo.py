@@ -72,6 +72,28 @@ def test_who_dies_is_terminated_and_leaves_and_the_last_infos_tell_the_episode()
         env.step({})
 
 
+def test_who_dies_in_the_last_step_is_terminated_and_not_truncated():
+    env = make()
+    env.reset()
+    env.world.state.meters[0, 1] = 0.001
+    env.world.state.step.fill_(499)
+    _, _, terminations, truncations, _ = env.step(waiting(env))
+    assert [agent for agent, dead in terminations.items() if dead] == ["agent_1"]
+    assert [agent for agent, late in truncations.items() if late] == ["agent_0", "agent_2", "agent_3"]
+
+
+def test_after_a_death_actions_still_go_to_whom_they_belong():
+    env = make()
+    env.reset()
+    env.world.state.meters[0, 1] = 0.001
+    env.step(waiting(env))
+    agents = env.world.state.agents
+    agents.x[2, 0] = agents.y[2, 0] = 2
+    before = agents.y[:, 0].tolist()
+    env.step({**waiting(env), "agent_2": 0})  # up
+    assert env.world.state.agents.y[:, 0].tolist() == [*before[:2], 1, before[3]]
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_actions_drawn_by_the_mask_are_legal(level):
     env = make(level)

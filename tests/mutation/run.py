@@ -121,10 +121,15 @@ def attempt(mutant: Mutant, seconds: int) -> tuple[Mutant, str, str]:
         signal.alarm(seconds)
         failures = Failures()
         options = ["-x", "-p", "no:cacheprovider", "--basetemp", f"{folder}/tests"]
-        code = pytest.main([*options, *dict.fromkeys(mutant.tests)], plugins=[failures])
+        try:
+            code: int | None = pytest.main([*options, *dict.fromkeys(mutant.tests)], plugins=[failures])
+        except TimeoutError:  # outside any test
+            code = None
         signal.alarm(0)
     if code == pytest.ExitCode.OK:
         return mutant, SURVIVED, mutant.survives or ""
+    if code is None:
+        return mutant, KILLED, f"nothing came of it within {seconds} s"
     if code == pytest.ExitCode.TESTS_FAILED or failures.first:
         return mutant, KILLED, failures.first
     return mutant, STALE, f"{mutant.name}: pytest ended with {code!r}: see what {' '.join(mutant.tests)} prints."

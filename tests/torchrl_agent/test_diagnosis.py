@@ -87,6 +87,11 @@ def test_misread_others_are_named():
     assert diagnose_others(untold, NAMES) == []
 
 
+def test_a_guess_that_was_not_sure_was_not_wrong():
+    unsure = dataclasses.replace(others(acts=1), next_action=torch.tensor([[0.45, 0.3, 0.25]]))
+    assert diagnose_others(unsure, NAMES) == []
+
+
 def test_a_goal_beside_the_point_is_named():
     assert diagnose_goal(goal(0.12, 1)) == ["goal money while energy is 0.12"]
     assert diagnose_goal(goal(0.12, 0)) == []

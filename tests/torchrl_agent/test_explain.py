@@ -15,6 +15,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
+from torchrl_agent.explain.thinking import think
 from torchrl_agent.train import learn, load_agent, save
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -103,6 +104,8 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     torch.testing.assert_close(thought.futures.true_states[:, :8], mine["meters"][following])
     rewards = mine["reward"][following].squeeze(-1)
     torch.testing.assert_close(thought.futures.true_rewards * thought.reward_unit, rewards)
+    assert thought.reward * thought.reward_unit == pytest.approx(rewards[0].item(), rel=1e-4)
+    assert abs(thought.reward_unit - 1) > 0.01, "or nothing would show which unit it is"
     (checkpoint,) = (town_run / "checkpoints").glob("*.pt")
     variance = torch.load(checkpoint, weights_only=True)["algorithm"]["reward_scaler"]["running.var"]
     assert thought.reward_unit == pytest.approx(variance.sqrt().item(), rel=1e-4)
@@ -111,6 +114,23 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     with torch.no_grad():
         dreamt = agent.world_model.imagine(belief.mean, belief.known_state, actions)
     torch.testing.assert_close(thought.futures.foreseen_states, dreamt["states"][0])
+
+
+def test_an_episode_ends_for_an_agent_with_its_death(town_run, monkeypatch):
+    experiment, agent = load_agent(town_run, "cpu")
+    world = experiment.make_world(evaluation=True, num_envs=2, seed=1)
+    env = agent.attach(world)
+    reset = env.reset
+
+    def starving():
+        root = reset()
+        env.state.meters[0, AGENT, WORLD] = 0.001
+        return root
+
+    monkeypatch.setattr(env, "reset", starving)
+    assert think(env, agent, WORLD, AGENT, 0).length == 1
+    with pytest.raises(ValueError, match="plays 1 steps"):
+        think(env, agent, WORLD, AGENT, 1)
 
 
 def test_minds_stand_beside_the_truth(thought, played):

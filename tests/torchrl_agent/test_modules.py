@@ -212,6 +212,13 @@ def test_the_gates_of_the_controller_are_nearly_shut_at_first():
     assert join.gates.grad.tolist() == [6.0]
 
 
+def test_every_part_of_what_the_controller_reads_has_its_own_gate():
+    join = Join({"a": 1, "b": 1, "c": 1})
+    with torch.no_grad():
+        join.gates.copy_(torch.tensor([0.5, 2.0]))
+    assert join(TensorDict({name: torch.ones(1, 1) for name in "abc"}, [1]))[keys.FEATURES].tolist() == [[1, 0.5, 2]]
+
+
 def test_the_first_look_at_a_rollout_finds_the_policy_and_its_goals_unchanged(learner):
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):

@@ -98,6 +98,28 @@ def test_later_iterations_find_more_than_the_first():
     assert searched.sum() > drawn.sum() + 1
 
 
+def test_no_iteration_forgets_the_best_plan_so_far():
+    belief, known = stages()
+    found = [
+        lock(start="uniform", samples=4, elites=2, smoothing=0.9, iterations=number)[1](belief, known)[1]
+        for number in range(1, 9)
+    ]
+    assert all((later >= sooner).all() for sooner, later in itertools.pairwise(found))
+
+
+def test_draws_follow_what_the_best_chose():
+    """Without smoothing, what no elite chose is never drawn again."""
+    model, planner = lock(start="uniform", samples=8, elites=1, smoothing=0.0, iterations=2)
+    belief, known = stages()
+    seen = []
+    imagine = model.imagine
+    model.imagine = lambda *arguments: (seen.append(arguments[2]), imagine(*arguments))[1]
+    planner(belief, known)
+    best = model.expected_return(imagine(belief, known, seen[0])).argmax(-1)
+    chosen = seen[0].gather(-2, best.reshape(2, 2, 1, 1).expand(2, 2, 1, 4))
+    assert torch.equal(seen[1], chosen.expand_as(seen[1]))
+
+
 def test_an_illegal_first_action_is_never_planned():
     model, planner = lock(samples=512, elites=32)
     belief, known = stages()

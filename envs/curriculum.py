@@ -4,11 +4,11 @@ criteria.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import Tensor
 
@@ -55,7 +55,8 @@ class Curriculum:
         self.stages, self.num_envs, self.automatic = stages, num_envs, automatic
         self.stage = stage
         self.episodes = 0
-        self._window: deque[dict[str, float]] = deque(maxlen=WINDOW)
+        self._window: dict[str, Tensor] = {}
+        """Statistics by name, each [episodes], of the latest whole episodes that began in this stage."""
 
     @property
     def current(self) -> Stage:
@@ -64,12 +65,11 @@ class Curriculum:
 
     def record(self, finished: dict[str, Tensor]) -> bool:
         """Take in finished episodes (statistics by name, [episodes] on the CPU); True if another stage begins."""
-        rows = zip(*(value.tolist() for value in finished.values()), strict=True)
-        for row in rows:
-            episode = dict(zip(finished, row, strict=True))
-            if episode["stage"] == self.stage and episode["complete"]:
-                self.episodes += 1
-                self._window.append(episode)
+        counted = (finished["stage"] == self.stage) & (finished["complete"] > 0)
+        self.episodes += int(counted.sum())
+        for name, values in finished.items():
+            window = torch.cat((self._window.get(name, values[:0]), values[counted]))
+            self._window[name] = window[-WINDOW:]
         least = self.num_envs if self.current.min_episodes is None else self.current.min_episodes
         if not self.automatic or self.episodes < max(least, 1):
             return False
@@ -88,8 +88,8 @@ class Curriculum:
         return {"stage": float(self.stage), "stage_episodes": float(self.episodes), "criteria_met": share}
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"stage": self.stage, "episodes": self.episodes, "window": list(self._window)}
+        """Tensors and plain values."""
+        return {"stage": self.stage, "episodes": self.episodes, "window": dict(self._window)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
@@ -98,7 +98,10 @@ class Curriculum:
                 f"the saved curriculum is at stage {state['stage']}, this one has {len(self.stages)} stages."
             )
         self.stage, self.episodes = state["stage"], state["episodes"]
-        self._window = deque(state["window"], maxlen=WINDOW)
+        window = state["window"]
+        if isinstance(window, list):  # a row per episode, as before version 0.1
+            window = {name: torch.tensor([row[name] for row in window]) for name in (window[0] if window else {})}
+        self._window = {name: values.cpu() for name, values in window.items()}
 
     def _direction(self) -> int:
         """1 to move on, -1 to go back, 0 to stay."""
@@ -108,10 +111,12 @@ class Curriculum:
         return int(all(self._holds(name, bounds) for name, bounds in self.current.criteria.items()))
 
     def _holds(self, name: str, bounds: tuple[float | None, float | None]) -> bool:
-        episodes = [e for e in self._window if e["win"]] if name == _AMONG_WINS else list(self._window)
-        if not episodes:
+        values = self._window.get(name, torch.zeros(0)).double()
+        if name == _AMONG_WINS and values.numel():
+            values = values[self._window["win"] > 0]
+        if not values.numel():
             return False
-        mean = sum(episode[name] for episode in episodes) / len(episodes)
+        mean = values.mean().item()
         least, most = bounds
         return (least is None or mean >= least) and (most is None or mean <= most)
 

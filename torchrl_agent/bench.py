@@ -25,10 +25,12 @@ from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.timing import seconds_per_call
-from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, Captured
 from torchrl_agent.training.checkpoint import versions
 
 MODES = ("eager", "compiled", "cudagraphs")
+BLOCK = 16
+"""Steps of the world per measured call."""
 CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 
 
@@ -142,7 +144,7 @@ def measure(
         hyperparameters.minibatch_size = math.gcd(frames, hyperparameters.minibatch_size)
     learner = Learner(experiment)
     agents = math.prod(group_spec(learner.env).shape) // num_envs
-    world, compile_seconds = _world_only(experiment, learner, mode, seconds)
+    world, compile_seconds, world_mode = _world_only(experiment, learner, mode, seconds)
 
     def iteration() -> None:
         learner.improve(learner.collector.collect(), hyperparameters.learning_rate.initial)
@@ -162,36 +164,30 @@ def measure(
         "training": training,
         "compile_seconds": round(compile_seconds + learner.compile_seconds, 1),
         "peak_memory_mb": _peak_memory_mb(learner.device),
-        "policy_and_training_compiled": not world_only
-        and all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated)),
+        "ran": {"world": world_mode, **({} if world_only else learner.modes())},
     }
 
 
-def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: float) -> tuple[float, float]:
-    """Steps per second with random actions, resets included; and the time of the first step."""
+def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: float) -> tuple[float, float, str]:
+    """Steps per second with random actions, resets included; the time of the first steps; and how they ran."""
     env = experiment.make_world()
-    root = env.reset()
-    pool = [env.full_action_spec[env.action_key].rand() for _ in range(64)]
-    steps = 16
+    root = env.reset().clone()
+    actions = [env.full_action_spec[env.action_key].rand() for _ in range(BLOCK)]
 
-    def play(number: int = steps) -> None:
-        nonlocal root
-        for index in range(number):
-            _, root = step(root.set(env.action_key, pool[index % len(pool)]))
+    def play() -> None:
+        current = root
+        for action in actions:
+            _, current = env.step_and_maybe_reset(current.copy().set(env.action_key, action))
+        root.update_(current)
 
     start = time.perf_counter()
-    if mode == "cudagraphs":
-        root.set(env.action_key, pool[0])
-        step: Callable = Accelerated(
-            "the world", env.step_and_maybe_reset, True, True, getattr(env, "compile_options", None)
-        )
-    else:
-        if mode == "compiled":
-            env.compile()
-        step = env.step_and_maybe_reset
-    play(1)
+    if mode != "eager":
+        env.compile()
+    block = Captured("the world", play, env.device if mode == "cudagraphs" else None)
+    block()
     first = time.perf_counter() - start
-    return env.batch_size[0] * steps / seconds_per_call(play, seconds, learner.device), first
+    rate = env.batch_size[0] * BLOCK / seconds_per_call(block, seconds, learner.device)
+    return rate, first, CUDA_GRAPH if block.captured else EAGER if mode == "eager" else COMPILED
 
 
 def _variants(vary: str | None) -> list[list[str]]:
@@ -248,4 +244,6 @@ def _line(row: dict[str, Any]) -> str:
     memory = row["peak_memory_mb"]
     costs = f"{row['compile_seconds']:>10} {'' if memory is None else format(memory, ','):>10}"
     where = f"{row.get('level', ''):>6} {row['num_envs']:>8} {row['num_agents']:>7}"
-    return f"{where} {row['mode']:>10} {numbers} {costs}"
+    wanted = {"eager": EAGER, "compiled": COMPILED, "cudagraphs": CUDA_GRAPH}[row["mode"]]
+    fallen = [f"{part} {mode}" for part, mode in row["ran"].items() if mode != wanted]
+    return f"{where} {row['mode']:>10} {numbers} {costs}" + (f"  but {', '.join(fallen)}" if fallen else "")

@@ -131,7 +131,15 @@ def _film(parsed: argparse.Namespace) -> None:
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed))
     folder = run if run.is_dir() else run.parent.parent
     output = Path(parsed.output or folder / "film.gif")
-    path = film_policy(env, acting_policy(agent), output, parsed.steps, parsed.every, not parsed.stochastic)
+    path = film_policy(
+        env,
+        acting_policy(agent),
+        output,
+        parsed.steps,
+        parsed.every,
+        not parsed.stochastic,
+        experiment.acceleration,
+    )
     if path is None:
         raise ValueError(f"the world of {run} cannot be drawn: only worlds with a draw method can be filmed.")
     print(path)

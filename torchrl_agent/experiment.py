@@ -236,6 +236,17 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def use_device(name: str) -> torch.device:
+    """:func:`resolve_device`, made the one that CUDA's streams, graphs and kernels mean when they name none; matrix
+    products may use TensorFloat-32 there.
+    """
+    device = resolve_device(name)
+    torch.set_float32_matmul_precision("high")
+    if device.index is not None and device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
 def config_names() -> list[str]:
     """Names of the configurations that come with the project."""
     return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.experiment import Experiment, use_device
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.checkpoint import CheckpointError
@@ -32,10 +32,9 @@ class Learner:
     def __init__(self, experiment: Experiment, pretrained: bool = True) -> None:
         if experiment.threads is not None:
             torch.set_num_threads(experiment.threads)
-        torch.set_float32_matmul_precision("high")
         torch.manual_seed(experiment.seed)
         self.experiment = experiment
-        self.device = resolve_device(experiment.device)
+        self.device = use_device(experiment.device)
         env = experiment.make_world()
         check_world(env)
         env.set_seed(experiment.seed)  # begin anew what the check has played
@@ -71,6 +70,10 @@ class Learner:
     def compile_seconds(self) -> float:
         """Time spent on first calls, which compile."""
         return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.algorithm.accelerated))
+
+    def modes(self) -> dict[str, str]:
+        """How rollouts are played and updates made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
+        return {"rollout": self.collector.mode, "update": self.algorithm.mode}
 
     def statistics(self) -> dict[str, Any]:
         """Normalisation statistics as plain numbers."""

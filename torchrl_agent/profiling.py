@@ -144,7 +144,7 @@ def named_ranges(learner: Learner) -> Iterator[None]:
         hung += [(learner.algorithm.replay, method, "replay") for method in ("add", "sample", "weigh")]
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
-    eager = not any(part.compiled or part.captured for part in parts)
+    eager = not any(part.compiled for part in parts)
     if eager and traced:
         hung.append((learner.algorithm.behaviour.policy, "forward", "policy"))
     if eager:

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.experiment import Experiment, resolve_device, use_device
 from torchrl_agent.film import film_policy
 from torchrl_agent.learner import Learner
 from torchrl_agent.model_card import write_model_card
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.run_folder import new_run
+from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import (
     CheckpointError,
@@ -98,6 +99,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             **learner.episodes.metrics(),
             **{f"curriculum/{name}": value for name, value in curriculum.items()},
             **{TRAIN_TAGS.get(name, f"train/{name}"): value for name, value in diagnostics.items()},
+            **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
             **_speed(learner, rollout.numel(), start, collected),
         }
         if learner.governor is not None:
@@ -188,6 +190,7 @@ def load_agent(
             f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
         )
     experiment = Experiment.load(config, f"device={device}", *overrides)
+    use_device(experiment.device)
     agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
     state = load_checkpoint(path, resolve_device(experiment.device))
     try:
@@ -206,9 +209,11 @@ def evaluate(
     number = config.episodes if episodes is None else episodes
     if number < 1:
         raise ValueError(f"episodes is {number}: evaluate at least 1.")
+    use_device(experiment.device)
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    return summarise(evaluate_policy(acting_policy(agent), env, greedy))
+    policy = acting_policy(agent)
+    return summarise(evaluate_policy(policy, env, greedy, acceleration=experiment.acceleration))
 
 
 def check_finite(rollout: TensorDict) -> None:
@@ -256,6 +261,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
         "frames": iteration.frames,
         "seconds": round(seconds, 1),
         "compile_seconds": round(learner.compile_seconds, 1),
+        "acceleration": learner.modes(),
         "metrics": {key: None if math.isnan(value) else value for key, value in iteration.metrics.items()},
     }
     if experiment.run.final_evaluation:
@@ -265,6 +271,7 @@ def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, An
             learner.agent.attach(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)),
             acting_policy(learner.agent),
             folder / "film.gif",
+            acceleration=experiment.acceleration,
         )
         summary["film"] = None if film is None else film.name
     return json.loads(json.dumps(summary))

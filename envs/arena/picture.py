@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.drawing import Canvas, Colour, Point, mix, regular
-from envs.records import map_record
+from envs.records import row
 
 GROUND: Colour = (8, 10, 16)
 FIELD: Colour = (21, 26, 38)
@@ -43,7 +43,7 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 3
         raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
     if min(size) < 32:
         raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
-    one = map_record(lambda value: value[..., world].tolist(), state)
+    one = row(state, world)
     origin, scale = viewport(rules, size)
     canvas = Canvas(size, GROUND, origin, scale)
     _draw_field(canvas, rules)

@@ -211,8 +211,8 @@ def danger(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
     x, vx = torch.cat((shots.x, enemies.x)), torch.cat((shots.vx, dx * pace))
     y, vy = torch.cat((shots.y, enemies.y)), torch.cat((shots.vy, dy * pace))
     life = torch.cat((shots.life, torch.where(enemies.health > 0, torch.inf, 0.0)))
-    radius = [rules.projectile_radius] * len(shots.x) + [rules.enemy_radius] * len(enemies.x)
-    reach = rules.ship_radius + torch.tensor(radius, device=x.device).unsqueeze(1)
+    things = ((shots.x, rules.projectile_radius), (enemies.x, rules.enemy_radius))
+    reach = rules.ship_radius + torch.cat([torch.full_like(each, radius) for each, radius in things])
 
     time = torch.arange(STRIDE, HORIZON + 1, STRIDE, device=x.device).view(-1, 1, 1)
     then_x = torch.where(life >= time, x + vx * time, torch.inf)  # [moments, things, N]

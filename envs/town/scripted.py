@@ -52,15 +52,16 @@ class ConstantPlayer(TensorDictModuleBase):
         super().__init__()
         self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
         names, heads = env.rules.action_names, 2 if env.rules.symbols else 1
-        choice = names.index(action) if action in env.rules.enabled else WAIT
-        self.choice = torch.tensor([choice, 0][:heads])
+        self.choice = names.index(action) if action in env.rules.enabled else WAIT
+        self.heads = heads
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
-        shape = tensordict.get((GROUP, "alive")).shape
-        choice = self.choice.to(tensordict.device)
-        action = choice.expand(*shape, len(choice)).clone()
-        return tensordict.set((GROUP, "action"), action if len(choice) > 1 else action.squeeze(-1))
+        alive = tensordict.get((GROUP, "alive"))
+        action = torch.full_like(alive, self.choice, dtype=torch.int64)
+        if self.heads > 1:  # and says nothing
+            action = torch.stack((action, torch.zeros_like(action)), -1)
+        return tensordict.set((GROUP, "action"), action)
 
 
 class RandomPlayer(TensorDictModuleBase):
@@ -134,12 +135,12 @@ def _worth(
     gain = gain + tables.completion[:, kinds].reshape(-1, len(kinds), 1, 1) * completes
     idle = (meters - drain).clamp(0.0, 1.0)
     visited = (meters - drain - effort + gain).clamp(0.0, 1.0)
-    weights = torch.tensor(
-        [1.0 if meter.need else MONEY for meter in rules.meters.values()], device=meters.device
-    ).reshape(-1, 1, 1, 1)
-    difference = (weights * (torch.log(FLOOR + visited) - torch.log(FLOOR + idle))).sum(0)
-    lethal = torch.tensor([meter.fatal for meter in rules.meters.values()], device=meters.device)
-    dies = ((meters - drain - effort <= 0) & lethal.reshape(-1, 1, 1, 1)).any(0)
+    # meter by meter: a tensor of what each is worth would be copied to the device in every step
+    gains, used_up = torch.log(FLOOR + visited) - torch.log(FLOOR + idle), meters - drain - effort <= 0
+    difference, dies = torch.zeros_like(time), torch.zeros_like(time, dtype=torch.bool)
+    for number, meter in enumerate(rules.meters.values()):
+        difference = difference + (1.0 if meter.need else MONEY) * gains[number]
+        dies = dies | used_up[number] if meter.fatal else dies
     worth = torch.where(dies, difference - 10.0, difference) / time.clamp_min(1.0)
     if "money" not in rules.meters:
         return worth

@@ -89,37 +89,53 @@ class Memory(Transform):
 
 
 class GRU(GRUModule):
-    """TorchRL's GRU with steps that ask the device nothing, and that compile as one graph."""
+    """TorchRL's GRU: it asks the device nothing, compiles as one graph, can be exported for any number of worlds."""
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
-        if self.recurrent_mode:
-            return _GRU_SEQUENCES(self, tensordict)
-        value, hidden = (tensordict.get(key) for key in self.in_keys[:2])
-        hidden = torch.where(tensordict.get(keys.IS_INIT).unsqueeze(-1), 0.0, hidden)
-        out, following = self.gru(value.reshape(-1, 1, value.shape[-1]), hidden.reshape(1, -1, hidden.shape[-1]))
-        tensordict.set(self.out_keys[0], out.reshape(*value.shape[:-1], -1))
-        return tensordict.set(self.out_keys[1], following.reshape(hidden.shape))
+        if self.recurrent_mode and torch.compiler.is_compiling():
+            return _GRU_SCAN(self, tensordict)
+        return _remember(self, self.gru, tensordict)
 
 
 class LSTM(LSTMModule):
-    """TorchRL's LSTM with steps that can be exported for any number of worlds, which its reshapes would fix."""
+    """TorchRL's LSTM, likewise."""
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
-        if self.recurrent_mode:
+        if self.recurrent_mode and torch.compiler.is_compiling():
             return super().forward(tensordict)
-        value, *states = (tensordict.get(key) for key in self.in_keys[:3])
-        begins = tensordict.get(keys.IS_INIT).unsqueeze(-1)
-        rows = [torch.where(begins, 0.0, state).reshape(1, -1, state.shape[-1]) for state in states]
-        out, following = self.lstm(value.reshape(-1, 1, value.shape[-1]), tuple(rows))
-        tensordict.set(self.out_keys[0], out.reshape(*value.shape[:-1], -1))
-        for key, before, state in zip(self.out_keys[1:], states, following, strict=True):
-            tensordict.set(key, state.reshape(before.shape))
-        return tensordict
+        return _remember(self, self.lstm, tensordict)
 
 
-_GRU_SEQUENCES = inspect.unwrap(GRUModule.forward)  # without a decorator that sets an environment variable
+_GRU_SCAN = inspect.unwrap(GRUModule.forward)  # without a decorator that sets an environment variable
+
+
+def _remember(module: GRU | LSTM, network: nn.Module, tensordict: TensorDictBase) -> TensorDictBase:
+    """One step, or all steps of sequences one after the other, with states that begin at 0 where episodes do.
+
+    TorchRL's way with sequences in eager code asks the device how long the episodes are, and takes 1.0 to 1.8 times as
+    long on a CPU; the numbers are the same.
+    """
+    value = tensordict.get(module.in_keys[0])
+    state_keys = [key for key in module.in_keys[1:] if key != keys.IS_INIT]
+    begins, before = tensordict.get(keys.IS_INIT), [tensordict.get(key) for key in state_keys]
+    if not module.recurrent_mode:  # as sequences of a single step
+        value, begins = value.reshape(-1, 1, value.shape[-1]), begins.reshape(-1, 1, 1)
+    steps = value.shape[1]
+    states = [state.reshape(-1, steps, state.shape[-1])[:, 0].unsqueeze(0) for state in before]
+    outs, history = [], []
+    for step in range(steps):
+        states = [torch.where(begins[:, step].unsqueeze(0), 0.0, state) for state in states]
+        out, following = network(value[:, step : step + 1], states[0] if len(states) == 1 else tuple(states))
+        states = [following] if len(states) == 1 else list(following)
+        outs.append(out)
+        history.append([state.squeeze(0) for state in states])
+    shape = tensordict.get(module.in_keys[0]).shape
+    tensordict.set(module.out_keys[0], torch.cat(outs, 1).reshape(*shape[:-1], -1))
+    for key, reached, like in zip(module.out_keys[1:], zip(*history, strict=True), before, strict=True):
+        tensordict.set(key, torch.stack(reached, 1).reshape(like.shape))
+    return tensordict
 
 
 def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch: torch.Size) -> None:
@@ -157,7 +173,6 @@ def recurrence(
         recurrent_backend="scan",  # checks now, before anything is traced, that scans work on this device
         device=device,
     )
-    module.recurrent_backend = "auto"  # scans in compiled code, padded sequences in eager code
     for name, parameter in module.named_parameters():
         if "bias" in name:
             nn.init.zeros_(parameter)

@@ -9,7 +9,6 @@ import torch
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, PolicyGradientLoss
-from torchrl_agent.training.algorithm import make_adam
 from torchrl_agent.training.schedules import LearningRateConfig
 
 OPTIMIZERS = ("adam", "rmsprop")
@@ -23,7 +22,7 @@ class A2CConfig(ActorCriticConfig):
     """Steps of every world per iteration, which is one update."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
     optimizer: str = "adam"
-    """adam, or rmsprop as in the paper (which waits for the host once per update, to skip bad ones)."""
+    """adam, or rmsprop as in the paper."""
     rmsprop_decay: float = 0.99
     """Of RMSprop's mean of squared gradients."""
 
@@ -43,9 +42,16 @@ class A2C(ActorCritic):
         """The policy gradient with a critic."""
         return PolicyGradientLoss(self.agent, self.config)
 
-    def make_optimizer(self, capturable: bool) -> tuple[torch.optim.Optimizer, bool]:
+    def make_optimizer(self) -> torch.optim.Optimizer:
         """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
         if self.config.optimizer == "adam":
-            return make_adam(self.parameters, self.learning_rate, self.config.adam_epsilon, capturable)
-        rate, decay = float(self.learning_rate), self.config.rmsprop_decay
-        return torch.optim.RMSprop(self.parameters, rate, decay, self.config.adam_epsilon, foreach=True), False
+            return super().make_optimizer()
+        on_cuda = self.device.type == "cuda"
+        return torch.optim.RMSprop(
+            self.parameters,
+            self.learning_rate if on_cuda else float(self.learning_rate),
+            self.config.rmsprop_decay,
+            self.config.adam_epsilon,
+            foreach=True,
+            capturable=on_cuda,
+        )

@@ -17,7 +17,7 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.manager import RECORDED
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates, valid_share
 
 FRAMES_AT_ONCE = 1 << 16
@@ -37,25 +37,34 @@ class ActorCriticConfig(AlgorithmConfig):
 class ActorCritic(Algorithm):
     """An algorithm that learns a policy and its value from fresh rollouts; see :class:`Algorithm`."""
 
+    _may_stop = False
+    """Whether the host decides in the middle of an iteration how many updates it has."""
+
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, self.name, "lmbda")
         self._advantages = Accelerated("the advantage function", self._estimate, acceleration.advantages)
         self.accelerated = (self._advantages, *self.accelerated)
+        self.captured = self._iteration = Captured(
+            "an iteration's updates", self._improve, None if self._may_stop else self._graphs_on
+        )
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
         over the updates made.
         """
         self._begin(learning_rate)
+        return {**self._iteration(rollout), "learning_rate": self.learning_rate.clone()}
+
+    def _improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         data, found = self.advantages(rollout)
         history = self._updates(data)
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
-        return {**summarise_updates(history), **found, "learning_rate": self.learning_rate.clone()}
+        return {**summarise_updates(history), **found}
 
-    def _updates(self, data: TensorDict) -> list[TensorDict]:
-        """The updates of an iteration; by default a single one, of all frames."""
-        return [self._update_minibatch(data)]
+    def _updates(self, data: TensorDict) -> TensorDict:
+        """The updates of an iteration, [updates] diagnostics; by default a single one, of all frames."""
+        return torch.stack([self._update_minibatch(data)])
 
     # --- advantages ---------------------------------------------------------------------------------------------------
 
@@ -124,9 +133,11 @@ class ActorCritic(Algorithm):
         return advantage, target, reward, explained_variance(target, values, counted)
 
     def _minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
-        """Shuffled once on the device, then slices of so many frames, or whole sequences."""
+        """So many frames, or whole sequences, at a time, in an order shuffled on the device. Each minibatch is copied
+        when its turn comes: a rollout of pictures would not fit twice.
+        """
         order = torch.randperm(data.shape[0], device=self.device)
-        return iter(data[order].split(size))
+        return (data[chosen] for chosen in order.split(size))
 
 
 class EncodedLoss:

@@ -17,7 +17,7 @@ from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.replay import Replay
 from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
 from torchrl_agent.transforms import RewardScaler
@@ -63,6 +63,7 @@ class Algorithm(ABC):
     Attributes:
         behaviour: the agent that plays, which is the one that learns unless the algorithm says otherwise.
         accelerated: the functions that may be compiled.
+        captured: what of an iteration may be one CUDA graph; a subclass says it.
 
     Raises:
         ValueError: hyper-parameters that cannot work.
@@ -70,6 +71,7 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     """Its name in a configuration, and that of its section."""
+    captured: Captured
     replay: Replay | None = None
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
 
@@ -85,14 +87,13 @@ class Algorithm(ABC):
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
         self.learning_rate = torch.tensor(config.learning_rate.initial, device=device)
-        capturable = acceleration.cudagraphs and device.type == "cuda" and config.precision != "float16"
-        self.optimizer, self.fused = self.make_optimizer(capturable)
-        self.cudagraphs = capturable and self.fused
+        self._graphs_on = device if acceleration.cudagraphs and device.type == "cuda" else None
+        self.optimizer = self.make_optimizer()
         self.grad_scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "float16")
         self.skips_in_row = torch.zeros((), device=device)
         self.most_skips_in_row = torch.zeros((), device=device)
         self._loss_function = Accelerated("the loss", self._losses, acceleration.update)
-        self._update_minibatch = Accelerated("the update", self._update_eagerly, False, self.cudagraphs)
+        self._update_minibatch = Accelerated("the update", self._update_eagerly, compile=False)
         self.accelerated: tuple[Accelerated, ...] = (self._loss_function,)
 
     @classmethod
@@ -110,9 +111,19 @@ class Algorithm(ABC):
         over the updates made.
         """
 
-    def make_optimizer(self, capturable: bool) -> tuple[torch.optim.Optimizer, bool]:
-        """The optimiser, and whether it is fused."""
-        return make_adam(self.parameters, self.learning_rate, self.config.adam_epsilon, capturable)
+    @property
+    def fused(self) -> bool:
+        """Whether the optimiser is a fused one, which can leave everything as it is without asking."""
+        return bool(self.optimizer.defaults.get("fused"))
+
+    @property
+    def mode(self) -> str:
+        """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
+        return fastest(self.captured, self._loss_function)
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser, with a learning rate that is :attr:`learning_rate` where the device allows it."""
+        return make_adam(self.parameters, self.learning_rate, self.config.adam_epsilon)
 
     def check(self, metrics: dict[str, float]) -> None:
         """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from
@@ -131,8 +142,8 @@ class Algorithm(ABC):
     def _begin(self, learning_rate: float) -> None:
         """What comes first in every iteration."""
         self.learning_rate.fill_(learning_rate)
-        if not self.fused:
-            for group in self.optimizer.param_groups:
+        for group in self.optimizer.param_groups:
+            if group["lr"] is not self.learning_rate:
                 group["lr"] = learning_rate
         self.most_skips_in_row.zero_()
 
@@ -186,13 +197,23 @@ class Algorithm(ABC):
         return True
 
     def _apply_gradients(self, skip: Tensor) -> None:
-        if self.fused and not self.grad_scaler.is_enabled():
+        """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""
+        if self.fused:
             self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
             self.optimizer.step()
-            return
-        if not bool(skip):
-            self.grad_scaler.step(self.optimizer)
+        else:
+            before = [each.clone() for each in self._optimized()]
+            self.optimizer.step()
+            now = self._optimized()
+            before += [torch.zeros_like(each) for each in now[len(before) :]]  # moments that the first step has made
+            for each, old in zip(now, before, strict=True):
+                each.copy_(torch.where(skip.to(each.device), old, each))
         self.grad_scaler.update()
+
+    def _optimized(self) -> list[Tensor]:
+        """What a step of the optimiser changes."""
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
 
     def _autocast(self) -> torch.autocast | nullcontext:
         dtype = PRECISIONS[self.config.precision]
@@ -236,16 +257,16 @@ class Algorithm(ABC):
         self.scaler.load_state_dict(state["reward_scaler"])
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.skips_in_row.copy_(state["skips_in_row"])
+        self.captured.forget()  # the optimiser's moments have moved
 
 
-def make_adam(
-    parameters: list[torch.nn.Parameter], learning_rate: Tensor, epsilon: float, capturable: bool
-) -> tuple[torch.optim.Adam, bool]:
-    """Adam with a learning rate that is a tensor, fused where the device has it; also whether it is fused."""
+def make_adam(parameters: list[torch.nn.Parameter], learning_rate: Tensor, epsilon: float) -> torch.optim.Adam:
+    """Adam with a learning rate that is a tensor, fused, where the device has it."""
     try:
-        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, fused=True, capturable=capturable), True
+        on_cuda = learning_rate.device.type == "cuda"
+        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, fused=True, capturable=on_cuda)
     except RuntimeError:
-        return torch.optim.Adam(parameters, lr=float(learning_rate), eps=epsilon, foreach=True), False
+        return torch.optim.Adam(parameters, lr=float(learning_rate), eps=epsilon, foreach=True)
 
 
 def check_config(config: Any, name: str) -> None:
@@ -271,9 +292,10 @@ def check_share(config: Any, section: str, *names: str) -> None:
             raise ValueError(f"{section}.{name} is {getattr(config, name)}: it must be within [0, 1].")
 
 
-def summarise_updates(history: list[TensorDict]) -> dict[str, Tensor]:
-    """Means over the updates that were made; extremes (``max_*``, ``min_*``) and counts over all."""
-    updates = torch.stack(history)
+def summarise_updates(updates: TensorDict) -> dict[str, Tensor]:
+    """Means of diagnostics [updates] over the updates that were made; extremes (``max_*``, ``min_*``) and counts over
+    all.
+    """
     made = updates["made"]
     number = made.sum().clamp_min(1)
     extremes = {key: updates[key].amax() for key in updates.keys() if key.startswith("max_")}

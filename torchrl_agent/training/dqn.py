@@ -19,7 +19,7 @@ from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import (
     Algorithm,
     AlgorithmConfig,
@@ -118,6 +118,7 @@ class DQN(Algorithm):
         self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
         self._transitions = Accelerated("the n-step function", self._assemble, acceleration.advantages)
         self.accelerated = (self._transitions, *self.accelerated)
+        self.captured = Captured("the update", self._update_from_replay, self._graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
         """Frames that have still to be learnt from."""
@@ -140,7 +141,7 @@ class DQN(Algorithm):
         history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
         diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": self.learning_rate.clone()}
         self.agent.exploration.epsilon.fill_(epsilon(self.config, self.frames))
-        return {**(summarise_updates(history) if history else {}), **diagnostics}
+        return {**(summarise_updates(torch.stack(history)) if history else {}), **diagnostics}
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:
@@ -170,13 +171,20 @@ class DQN(Algorithm):
         return number
 
     def _update(self) -> TensorDict:
+        metrics = self.captured().clone()
+        self.updates += 1
+        if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
+            self.target.step()
+        return metrics
+
+    def _update_from_replay(self) -> TensorDict:
+        """Learn from a batch of the replay."""
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
         following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self._update_minibatch(batch)
         self.replay.weigh(index, metrics.pop(TD_ERROR))
-        self.updates += 1
-        if self.updates % self.config.target_interval == 0:
+        if self.config.target_interval == 1:
             self.target.step()
         return metrics
 

@@ -2,47 +2,113 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.training.rollout import episode_entries
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.training.rollout import episode_entries, fill_caches
 
 CHECK_EVERY = 50
 """Steps between two looks at whether every world has finished."""
 
 
+class Player:
+    """Plays ``steps`` steps of a world with a policy at each call, and hands every step to ``watch``.
+
+    On CUDA the step is compiled and the steps are one CUDA graph; on a CPU, where one evaluation takes less time than
+    compiling, they run as they are.
+
+    Args:
+        env: a batched world.
+        policy: writes actions.
+        steps: of every world, per call.
+        watch: given the step's tensordict, it may write to tensors that stay where they are, and ask the device
+            nothing.
+        acceleration: what may be compiled and recorded; None for nothing.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        policy: TensorDictModuleBase,
+        steps: int,
+        watch: Callable[[TensorDictBase], None],
+        acceleration: AccelerationConfig | None = None,
+    ) -> None:
+        self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
+        config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
+        fast = env.device is not None and env.device.type == "cuda" and getattr(env, "branchless", False)
+        options = getattr(env, "compile_options", None)
+        self._step = Accelerated("the evaluation's step", self._act_and_step, fast and config.step, options)
+        self._play = Captured("the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None)
+        self.root = env.reset().clone()
+        if fast:
+            fill_caches(env)
+
+    def __call__(self) -> None:
+        """The next steps."""
+        self._play()
+
+    def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self.env.step_and_maybe_reset(self.policy(root.copy()))
+
+    def _play_steps(self) -> None:
+        root = self.root
+        for _ in range(self.steps):
+            played, root = self._step(root)
+            self.watch(played)
+        self.root.update_(root)
+
+
 @torch.no_grad()
 def evaluate_policy(
-    policy: TensorDictModuleBase, env: EnvBase, deterministic: bool = True, max_steps: int = 100_000
+    policy: TensorDictModuleBase,
+    env: EnvBase,
+    deterministic: bool = True,
+    max_steps: int = 100_000,
+    acceleration: AccelerationConfig | None = None,
 ) -> dict[str, Tensor]:
     """Play until every world has finished its first episode; statistics of those episodes by name, each [N] on the CPU.
 
     Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being
     left out.
 
+    Args:
+        policy: writes actions.
+        env: a batched world.
+        deterministic: take the likeliest action instead of drawing one.
+        max_steps: give up after about so many.
+        acceleration: on CUDA, what to compile and record.
+
     Raises:
         ValueError: a world did not finish within ``max_steps``.
     """
     entries = episode_entries(env)
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-    root = env.reset()
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
     table = torch.zeros(*env.batch_size, len(entries), device=env.device)
+
+    def watch(played: TensorDictBase) -> None:
+        following = played.get(keys.NEXT)
+        done = following.get(keys.DONE).squeeze(-1)
+        values = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)
+        table.copy_(torch.where((done & ~finished).unsqueeze(-1), values, table))
+        finished.logical_or_(done)
+
     with set_exploration_type(mode):
-        for step in range(max_steps):
-            played, root = env.step_and_maybe_reset(policy(root))
-            following = played.get(keys.NEXT)
-            done = following.get(keys.DONE).squeeze(-1)
-            values = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)
-            table = torch.where((done & ~finished).unsqueeze(-1), values, table)
-            finished = finished | done
-            if step % CHECK_EVERY == CHECK_EVERY - 1 and bool(finished.all()):
+        play = Player(env, policy, CHECK_EVERY, watch, acceleration)
+        for _ in range(math.ceil(max_steps / CHECK_EVERY)):
+            play()
+            if bool(finished.all()):
                 break
     if bool(finished.all()):
         return dict(zip(entries, table.cpu().unbind(-1), strict=True))

@@ -59,7 +59,10 @@ class VTraceLoss(PolicyGradientLoss):
 
     def __init__(self, agent: Agent, config: IMPALAConfig) -> None:
         super().__init__(agent, config)
-        self.gamma, self.rho_clip, self.c_clip = config.gamma, config.rho_clip, config.c_clip
+        self.gamma = config.gamma
+        # as tensors on the device, or TorchRL would copy them there in every update
+        self.register_buffer("rho_clip", torch.tensor(config.rho_clip), persistent=False)
+        self.register_buffer("c_clip", torch.tensor(config.c_clip), persistent=False)
 
     @torch.no_grad()
     def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
@@ -135,9 +138,9 @@ class IMPALA(ActorCritic):
         self.scaler.update(reward, done, alive)
         return self.scaler.scale(reward)
 
-    def _updates(self, data: TensorDict) -> list[TensorDict]:
+    def _updates(self, data: TensorDict) -> TensorDict:
         size = data.shape[0] // self.config.num_minibatches
-        return [self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)]
+        return torch.stack([self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)])
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import secrets
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,42 +25,51 @@ class EpisodeWindow:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.episodes: deque[dict[str, float]] = deque(maxlen=size)
+        self.episodes: dict[str, Tensor] = {}
+        """Statistics by name, each [episodes], oldest first."""
         self.total = 0
 
     def add(self, finished: dict[str, Tensor]) -> None:
         """Add the episodes of one rollout (statistics by name, each [episodes])."""
-        names = list(finished)
-        for row in zip(*(finished[name].tolist() for name in names), strict=True):
-            self.episodes.append(dict(zip(names, row, strict=True)))
-            self.total += 1
+        joined = {name: torch.cat((self.episodes.get(name, values[:0]), values)) for name, values in finished.items()}
+        self.episodes = {name: values[-self.size :] for name, values in joined.items()}
+        self.total += next(iter(finished.values())).shape[0]
 
     def metrics(self) -> dict[str, float]:
         """``rollout/...`` means over whole episodes, or over cut ones as long as there is no whole one (NaN before
         any).
         """
-        whole = [episode for episode in self.episodes if episode.get(keys.EPISODE_COMPLETE, 1.0)] or list(self.episodes)
         tags = {
             keys.EPISODE_RETURN: "ep_rew_mean",
             keys.EPISODE_LENGTH: "ep_len_mean",
             keys.EPISODE_WIN: "success_rate",
         }
-        names = list(whole[0]) if whole else list(tags)
-        values = {
-            name: sum(episode[name] for episode in whole) / len(whole) if whole else float("nan") for name in names
+        names = self.episodes if any(values.numel() for values in self.episodes.values()) else tags
+        means = {
+            f"rollout/{tags.get(name, name)}": self._mean(name)
+            for name in names
+            if name not in (keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
         }
-        for label in (keys.EPISODE_COMPLETE, keys.EPISODE_STAGE):
-            values.pop(label, None)
-        means = {f"rollout/{tags.get(name, name)}": value for name, value in values.items()}
         return {**means, "rollout/episodes": float(self.total)}
 
+    def _mean(self, name: str) -> float:
+        values = self.episodes.get(name, torch.zeros(0)).double()
+        whole = self.episodes.get(keys.EPISODE_COMPLETE)
+        if whole is not None and bool(whole.any()):
+            values = values[whole > 0]
+        return values.mean().item()
+
     def state_dict(self) -> dict:
-        """Plain values."""
-        return {"episodes": list(self.episodes), "total": self.total}
+        """Tensors and plain values."""
+        return {"episodes": dict(self.episodes), "total": self.total}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`."""
-        self.episodes = deque(state["episodes"], maxlen=self.size)
+        episodes = state["episodes"]
+        if isinstance(episodes, list):  # a row per episode, as before version 0.1
+            names = episodes[0] if episodes else {}
+            episodes = {name: torch.tensor([row[name] for row in episodes]) for name in names}
+        self.episodes = {name: values.cpu() for name, values in episodes.items()}
         self.total = state["total"]
 
 

@@ -14,7 +14,7 @@ from torchrl.objectives import ClipPPOLoss
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.acceleration import AccelerationConfig, Captured
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 
@@ -93,23 +93,31 @@ class PPO(ActorCritic):
 
     def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
         check_ppo(config, rows, sequences=agent.sequential)
+        self._may_stop = config.target_kl is not None
         super().__init__(agent, config, rows, acceleration)
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
+        self._epoch = Captured("an epoch's updates", self._update_with_all, self._graphs_on if self._may_stop else None)
+        if self._may_stop:
+            self.captured = self._epoch
 
     def make_loss(self) -> PPOLoss:
         """The clipped objective."""
         return PPOLoss(self.agent, self.config)
 
-    def _updates(self, data: TensorDict) -> list[TensorDict]:
+    def _updates(self, data: TensorDict) -> TensorDict:
         self.running.fill_(1.0)
-        size = self.config.minibatch_size // math.prod(data.shape[1:])
         history = []
         for _ in range(self.config.num_epochs):
-            history += [self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)]
-            if self.config.target_kl is not None and not bool(self.running):
+            history.append(self._epoch(data).clone())
+            if self._may_stop and not bool(self.running):
                 break
-        return history
+        return torch.cat(history)
+
+    def _update_with_all(self, data: TensorDict) -> TensorDict:
+        """One epoch."""
+        size = self.config.minibatch_size // math.prod(data.shape[1:])
+        return torch.stack([self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)])
 
     def _wanted(self, metrics: dict[str, Tensor]) -> Tensor | bool:
         if self.config.target_kl is not None:

@@ -33,6 +33,8 @@ class Replay:
     def __init__(self, size: int, rollout: int, exponent: float = 0.0) -> None:
         self.size, self.exponent = size // rollout * rollout, exponent
         self.position = self.filled = 0
+        self._filled: Tensor | None = None
+        """``filled`` on the device, where a CUDA graph reads it."""
         self._frames: TensorDict | None = None
         self._priorities: Tensor | None = None
 
@@ -45,22 +47,22 @@ class Replay:
             highest = self._priorities.amax().clamp_min(1.0)
             valid = frames.get(keys.VALID, None)  # what does not count is never drawn
             self._priorities[self.position : end] = highest if valid is None else highest * valid
-        self.filled = max(self.filled, end)
+        self._fill(max(self.filled, end))
         self.position = end % self.size
 
     def sample(self, number: int, importance: float) -> tuple[Tensor, TensorDict]:
         """So many frames with replacement, and their places; with priorities also importance weights ``(N p)^-beta``,
         divided by the largest (Schaul et al. 2016, section 3.4).
         """
-        assert self._frames is not None
+        assert self._frames is not None and self._filled is not None
         if self._priorities is None:
-            index = torch.randint(self.filled, (number,), device=self._frames.device)
+            index = (torch.rand(number, device=self._frames.device, dtype=torch.float64) * self._filled).long()
             return index, self._frames[index]
-        sums = self._priorities[: self.filled].double().cumsum(0)
+        sums = self._priorities.double().cumsum(0)  # what is not filled yet has priority 0
         index = torch.searchsorted(sums, torch.rand(number, device=sums.device, dtype=sums.dtype) * sums[-1])
-        index = index.clamp_max(self.filled - 1)
+        index = index.clamp_max(self.size - 1)
         probability = self._priorities[index] / sums[-1].float()
-        weight = (self.filled * probability) ** -importance
+        weight = (self._filled * probability) ** -importance
         return index, self._frames[index].exclude(keys.VALID).set(WEIGHT, weight / weight.amax())
 
     def weigh(self, index: Tensor, squared_error: Tensor) -> None:
@@ -71,9 +73,15 @@ class Replay:
 
     def _allocate(self, like: TensorDict) -> TensorDict:
         self._frames = like[:1].expand(self.size).clone().zero_()
+        self._filled = torch.zeros((), dtype=torch.int64, device=self._frames.device)
         if self.exponent > 0:
             self._priorities = torch.zeros(self.size, device=self._frames.device)
         return self._frames
+
+    def _fill(self, number: int) -> None:
+        self.filled = number
+        if self._filled is not None:
+            self._filled.fill_(number)
 
     def state_dict(self) -> dict:
         """The frames held, as plain tensors."""
@@ -83,15 +91,17 @@ class Replay:
 
     def load_state_dict(self, state: dict | None) -> None:
         """Continue from :meth:`state_dict`; None empties it."""
-        self.position = self.filled = 0
+        self.position = 0
+        self._fill(0)
         if state is None or state["frames"] is None:
             return
         frames = TensorDict(state["frames"])
         frames.auto_batch_size_(1)
         if frames.shape[0] > self.size:
             raise ValueError(f"the replay holds {frames.shape[0]} frames but dqn.replay_size is {self.size}")
-        self.position, self.filled = state["position"], frames.shape[0]
-        self._allocate(frames)[: self.filled].update_(frames)
+        self.position = state["position"]
+        self._allocate(frames)[: frames.shape[0]].update_(frames)
+        self._fill(frames.shape[0])
         if self._priorities is not None:
             self._priorities[: self.filled] = state["priorities"]
 

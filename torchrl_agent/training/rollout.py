@@ -10,40 +10,49 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 
 
 class RolloutCollector:
     """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
 
-    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph and adds no
-    host sync.
+    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph, adds no
+    host sync, and on CUDA plays a whole rollout as one CUDA graph. Such a graph explores as it did when it was
+    recorded, whatever exploration type is set around later calls.
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
         agent: actor and critic.
         steps: length T of a rollout.
-        acceleration: what to compile.
+        acceleration: what to compile and record.
+
+    Attributes:
+        root: what the agent will see first in the next rollout; it stays in its place.
     """
 
     def __init__(self, env: EnvBase, agent: Agent, steps: int, acceleration: AccelerationConfig) -> None:
         self.env, self.agent, self.steps = env, agent, steps
-        cudagraphs = acceleration.cudagraphs and env.device is not None and env.device.type == "cuda"
         self.statistics = episode_entries(env)
-        traceable = getattr(env, "branchless", False)
+        self._traceable = traceable = getattr(env, "branchless", False)
         self._play = Accelerated(
             "the policy with the world's step" if traceable else "the policy",
             self._act_and_step if traceable else self._act,
             acceleration.step,
-            cudagraphs and traceable,
             getattr(env, "compile_options", None) if traceable else None,
         )
-        self._traceable = traceable
         self.accelerated = (self._play,)
-        self.root: TensorDictBase = self._tidy(env.reset())
+        self._rollout = Captured(
+            "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
+        )
+        self.root: TensorDictBase = self._tidy(env.reset()).clone()
         if traceable:
             fill_caches(env)
         self._buffers: TensorDict | None = None
+
+    @property
+    def mode(self) -> str:
+        """How rollouts are played, see :data:`~torchrl_agent.training.acceleration.MODES`."""
+        return fastest(self._rollout, self._play)
 
     @torch.no_grad()
     def collect(self) -> TensorDict:
@@ -53,12 +62,19 @@ class RolloutCollector:
         (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
         what is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
         """
+        self._rollout()
+        assert self._buffers is not None
+        return self._buffers
+
+    def _play_steps(self) -> None:
+        """Fill the buffers and move the root."""
+        root = self.root
         for step in range(self.steps):
-            frame, self.root = self._step(self.root)
+            frame, root = self._step(root)
             if self._buffers is None:
                 self._buffers = torch.stack([torch.zeros_like(frame)] * self.steps)
             self._buffers[step].update_(frame)
-        return self._buffers
+        self.root.update_(root)
 
     def _step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         if self._traceable:
@@ -66,10 +82,10 @@ class RolloutCollector:
         return self._split(*self.env.step_and_maybe_reset(self._play(root)))
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
-        return self.agent.policy(root)
+        return self.agent.policy(root.copy())  # what it writes is not for the next call to find
 
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        return self._split(*self.env.step_and_maybe_reset(self.agent.policy(root)))
+        return self._split(*self.env.step_and_maybe_reset(self._act(root)))
 
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The frame to keep, and the next root with nothing but what the world gave."""

@@ -1,0 +1,374 @@
+"""What happens on a GPU, shown without one (see ``pretend_cuda.py``): devices do not mix, nothing waits for the host
+that need not, a rollout and an iteration's updates are one CUDA graph each and compute what eager code does, bit for
+bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import sys
+
+import pytest
+import torch
+from pretend_cuda import CudaTensor, PretendCuda
+from tensordict import TensorDict
+
+from envs import ArenaEnv, TownEnv
+from torchrl_agent import Experiment, evaluate, load_agent, train
+from torchrl_agent.film import film_policy
+from torchrl_agent.learner import Learner
+from torchrl_agent.train import iterate
+from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
+
+UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
+SMALL = ["ppo.rollout_steps=4", "ppo.minibatch_size=32", "world.num_envs=16"]
+PER_ITERATION = 4
+"""Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
+
+
+@pytest.fixture
+def gpu():
+    with PretendCuda() as device:
+        yield device
+
+
+# --- the pretended device itself --------------------------------------------------------------------------------------
+
+
+def test_devices_do_not_mix(gpu):
+    here, there = torch.ones(3), torch.ones(3, device="cuda")
+    assert there.device == torch.device("cuda:0") and type(there) is CudaTensor
+    with pytest.raises(RuntimeError, match="same device"):
+        there + here
+    assert (there + torch.tensor(1.0)).tolist() == [2, 2, 2]
+
+
+def test_waits_are_counted(gpu):
+    there = torch.arange(3.0, device="cuda")
+    assert not gpu.waits
+    asking = (
+        lambda x: x.sum().item(),
+        lambda x: bool(x.any()),
+        lambda x: x.tolist(),
+        lambda x: x[x > 0],
+        lambda x: x.cpu(),
+    )
+    for ask in asking:
+        gpu.reset()
+        ask(there)
+        assert sum(gpu.waits.values()) == 1
+    gpu.reset()
+    torch.tensor([1.0], device="cuda")
+    (wait,) = gpu.waits
+    assert wait.startswith("copy from the host, tests/test_cuda.py:")
+
+
+def test_graphs_replay_operations_and_not_python(gpu):
+    state, calls = torch.zeros(2, device="cuda"), []
+
+    def step():
+        calls.append(1)
+        state.add_(1)
+        return state * 10
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step()
+    assert state.tolist() == [0, 0] and out.isnan().all()  # only recorded
+    for expected in (1, 2, 3):
+        graph.replay()
+        assert (state.tolist(), out.tolist()) == ([expected] * 2, [10 * expected] * 2)
+    assert len(calls) == 1
+    with pytest.raises(RuntimeError, match="stream is capturing"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        out.sum().item()
+
+
+# --- functions recorded -----------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_one_launch_from_its_third_call_on(gpu):
+    total, calls = torch.zeros(2, device="cuda"), []
+
+    def add(value):
+        calls.append(1)
+        total.add_(value)
+        return {"twice": total * 2}
+
+    part = Captured("adding", add, torch.device("cuda"))
+    for number in (1.0, 2.0, 3.0, 4.0):
+        value = torch.full((2,), number, device="cuda")
+        gpu.reset()
+        result = part(value)
+    assert (total.tolist(), result["twice"].tolist()) == ([10.0, 10.0], [20.0, 20.0])
+    assert part.captured and len(calls) == 3  # twice to warm up, once to record
+    gpu.reset()
+    part(part._inputs[0])  # what lies there already is not copied
+    assert (gpu.launches, sum(gpu.waits.values()), gpu.synchronized) == (1, 0, 0)
+
+
+def test_inputs_that_moved_are_copied_to_where_the_graph_reads(gpu):
+    def double(data):
+        return data["a"] * 2
+
+    part = Captured("doubling", double, torch.device("cuda"))
+    for number in range(5):
+        data = TensorDict({"a": torch.full((3,), float(number), device="cuda")}, [3])
+        assert part(data).tolist() == [2.0 * number] * 3
+
+
+def test_what_cannot_be_recorded_has_not_run_and_goes_on_without(gpu, caplog):
+    state, calls = torch.zeros((), device="cuda"), []
+
+    def step():
+        calls.append(1)
+        state.add_(1)
+        return bool(state > 0)  # the host asks
+
+    part = Captured("the step", step, torch.device("cuda"))
+    with caplog.at_level(logging.WARNING):
+        for number in range(1, 6):
+            assert part() is True
+            assert state.item() == number  # never twice
+    assert not part.captured and len(calls) == 6
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("torchrl_agent")]
+    assert line.startswith("the step cannot be recorded as a CUDA graph, runs without: ")
+    assert "test_cuda.py:" in line and "\n" not in line
+
+
+def test_a_recording_that_compiles_anew_falls_back_to_compiled_code(gpu):
+    states = [torch.zeros(2, device="cuda"), torch.zeros(3, device="cuda")]
+    calls = []
+    part = Accelerated("adding", lambda state: state.add_(1), compile=True)
+
+    def step():
+        calls.append(1)
+        part(states[len(calls) == 3])  # the recording meets inputs of another shape
+
+    captured = Captured("the steps", step, torch.device("cuda"))
+    for _ in range(5):
+        captured()
+    assert not captured.captured and part.mode == COMPILED
+    assert states[0].tolist() == [5.0] * 2 and states[1].tolist() == [0.0] * 3
+
+
+def test_after_a_move_the_graph_is_recorded_anew(gpu):
+    holder = {"state": torch.zeros(1, device="cuda")}
+    part = Captured("adding", lambda: holder["state"].add_(1), torch.device("cuda"))
+    for _ in range(4):
+        part()
+    holder["state"] = torch.full((1,), 10.0, device="cuda")
+    part.forget()
+    for _ in range(4):
+        part()
+    assert holder["state"].tolist() == [14.0]
+
+
+# --- worlds -----------------------------------------------------------------------------------------------------------
+
+MODES_OF_THE_ARENA = ("classic", "extended", "dict", "pixels", "heatmap")
+WORLDS = [(ArenaEnv, {"observation": mode, "style": 1 + index % 2}) for index, mode in enumerate(MODES_OF_THE_ARENA)]
+WORLDS += [(TownEnv, {"level": f"L{level}"}) for level in range(9)]
+WORLDS += [(TownEnv, {"level": "L8", "observation": "groups", "privileged": True, "potential": True})]
+
+
+def player(env, name):
+    """A policy by name: of the world's hand-written players, or of no use."""
+    if name in env.players():
+        return env.players()[name]
+    return lambda root: root.set(env.action_key, env.full_action_spec[env.action_key].rand())
+
+
+@pytest.mark.parametrize(("make", "options"), WORLDS)
+def test_a_step_never_waits(gpu, make, options):
+    env = make(2, device="cuda", **options)
+    root = env.reset()
+    for _ in range(2):
+        root.set(env.action_key, env.full_action_spec[env.action_key].rand())
+        gpu.reset()
+        _, root = env.step_and_maybe_reset(root)
+        assert not gpu.waits
+        assert all(type(value) is CudaTensor for value in root.values(True, True))
+
+
+@pytest.mark.parametrize(
+    ("make", "options"), [(ArenaEnv, {"style": 1}), (ArenaEnv, {"style": 2}), (TownEnv, {"level": "L8"})]
+)
+def test_scripted_players_never_wait(gpu, make, options):
+    env = make(2, device="cuda", **options)
+    for name, policy in env.players().items():
+        root = policy(env.reset())  # tables that last are made in the first call
+        gpu.reset()
+        policy(root)
+        assert not gpu.waits, name
+
+
+@pytest.mark.parametrize(("make", "options"), [(ArenaEnv, {}), (TownEnv, {"level": "L8"})])
+def test_the_game_is_the_cpus(gpu, make, options):
+    roots = []
+    for device in ("cpu", "cuda"):
+        env = make(2, device=device, seed=3, **options)
+        root = env.reset()
+        action = torch.ones_like(env.full_action_spec[env.action_key].zero())
+        for _ in range(3):
+            _, root = env.step_and_maybe_reset(root.set(env.action_key, action))
+        roots.append(root)
+    for key in roots[0].keys(True, True):
+        assert torch.equal(roots[0][key], roots[1][key].cpu()), key
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+DQN = ["algorithm=dqn", "dqn.rollout_steps=4", "dqn.learning_starts=64", "dqn.batch_size=64", "dqn.replay_size=256"]
+PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=16", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
+MIND = [
+    "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
+    "model.social={embedding_size: 8, memory_size: 8}",
+    "world.num_envs=2",
+    "ppo.rollout_steps=4",
+    "ppo.minibatch_size=16",
+    "ppo.num_epochs=1",
+]
+FAST = {
+    "ppo": [],
+    "gru": ["policy=gru"],
+    "dqn": DQN,
+    "impala": ["algorithm=impala", "impala.rollout_steps=4"],
+}
+OTHERS = {
+    "stops early": ["ppo.target_kl=0.001"],
+    "bfloat16": ["ppo.precision=bfloat16"],
+    "float16": ["ppo.precision=float16"],
+    "pixels": ["world.observation=pixels", *PICTURES],
+    "heatmap": ["world.observation=heatmap", *PICTURES],
+    "dict": ["world.observation=dict"],
+    "lstm": ["policy=lstm"],
+    "a2c": ["algorithm=a2c", "a2c.rollout_steps=4"],
+    "rmsprop": ["algorithm=a2c", "a2c.rollout_steps=4", "a2c.optimizer=rmsprop"],
+    "impala with a memory": ["algorithm=impala", "impala.rollout_steps=4", "policy=lstm"],
+    "dqn by priority": [*DQN, "dqn.priority_exponent=0.6"],
+    "dqn with a slow target": [*DQN, "dqn.target_interval=3"],
+    "town": ["config=town", "world.num_envs=4", "ppo.rollout_steps=4", "ppo.minibatch_size=16"],
+    "mind": ["config=town_agent", *MIND],
+    "mind by itself": ["config=small_town", *MIND],
+}
+
+
+def learner_of(overrides, *more):
+    config = next((word.split("=")[1] for word in overrides if word.startswith("config=")), "smoke")
+    words = [word for word in overrides if not word.startswith("config=")]
+    return Learner(Experiment.load(config, "device=cuda", *SMALL, *words, *more))
+
+
+def metrics_of(gpu, learner, iterations):
+    """What each iteration learnt, and the waits and launches of the last."""
+    loop, found = iterate(learner), []
+    for _ in range(iterations):
+        gpu.reset()
+        found.append(next(loop).metrics)
+    return [{key: value for key, value in each.items() if key.startswith("train/")} for each in found]
+
+
+def check_learning(gpu, overrides):
+    eager = learner_of(overrides, *UNCOMPILED, "acceleration.cudagraphs=false")
+    expected = metrics_of(gpu, eager, 5)
+    epochs = eager.experiment.ppo.num_epochs if "ppo.target_kl=0.001" in overrides else 0  # one question after each
+    assert sum(gpu.waits.values()) <= PER_ITERATION + epochs, gpu.waits
+    captured = learner_of(overrides, *UNCOMPILED)
+    found = metrics_of(gpu, captured, 5)
+    assert sum(gpu.waits.values()) <= PER_ITERATION + epochs, gpu.waits
+    assert captured.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
+    assert gpu.synchronized == 0
+    assert found == expected  # to the last bit
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_captured_code_learns_what_eager_code_learns_and_never_waits(gpu, name):
+    check_learning(gpu, FAST[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_other_kind_too(gpu, name):
+    check_learning(gpu, OTHERS[name])
+
+
+def test_a_rollout_and_an_iterations_updates_are_one_launch_each(gpu):
+    learner = learner_of([], *UNCOMPILED)
+    for _ in range(3):
+        learner.improve(learner.collector.collect(), 1e-3)
+    gpu.reset()
+    rollout = learner.collector.collect()
+    assert (gpu.launches, sum(gpu.waits.values()), gpu.synchronized) == (1, 0, 0)
+    gpu.reset()
+    learner.improve(rollout, 1e-3)
+    assert gpu.launches <= 4  # the graph; before it the learning rate and a counter, after it the rate's copy
+    assert (sum(gpu.waits.values()), gpu.synchronized) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["ppo", "gru"])
+def test_compiled_code_can_be_recorded(gpu, name):
+    learner = learner_of(FAST[name], *(word.replace("false", "true") for word in UNCOMPILED))
+    gpu.reset()
+    metrics = [iteration for iteration, _ in zip(iterate(learner), range(4), strict=False)][-1].metrics
+    assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
+    assert metrics["acceleration/rollout"] == metrics["acceleration/update"] == MODES.index(CUDA_GRAPH)
+    assert gpu.compilations == 3  # the step, the advantages and the loss, each once
+
+
+def test_modes_are_told_where_graphs_are_off(gpu):
+    learner = learner_of([], *UNCOMPILED, "acceleration.cudagraphs=false")
+    metrics = next(iterate(learner)).metrics
+    assert learner.modes() == {"rollout": EAGER, "update": EAGER}
+    assert metrics["acceleration/rollout"] == metrics["acceleration/update"] == 0
+
+
+# --- life cycle -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
+    module = sys.modules["torchrl_agent.train"]
+    small = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 8}", "total_frames=64", "run.checkpoint_every=64"]
+    run = [f"run.folder={tmp_path}", "run.name=run", "run.final_evaluation=false", "run.film=false"]
+    experiment = Experiment.load("smoke", "device=cuda", *small, *run)
+    assert [each.frames for each in train(experiment)][-1] == 64
+    for device, frames in (("cuda", 128), ("cpu", 192), ("cuda", 256)):
+        again = Experiment.load(tmp_path / "run" / "config.yaml", f"device={device}", f"total_frames={frames}")
+        assert [each.frames for each in module.train(again, resume=tmp_path / "run")][-1] == frames
+    loaded, agent = load_agent(tmp_path / "run", device="cpu")
+    assert evaluate(loaded, agent, episodes=2)["episodes"] == 2
+
+
+def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(gpu):
+    learner = learner_of([], *UNCOMPILED)
+    loop = iterate(learner)
+    for _ in range(4):
+        next(loop)
+    state = copy.deepcopy(learner.state_dict())
+    expected = [next(loop).metrics["train/value_loss"] for _ in range(4)]
+    learner.load_state_dict(state)
+    assert [next(loop).metrics["train/value_loss"] for _ in range(4)] == expected
+    assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
+
+
+def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypatch):
+    monkeypatch.setattr("torchrl_agent.training.evaluation.CHECK_EVERY", 5)
+    options = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]
+    found = []
+    for graphs in ("false", "true"):
+        experiment = Experiment.load("smoke", "device=cuda", *options, f"acceleration.cudagraphs={graphs}")
+        torch.manual_seed(0)
+        agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
+        found.append(evaluate(experiment, agent, episodes=2))
+    assert found[0] == found[1]
+    assert found[0]["length_mean"] > 10
+
+
+def test_a_picture_is_one_copy_to_the_host(gpu, tmp_path):
+    for env in (ArenaEnv(1, device="cuda"), TownEnv(1, device="cuda", level="L6")):
+        env.reset()
+        gpu.reset()
+        env.draw(0)
+        assert sum(gpu.waits.values()) == 1, gpu.waits
+        path = film_policy(env, player(env, "random"), tmp_path / "film.gif", steps=4, every=2)
+        assert path is not None and path.stat().st_size > 0

@@ -3,7 +3,8 @@
 from envs.arena import ArenaEnv
 from envs.registration import register_worlds
 from envs.town import TownEnv
-from envs.world import TransformedWorld, World
+from envs.transformed_world import TransformedWorld
+from envs.world import World
 
 WORLDS = {"arena": ArenaEnv, "town": TownEnv}
 """The public worlds by name."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from gymnasium.vector import AutoresetMode
+
 from envs import WORLDS
-from envs.gym import GymnasiumVectorEnv, checked_seed
+from envs.arguments import checked_seed
+from envs.gym import GymnasiumVectorEnv
 from envs.gym_single import GymnasiumEnv, check_render_mode
 from envs.world import World
 
@@ -18,11 +21,15 @@ def make_single(world: str, render_mode: str | None = "rgb_array", **options: An
 
 
 def make_vector(
-    world: str, num_envs: int = 1, render_mode: str | None = "rgb_array", **options: Any
+    world: str,
+    num_envs: int = 1,
+    render_mode: str | None = "rgb_array",
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+    **options: Any,
 ) -> GymnasiumVectorEnv:
     """``num_envs`` worlds by name, with their own keyword arguments."""
     check_render_mode(render_mode)
-    vector = GymnasiumVectorEnv(_make_world(world, num_envs, options))
+    vector = GymnasiumVectorEnv(_make_world(world, num_envs, options), autoreset_mode)
     vector.render_mode = render_mode
     return vector
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from envs.gym import GymnasiumVectorEnv
@@ -34,7 +35,7 @@ class GymnasiumEnv(gymnasium.Env):
         check_render_mode(render_mode)
         if world.num_envs != 1:
             raise ValueError(f"there are {world.num_envs} worlds: one environment needs num_envs=1.")
-        self._vector = GymnasiumVectorEnv(world)
+        self._vector = GymnasiumVectorEnv(world, AutoresetMode.DISABLED)
         self.world, self.render_mode = world, render_mode
         self.observation_space = self._vector.single_observation_space
         self.action_space = self._vector.single_action_space
@@ -59,13 +60,14 @@ class GymnasiumEnv(gymnasium.Env):
         observations, reward, terminated, truncated, infos = self._vector.step(actions)
         if "final_info" in infos:
             self._running = False
-            observations = infos["final_obs"]
             infos = {name: value for name, value in infos["final_info"].items() if name != "episode"}
         return _first(observations), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """A picture, uint8 [height, width, 3]; None if no mode of rendering was chosen."""
-        return None if self.render_mode is None else self._vector.render()[0]
+        """A picture, uint8 [height, width, 3], after the last step of how the episode ended; None if no mode of
+        rendering was chosen.
+        """
+        return None if self.render_mode is None else self.world.render()
 
     def close(self) -> None:
         """Close the world; may be repeated."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import numbers
 from typing import Any
 
 import gymnasium
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
-from torchrl.data import MultiCategorical
 
+from envs.arguments import checked_seed
+from envs.gym_spaces import discrete_actions, joined, observation_boxes
 from envs.world import GROUP, World
 
 try:
@@ -24,17 +25,17 @@ except ImportError:
 class WorldParallelEnv(ParallelEnv):
     """A :class:`World` of several agents (``num_envs`` 1) for PettingZoo's users.
 
-    Observations are vectors. What an agent may do stands in ``infos[agent]["action_mask"]``, as
-    ``action_space(agent).sample(mask)`` takes it: int8, a tuple of them for several heads; an action that it may not do
-    counts as waiting. An agent that dies is terminated and leaves ``agents``; when time is up, the rest are truncated.
-    The last infos of an agent hold the world's ``episode`` statistics once the world has ended. ``render`` then shows
-    the next episode, which the world has begun already; ``state`` is the ended one's.
+    Agents see an array, or a dict of them if the world shows several. If the world says what an agent may do, it stands
+    in ``infos[agent]["action_mask"]``, as ``action_space(agent).sample(mask)`` takes it: int8, a tuple of them for
+    several heads. If it says who lives (``alive``), an agent that dies is terminated and leaves ``agents``; when the
+    world ends, the rest are terminated or truncated with it. The last infos of an agent hold the world's ``episode``
+    statistics once the world has ended; ``render`` and ``state`` then still show its end.
 
     Args:
-        world: it must hold one world, with flat observations.
+        world: it must hold one world.
 
     Raises:
-        ValueError: there are several worlds, or one agent with flat keys, or several observations per agent.
+        ValueError: there are several worlds, or one agent with flat keys, or actions are continuous.
     """
 
     metadata = {"name": "world_v0", "render_modes": ["rgb_array"], "is_parallelizable": True}  # noqa: RUF012
@@ -45,80 +46,72 @@ class WorldParallelEnv(ParallelEnv):
             raise ValueError(f"{name} is a world of one agent: use envs.gym for it.")
         if world.num_envs != 1:
             raise ValueError(f"{name} holds {world.num_envs} worlds: PettingZoo knows one, use num_envs=1.")
-        if "observation" not in world.observation_spec[GROUP].keys():
-            raise ValueError(f"{name} shows several observations per agent: use observation=flat.")
+        self._boxes, self._actions_space = observation_boxes(world), discrete_actions(world)
         self.world = world
         self.render_mode = "rgb_array" if hasattr(world, "draw") else None
         self.possible_agents = [f"agent_{index}" for index in range(world.num_agents)]
         self.agents: list[str] = []
         self._root: TensorDictBase = TensorDict()
-        self._state: NDArray[np.float32] | None = None
 
     @functools.cache  # noqa: B019 - PettingZoo wants the same object every time
-    def observation_space(self, agent: str) -> gymnasium.spaces.Box:
-        """The vector that an agent sees."""
-        space = self.world.observation_spec[GROUP, "observation"].space
-        low, high = (bound[0, self._index(agent)].cpu().numpy() for bound in (space.low, space.high))
-        return gymnasium.spaces.Box(low, high, dtype=low.dtype.type)
+    def observation_space(self, agent: str) -> gymnasium.spaces.Space:
+        """What an agent sees."""
+        self._index(agent)
+        return joined(self._boxes)
 
     @functools.cache  # noqa: B019
     def action_space(self, agent: str) -> gymnasium.spaces.Space:
         """The actions of an agent."""
         self._index(agent)
-        spec = self.world.full_action_spec[self.world.action_key]
-        if isinstance(spec, MultiCategorical):
-            return gymnasium.spaces.MultiDiscrete(spec.nvec.reshape(-1, spec.shape[-1])[0].tolist())
-        return gymnasium.spaces.Discrete(int(spec.space.n))
+        return copy.deepcopy(self._actions_space)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray], dict[str, dict[str, Any]]]:
         """Begin a new episode; with a seed, the same one every time. There are no ``options``."""
         if seed is not None:
-            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
-                raise ValueError(f"seed is {seed!r}: give a whole number from 0.")
-            self.world.set_seed(int(seed))
+            self.world.set_seed(checked_seed(seed))
         self._root = self.world.reset()
         self.agents = list(self.possible_agents)
-        self._state = self._root["state"][0].cpu().numpy()
         return self._observations(self._root), self._infos(self._root)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
         """One step of the living agents: observations, rewards, terminations, truncations and infos by agent."""
         if not self.agents:
             raise ValueError("step was called without living agents: call reset first.")
-        root = self._root.set(self.world.action_key, self._actions(actions))
-        played, self._root = self.world.step_and_maybe_reset(root)
-        ended = played["next"]  # the root may hold the next episode already
-        self._state = ended["state"][0].cpu().numpy()
-        alive, truncated = ended[GROUP, "alive"][0].tolist(), bool(ended["truncated"])
-        rewards, observations = ended[GROUP, "reward"][0, :, 0].tolist(), self._observations(ended)
+        played = self.world.step(self._root.set(self.world.action_key, self._actions(actions)))
+        self._root = ended = self.world.step_mdp(played)
+        over, terminated = bool(ended["done"]), bool(ended["terminated"])
+        alive = [True] * len(self.possible_agents)
+        if "alive" in ended[GROUP].keys():
+            alive = ended[GROUP, "alive"][0].tolist()
+        rewards, observations = played["next", GROUP, "reward"][0, :, 0].tolist(), self._observations(ended)
         infos = self._infos(ended)
         acting = {agent: self._index(agent) for agent in self.agents}
-        if bool(ended["done"]):
+        if over:
             statistics = {name: float(value) for name, value in ended["episode"].items()}
             for info in infos.values():
                 info["episode"] = statistics
-        self.agents = [agent for agent, index in acting.items() if alive[index] and not bool(ended["done"])]
+        self.agents = [agent for agent, index in acting.items() if alive[index] and not over]
         return (
             observations,
             {agent: rewards[index] for agent, index in acting.items()},
-            {agent: not alive[index] for agent, index in acting.items()},
-            {agent: truncated and alive[index] for agent, index in acting.items()},
+            {agent: terminated or not alive[index] for agent, index in acting.items()},
+            {agent: over and not terminated and alive[index] for agent, index in acting.items()},
             infos,
         )
 
-    def state(self) -> NDArray[np.float32]:
+    def state(self) -> NDArray:
         """Everything about the world, for centralised critics."""
-        if self._state is None:
+        if "state" not in self.world.observation_spec.keys():
+            raise ValueError(f"{type(self.world).__name__} shows no state of the whole world: do without.")
+        if self._root.is_empty():
             raise ValueError("state was asked for before reset: call reset first.")
-        return self._state
+        return self._root["state"][0].cpu().numpy()
 
     def render(self) -> NDArray[np.uint8]:
         """A picture, uint8 [height, width, 3]."""
-        if self.render_mode is None:
-            raise ValueError(f"{type(self.world).__name__} cannot be drawn: it has no draw method.")
-        return self.world.draw()
+        return self.world.render()
 
     def close(self) -> None:
         """Close the world."""
@@ -143,11 +136,14 @@ class WorldParallelEnv(ParallelEnv):
             table[0, self._index(agent)] = torch.as_tensor(array.astype(np.int64))
         return table
 
-    def _observations(self, tensordict: TensorDictBase) -> dict[str, NDArray]:
-        rows = tensordict[GROUP, "observation"][0].cpu().numpy()
-        return {agent: rows[self._index(agent)] for agent in self.agents}
+    def _observations(self, tensordict: TensorDictBase) -> dict[str, Any]:
+        rows = {key: tensordict[GROUP, key][0].cpu().numpy() for key in self._boxes}
+        seen = {agent: {key: rows[key][self._index(agent)] for key in rows} for agent in self.agents}
+        return seen if len(rows) > 1 else {agent: next(iter(parts.values())) for agent, parts in seen.items()}
 
     def _infos(self, tensordict: TensorDictBase) -> dict[str, dict[str, Any]]:
+        if "action_mask" not in tensordict[GROUP].keys():
+            return {agent: {} for agent in self.agents}
         rows = tensordict[GROUP, "action_mask"][0].to(torch.int8).cpu().numpy()
         return {agent: {"action_mask": self._mask(agent, rows[self._index(agent)])} for agent in self.agents}
 

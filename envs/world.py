@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch._inductor.config
+from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
@@ -20,10 +22,13 @@ from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
+from envs.action_range import ActionRange
+from envs.arguments import checked_device, checked_number, checked_seed
 from envs.chance import Chance, seed_chance
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
 from envs.records import choose, map_record, named_tensors, write
+from envs.waiting import Step
 
 
 def inductor_options() -> dict[str, int]:
@@ -63,7 +68,10 @@ class World(EnvBase):
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
     other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
     game; the ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that
-    fresh game unchanged.
+    fresh game unchanged. A row that is stepped on without a reset stays as it ended: done, without reward.
+
+    Actions that cannot be are refused where looking at them costs no wait, on the CPU outside of compiled code;
+    elsewhere they count as the nearest one that can.
     """
 
     branchless = True
@@ -78,13 +86,13 @@ class World(EnvBase):
     """Agents per world; None for a world of one agent with flat keys."""
 
     def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}: give a whole number of worlds, at least 1.")
-        super().__init__(device=checked_device(device), batch_size=[num_envs])
+        super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])
         self.num_envs = num_envs
-        self._seed_given = seed
+        self._seed_given = checked_seed(seed)
         self._transition: Callable = self._advance_and_replace
-        self._fresh: TensorDict | None = None
+        self._compiled: dict[str, Any] | None = None
+        self._last_step: Step | None = None
+        self._show_last = False
 
     # --- the game, said by the subclass ---------------------------------------------------------------------------
 
@@ -144,11 +152,13 @@ class World(EnvBase):
         episode = {name: Unbounded((n, 1), device=device) for name in statistics}
         observations["episode"] = Composite(**episode, shape=(n,), device=device)
         self.observation_spec = observations
+        self._action_range = ActionRange(actions, observations.ndim + (self.num_agents is not None))
         shape = (n,) if self.num_agents is None else (n, self.num_agents)
         reward = Unbounded((*shape, 1), device=device)
         if self.num_agents is None:
             self.action_spec, self.reward_spec = actions, reward
         else:
+            self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
             self.full_action_spec = _grouped({"action": actions}, shape, device)
             self.full_reward_spec = _grouped({"reward": reward}, shape, device)
         flag = Categorical(2, shape=(n, 1), dtype=torch.bool, device=device)
@@ -166,6 +176,7 @@ class World(EnvBase):
         function it is inlined.
         """
         options = {} if "mode" in kwargs else {"options": self.compile_options}
+        self._compiled = kwargs
         self._transition = torch.compile(
             self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
         )
@@ -173,6 +184,7 @@ class World(EnvBase):
 
     def eager(self) -> Self:
         """Undo :meth:`compile`."""
+        self._compiled = None
         self._transition = self._advance_and_replace
         return self
 
@@ -189,36 +201,81 @@ class World(EnvBase):
         """The game's record now (the live tensors: read, or write in place in tests)."""
         return self._snapshot.state
 
+    def render(
+        self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
+    ) -> NDArray[np.uint8]:
+        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended.
+
+        The first call makes each further step keep what this needs.
+
+        Args:
+            mode: ``rgb_array``, what scripts for TorchRL ask for.
+            env_index: number of the world; None for all of them, [N, height, width, 3].
+            agent_index_focus: None; scripts for VMAS have it.
+
+        Raises:
+            ValueError: the world has no ``draw``, or an argument is another.
+        """
+        if not hasattr(self, "draw"):
+            raise ValueError(f"{type(self).__name__} cannot be drawn: it has no draw method.")
+        if mode != "rgb_array" or agent_index_focus is not None:
+            raise ValueError(
+                f"mode is {mode!r} and agent_index_focus {agent_index_focus}: use 'rgb_array' and None, which show "
+                "everything."
+            )
+        self._show_last = True
+        live, step = self._snapshot, self._last_step
+        try:
+            if step is not None and step.last is not None:
+                self._snapshot = live._replace(state=choose(step.waiting, step.last, live.state))
+            if env_index is not None:
+                return self.draw(env_index)
+            return np.stack([self.draw(index) for index in range(self.num_envs)])
+        finally:
+            self._snapshot = live
+
     def _set_seed(self, seed: int | None) -> None:
-        write(self._snapshot.chance, seed_chance(0 if seed is None else seed, self.num_envs, self.device))
+        write(self._snapshot.chance, seed_chance(checked_seed(seed), self.num_envs, self.device))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        action = tensordict.get(self.action_key)
-        shape = self.full_action_spec[self.action_key].shape
-        if action.shape != shape or action.is_floating_point():
+        action, earlier = tensordict.get(self.action_key, None), self._last_step
+        if action is None:
             raise ValueError(
-                f"the action has shape {tuple(action.shape)} and type {action.dtype}: {type(self).__name__} takes "
-                f"whole numbers of shape {tuple(shape)}, one action per "
-                f"{'world' if self.num_agents is None else 'world and agent'}."
+                f"{type(self).__name__} is stepped without an action: set {self.action_key!r} in the tensordict before."
             )
+        self._action_range.check(action, type(self).__name__)
+        before = None if earlier is None else map_record(torch.clone, self._snapshot)
         try:
-            ended, fresh = self._transition(action, self._snapshot)
+            step = self._transition(action, self._snapshot)
         except Exception as error:
             explain(self, error)
-        self._fresh = self._tensordict(fresh)
-        return self._tensordict(ended)
+        if earlier is not None:
+            write(self._snapshot, choose(earlier.waiting, before, self._snapshot))
+            step = step.held_by(earlier, ("reward",) if self.num_agents is None else (GROUP, "reward"))
+        self._last_step = step
+        return self._tensordict(step.ended)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
         worlds = None if tensordict is None else tensordict.get("_reset", None)
+        worlds = None if worlds is None else worlds.reshape(self.batch_size)
         try:
-            observed = self._replace(None if worlds is None else worlds.reshape(self.batch_size), self._snapshot)
+            observed = self._replace(worlds, self._snapshot)
         except Exception as error:
             explain(self, error)
+        if self._last_step is not None:
+            self._last_step = None if worlds is None else self._last_step.reset_by(worlds)
         return self._tensordict(observed)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Observations after the reset that the last step has already done; no question is asked of the device."""
-        return tensordict.update(self._fresh)
+        if self._last_step is not None:
+            tensordict = tensordict.update(self._tensordict(self._last_step.fresh))
+            self.nobody_waits()
+        return tensordict
+
+    def nobody_waits(self) -> None:
+        """Say that every world that ended in the last step was reset."""
+        self._last_step = None
 
     def _tensordict(self, values: dict[str, Any]) -> TensorDict:
         result = TensorDict(values, batch_size=self.batch_size, device=self.device)
@@ -228,12 +285,10 @@ class World(EnvBase):
 
     # --- pure tensor functions, compiled as one ----------------------------------------------------------------------
 
-    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> tuple[dict, dict]:
-        """Step all worlds, then replace those that ended; returns what ended and what goes on, and updates ``snapshot``
-        in place.
-        """
+    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> Step:
+        """Step all worlds, then replace those that ended, and update ``snapshot`` in place."""
         chance = snapshot.chance.tick()
-        state = self.advance(snapshot.state, action, chance)
+        state = self.advance(snapshot.state, self._action_range.nearest(action), chance)
         reward, terminated, truncated = self.outcome(state)
         done = terminated | truncated
         ended = {
@@ -246,10 +301,11 @@ class World(EnvBase):
             ended["reward"] = reward.unsqueeze(-1)
         else:
             ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
+        last = map_record(torch.clone, state) if self._show_last else None
         state = choose(done, self.spawn(snapshot.settings, chance, midway=False), state)
         fresh = self._report(state) | _not_done(done)
         write(snapshot, Snapshot(state, snapshot.settings, chance, done))
-        return ended, fresh
+        return Step(ended, fresh, last)
 
     def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
         """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""
@@ -299,6 +355,7 @@ class World(EnvBase):
             )
         curriculum = state_dict.get(CURRICULUM, {})
         state_dict = {name: value for name, value in state_dict.items() if name != CURRICULUM}
+        self.nobody_waits()
         mine = dict(named_tensors(self._snapshot))
         if mine.keys() != state_dict.keys():
             names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
@@ -318,58 +375,19 @@ class World(EnvBase):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
         self._snapshot = map_record(fn, self._snapshot)
+        self._action_range.moved(fn)
+        self.nobody_waits()
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_transition": None}  # compiled code cannot be pickled, but made again
 
-class TransformedWorld(TransformedEnv):
-    """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with
-    ``fullgraph=True``.
-
-    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world
-    is done.
-    """
-
-    branchless = True
-    compile_options = World.compile_options
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The worlds' state and the transforms'."""
-        return {"world": self.base_env.state_dict(), "transform": self.transform.state_dict()}
-
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Continue from :meth:`state_dict`."""
-        self.base_env.load_state_dict(state_dict["world"], strict)
-        self.transform.load_state_dict(state_dict["transform"], strict)
-
-    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Reset done rows by a masked select over the transformed observations."""
-        done = tensordict.get("done")
-        mask = done.reshape(self.batch_size)
-        request = tensordict.select(*self.state_keys, strict=False).set("_reset", done)
-        fresh = self._reset(request).exclude("_reset")
-
-        def pick(new: Tensor, old: Tensor | None) -> Tensor:
-            if old is None:
-                return new
-            return torch.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
-
-        return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
-
-
-World.transformed_class = TransformedWorld
-
-
-def checked_device(device: torch.device | str | None) -> torch.device:
-    """``device`` if it is there; ``None`` is the CPU."""
-    try:
-        found = torch.device(device or "cpu")
-    except RuntimeError:
-        raise ValueError(f"device {device!r} is unknown: use cpu, cuda or cuda:0.") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto."
-        )
-    return found
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._compiled is None:
+            self.eager()
+        else:
+            self.compile(**self._compiled)
 
 
 def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch.device) -> Composite:

@@ -40,7 +40,8 @@ class ArenaEnv(World):
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
         observation: ``classic``, ``extended``, ``dict``, ``pixels`` or ``heatmap``.
-        rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one.
+        rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one,
+            which None is.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
             (envs/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
@@ -56,9 +57,10 @@ class ArenaEnv(World):
         num_envs: int = 1,
         device: torch.device | str | None = None,
         seed: int = 0,
+        *,
         style: int = 1,
         observation: str = "classic",
-        rules: Rules | str | dict[str, float] = "classic",
+        rules: Rules | str | dict[str, float] | None = None,
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
         desynchronise: bool = False,
@@ -67,7 +69,7 @@ class ArenaEnv(World):
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
-        rules = make_rules(rules)
+        rules = make_rules("classic" if rules is None else rules)
         super().__init__(num_envs, device, seed)
         self.rules, self.style, self.mode = rules, style, observation
         if curriculum is not None:

@@ -68,8 +68,7 @@ def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: R
     alive = state.agents.alive
     agents = state.agents._replace(action=torch.where(legal, action, WAIT))
     if symbol is not None:
-        valid = alive & (symbol >= 0) & (symbol < rules.symbols)
-        agents = agents._replace(symbol=torch.where(valid, symbol.to(torch.int32), agents.symbol))
+        agents = agents._replace(symbol=torch.where(alive, symbol.to(torch.int32), agents.symbol))
     illegal = state.tally.illegal + (alive & ~legal)
     return state._replace(agents=agents, tally=state.tally._replace(illegal=illegal))
 

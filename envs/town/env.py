@@ -57,6 +57,8 @@ class TownEnv(World):
 
     Args:
         num_envs: number of worlds.
+        device: where they live; the CPU by default.
+        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         num_agents: agents in each; by default the level's.
         level: L0 to L8, or the path of a YAML file (envs/town/levels.py).
         rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
@@ -69,8 +71,6 @@ class TownEnv(World):
             meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
         stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
         desynchronise: start worlds at random hours of their lives, so that they do not all end at once.
-        device: where they live; the CPU by default.
-        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
@@ -80,6 +80,9 @@ class TownEnv(World):
     def __init__(
         self,
         num_envs: int = 1,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        *,
         num_agents: int | None = None,
         level: str | Path = "L3",
         rules: Rules | dict[str, Any] | None = None,
@@ -89,8 +92,6 @@ class TownEnv(World):
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
         desynchronise: bool = False,
-        device: torch.device | str | None = None,
-        seed: int = 0,
     ) -> None:
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
@@ -104,7 +105,6 @@ class TownEnv(World):
             raise ValueError(f"town {self.rules.name} serves no need: it has no wellbeing to use as a potential.")
         self.num_agents = self.rules.num_agents
         self.mode, self.privileged, self.potential = observation, privileged, potential
-        self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",), STATISTICS)
             self.stages = [_stage_rules(stage, self.rules) for stage in self.curriculum.stages]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import io
+import pickle
 
 import pytest
 import torch
 from tensordict import TensorDict
 from torch.utils._python_dispatch import TorchDispatchMode
-from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, TransformedEnv, check_env_specs
+from torchrl.envs import (
+    Compose,
+    FrameSkipTransform,
+    InitTracker,
+    RewardSum,
+    StepCounter,
+    TransformedEnv,
+    check_env_specs,
+)
 
 from envs import WORLDS, TransformedWorld
 from envs.arena import Rules
@@ -209,6 +218,26 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
     assert ended > 0
 
 
+@every_world
+def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
+    env, twin = (make(num_envs=64, seed=3, **{**options, "desynchronise": True}) for _ in range(2))
+    for action in actions(env, 80):
+        request = TensorDict({env.action_key: action}, batch_size=[64])
+        ended, _ = env.step(request)["next"], twin.step(request)
+        done = ended["done"].squeeze(-1)
+        if done.any():
+            break
+        env.nobody_waits()
+        twin.nobody_waits()
+    twin.nobody_waits()
+    expected, again = twin.step(request)["next"], env.step(request)["next"]
+    assert (again[~done] == expected[~done]).all()
+    assert (again.exclude(env.reward_key)[done] == ended.exclude(env.reward_key)[done]).all()
+    assert (again[env.reward_key][done] == 0).all()
+    env.reset(TensorDict({"_reset": ended["done"]}, batch_size=[64]))
+    assert (env.step(request)["next"][done] == expected[done]).all()
+
+
 class Watch(TorchDispatchMode):
     """Notes operations that make the host wait for the device."""
 
@@ -341,6 +370,102 @@ def test_an_action_of_the_wrong_shape_is_refused(make):
     root = env.reset()
     with pytest.raises(ValueError, match="shape"):
         env.step(root.set(env.action_key, torch.zeros(3, 1, 1, 1, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("wrapper", [TransformedEnv, TransformedWorld])
+def test_frames_that_are_skipped_swallow_no_end(wrapper):
+    worlds, limit, skip = 16, 42, 4
+    env = wrapper(WORLDS["arena"](num_envs=worlds, rules=Rules(max_steps=limit)), FrameSkipTransform(skip))
+    plan = torch.zeros(33, worlds, dtype=torch.int64)
+    history = play(env, plan)
+    ends = torch.stack([played["next", "done"].squeeze(-1) for played, _ in history])
+    assert ends.nonzero()[:, 0].unique().tolist() == [10, 21, 32]  # 11 choices last 42 steps, the last one only 2
+    assert ends.sum() == 3 * worlds
+    lengths = torch.stack([played["next", "episode", "length"].squeeze(-1) for played, _ in history])
+    assert (lengths[ends] == limit).all()
+    returns = torch.stack([played["next", "reward"].squeeze(-1) for played, _ in history])
+    stated = torch.stack([played["next", "episode", "return"].squeeze(-1) for played, _ in history])
+    torch.testing.assert_close(returns[:11].sum(0), stated[10])
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+@pytest.mark.parametrize("action", [99, -1, 2**32, 2**40])
+def test_an_action_that_cannot_be_is_refused_by_its_number(make, action):
+    env = make(num_envs=3)
+    root = env.reset()
+    every = env.full_action_spec[env.action_key].zero()
+    every[1] = action
+    with pytest.raises(ValueError, match=f"action {action}: its actions are 0 to"):
+        env.step(root.set(env.action_key, every))
+
+
+def test_of_several_actions_each_has_its_own_range():
+    env = WORLDS["town"](num_envs=2, level="L8")
+    root, every = env.reset(), env.full_action_spec[env.action_key].zero()
+    every[0, 0, 1] = env.rules.symbols
+    with pytest.raises(ValueError, match="0 to each of"):
+        env.step(root.set(env.action_key, every))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_where_nobody_looks_an_action_that_cannot_be_is_the_nearest_one(name):
+    worlds = [WORLDS[name](num_envs=4, seed=3) for _ in range(2)]
+    spec = worlds[0].full_action_spec[worlds[0].action_key]
+    for wild, tame in ((2**40, spec.space.n - 1), (-7, 0)):
+        for env, number in zip(worlds, (wild, tame), strict=True):
+            env._advance_and_replace(torch.full(spec.shape, number), env._snapshot)
+        pairs = zip(*(named_tensors(env._snapshot) for env in worlds), strict=True)
+        assert all(torch.equal(a, b) for (_, a), (_, b) in pairs)
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_a_step_without_an_action_is_refused(make):
+    env = make(num_envs=3)
+    with pytest.raises(ValueError, match="without an action"):
+        env.step(env.reset())
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+@pytest.mark.parametrize("seed", [1.5, None, "a", -1, True])
+def test_seeds_that_are_no_whole_numbers_are_refused(make, seed):
+    with pytest.raises(ValueError, match="seed is"):
+        make(num_envs=2, seed=seed)
+    with pytest.raises(ValueError, match="seed is"):
+        make(num_envs=2).set_seed(seed)
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_a_picture_after_the_last_step_shows_how_the_episode_ended(make):
+    env, twin = (make(num_envs=2, seed=1, rules={"max_steps": 3}) for _ in range(2))
+    assert env.render(env_index=None).shape[0] == 2
+    wait = torch.zeros(3, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
+    before = play(twin, wait[:2])[-1][1]
+    play(env, wait[:2])
+    ended = twin.advance(twin.state, wait[2], twin._snapshot.chance.tick())
+    twin._snapshot = twin._snapshot._replace(state=ended)
+    assert env.step(before.set(env.action_key, wait[2]))["next", "done"].all()
+    assert (env.render() == twin.draw(0)).all()
+    env.maybe_reset(before)
+    assert (env.render() != twin.draw(0)).any()
+    assert (env.render(env_index=1) == env.draw(1)).all()
+
+
+def test_pictures_are_refused_in_words():
+    env = WORLDS["arena"](num_envs=1)
+    with pytest.raises(ValueError, match="'human'"):
+        env.render(mode="human")
+    with pytest.raises(ValueError, match="no world 7"):
+        env.render(env_index=7)
+
+
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_worlds_that_will_be_compiled_can_be_pickled(make):
+    env = make(num_envs=3, seed=2, compile=True)
+    copy = pickle.loads(pickle.dumps(env))
+    assert copy._compiled == {}
+    assert copy._transition is not copy._advance_and_replace
+    plan = actions(env, 20)
+    assert same(play(env.eager(), plan), play(copy.eager(), plan))
 
 
 def test_desynchronised_worlds_do_not_end_at_once():

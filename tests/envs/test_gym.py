@@ -8,7 +8,13 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers.vector import DictInfoToList, NormalizeReward, RecordEpisodeStatistics
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    FlattenObservation,
+    NormalizeObservation,
+    NormalizeReward,
+    RecordEpisodeStatistics,
+)
 from torchrl.data import Bounded
 
 from envs import ArenaEnv, TownEnv
@@ -289,8 +295,64 @@ def test_seeds_are_single_whole_numbers(vector, seed):
 
 def test_options_that_would_be_ignored_are_refused(vector):
     vector.reset(options={})
-    with pytest.raises(ValueError, match="reset_mask"):
-        vector.reset(options={"reset_mask": np.ones(8, dtype=bool)})
+    with pytest.raises(ValueError, match="hold colour"):
+        vector.reset(options={"colour": 3})
+    with pytest.raises(ValueError, match="one bool per world"):
+        vector.reset(options={"reset_mask": np.ones(8)})
+
+
+def episodes(mode, steps):
+    """Observations, rewards and ends of each world's episodes, whole ones only, played in one of Gymnasium's modes."""
+    vector = GymnasiumVectorEnv(make_world(num_envs=3, rules=Rules(max_steps=20), desynchronise=True), mode)
+    seen, infos = vector.reset(seed=7)
+    running, told = [[seen[row]] for row in range(3)], [[] for _ in range(3)]
+    over = np.zeros(3, bool)
+    for _ in range(steps):
+        # each world plays by its own clock, whatever the mode makes of the others
+        actions = np.array([len(episode) // 2 % 5 for episode in running])
+        seen, reward, terminated, truncated, infos = vector.step(actions)
+        done = terminated | truncated
+        for row in range(3):
+            if over[row] and mode is not AutoresetMode.SAME_STEP:
+                assert reward[row] == 0
+                continue
+            last = infos["final_obs"] if mode is AutoresetMode.SAME_STEP and done[row] else seen
+            running[row] += [reward[row], last[row]]
+            if done[row]:
+                assert infos["final_info"]["length"][row] > 0
+                assert infos["_final_info"][row]
+                told[row].append(running[row])
+        if mode is AutoresetMode.DISABLED and over.any():
+            assert done[over].all()
+            seen, _ = vector.reset(options={"reset_mask": over})
+        for row in np.flatnonzero(done if mode is AutoresetMode.SAME_STEP else over):
+            running[row] = [seen[row]]
+        over = done & ~over if mode is not AutoresetMode.SAME_STEP else over
+    return told
+
+
+def test_the_games_are_the_same_in_every_autoreset_mode():
+    same, following, disabled = (
+        episodes(mode, 100) for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
+    )
+    for rows in zip(same, following, disabled, strict=True):
+        assert min(len(row) for row in rows) >= 4
+        for played in zip(*rows, strict=False):
+            for values in zip(*played, strict=True):
+                assert all(np.array_equal(values[0], value) for value in values[1:])
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, FlattenObservation, RecordEpisodeStatistics])
+def test_gymnasiums_vector_wrappers_take_the_mode_that_they_want(wrapper):
+    options = {"vectorization_mode": "vector_entry_point", "autoreset_mode": "NextStep"}
+    vector = wrapper(gymnasium.make_vec("TorchRLAgent/Arena-v0", num_envs=3, **options))
+    vector.reset(seed=0)
+    assert vector.step(np.zeros(3, dtype=np.int64))[0].shape == (3, 32)
+
+
+def test_an_unknown_autoreset_mode_is_refused():
+    with pytest.raises(ValueError, match="use one of NextStep, SameStep, Disabled"):
+        GymnasiumVectorEnv(make_world(), "never")
 
 
 class ContinuousWorld(ArenaEnv):

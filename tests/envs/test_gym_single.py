@@ -170,3 +170,15 @@ def test_a_single_environment_needs_a_single_world_and_draws_only_when_asked():
     env.reset()
     assert env.unwrapped.render() is None
     assert gymnasium.make_vec(IDS[0], num_envs=2, render_mode=None).render_mode is None
+
+
+def test_the_picture_after_the_last_step_shows_how_the_episode_ended():
+    one = gymnasium.make(IDS[0], rules={"max_steps": 3}, disable_env_checker=True)
+    one.reset(seed=1)
+    for _ in range(3):
+        *_, truncated, _ = one.step(4)
+    assert truncated
+    ended = one.render()
+    assert np.array_equal(ended, one.render())
+    one.reset()
+    assert not np.array_equal(ended, one.render())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
-from envs import ArenaEnv, TownEnv
+from envs import ArenaEnv, TownEnv, World
 
 pytest.importorskip("pettingzoo")
 from pettingzoo.test import parallel_api_test, parallel_seed_test
@@ -137,8 +141,6 @@ def test_bad_use_is_refused_by_name():
         WorldParallelEnv(TownEnv(3, level="L6"))
     with pytest.raises(ValueError, match="one agent"):
         WorldParallelEnv(ArenaEnv(1))
-    with pytest.raises(ValueError, match="flat"):
-        WorldParallelEnv(TownEnv(1, level="L6", observation="groups"))
     env = make()
     env.reset()
     with pytest.raises(ValueError, match="agent_3"):
@@ -149,3 +151,85 @@ def test_bad_use_is_refused_by_name():
         env.step({**waiting(env), "agent_0": 99})
     with pytest.raises(ValueError, match="agent_9"):
         env.action_space("agent_9")
+
+
+class Steps(NamedTuple):
+    step: Tensor
+
+
+class Pair(World):
+    """Two agents who see the time and nothing else, and of whom nobody says who lives, what is legal or what the whole
+    is.
+    """
+
+    def __init__(self, continuous=False):
+        super().__init__(1, None, 0)
+        self.num_agents = 2
+        seen = Composite(clock=Unbounded((1, 2, 1)), shape=(1, 2))
+        action = Bounded(-1, 1, (1, 2, 1)) if continuous else Categorical(3, shape=(1, 2))
+        self._build(Composite(agents=seen, shape=(1,)), action, midway=False)
+
+    def settings(self):
+        return Steps(torch.zeros(1))
+
+    def spawn(self, settings, chance, midway):
+        return Steps(torch.zeros(1))
+
+    def advance(self, state, action, chance):
+        return Steps(state.step + 1)
+
+    def observe(self, state):
+        return {"agents": {"clock": state.step.reshape(1, 1, 1).repeat(1, 2, 1)}}
+
+    def outcome(self, state):
+        return state.step.repeat(2, 1), state.step >= 4, state.step >= 9
+
+    def statistics(self, state):
+        return {"return": state.step, "length": state.step}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_world_of_ones_own_with_several_agents_is_shown():
+    parallel_api_test(WorldParallelEnv(Pair()), num_cycles=40)
+    env = WorldParallelEnv(Pair())
+    seen, infos = env.reset()
+    assert infos == {"agent_0": {}, "agent_1": {}}
+    assert env.observation_space("agent_0").high == np.inf
+    for step in range(1, 5):
+        assert env.agents == ["agent_0", "agent_1"]
+        seen, rewards, terminations, truncations, infos = env.step({"agent_0": 2, "agent_1": 0})
+        assert seen["agent_1"].tolist() == [step]
+        assert rewards == {"agent_0": step, "agent_1": step}
+    assert env.agents == []
+    assert terminations == {"agent_0": True, "agent_1": True}
+    assert truncations == {"agent_0": False, "agent_1": False}
+    assert infos["agent_0"]["episode"] == {"return": 4, "length": 4}
+    assert env.world.group_map == {"agents": ["agent_0", "agent_1"]}
+    with pytest.raises(ValueError, match="no state"):
+        env.state()
+    with pytest.raises(ValueError, match="discrete"):
+        WorldParallelEnv(Pair(continuous=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_agents_who_see_several_things_get_them_by_name():
+    parallel_api_test(make(observation="groups"), num_cycles=100)
+    env = make(observation="groups")
+    seen, _ = env.reset(seed=1)
+    assert seen["agent_0"] in env.observation_space("agent_0")
+    assert {"meters", "window"} <= set(seen["agent_0"])
+    assert "alive" not in seen["agent_0"]
+
+
+def test_the_last_picture_and_state_are_those_of_the_end():
+    env = make(rules={"max_steps": 2})
+    env.reset(seed=1)
+    env.render()
+    env.step(waiting(env))
+    env.step(waiting(env))
+    picture, state = env.render(), env.state()
+    assert env.agents == []
+    assert np.array_equal(env.render(), picture)
+    env.reset()
+    assert not np.array_equal(env.render(), picture)
+    assert not np.array_equal(env.state(), state)

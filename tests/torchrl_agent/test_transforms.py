@@ -11,8 +11,7 @@ from torchrl.data import Bounded
 from torchrl.envs import Compose, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from envs import ArenaEnv
-from envs.world import TransformedWorld
+from envs import ArenaEnv, TransformedWorld
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.transforms import (
     ObservationNormalizer,

@@ -48,7 +48,7 @@ class Match:
         self.chance = self.chance.tick()
         self.draw()
         td = TensorDict({"action": torch.tensor(actions)}, batch_size=self.env.batch_size)
-        return self.env.step(td)["next"]
+        return self.env.step_and_maybe_reset(td)[0]["next"]
 
     def agree(self, oracle, action, told, world, tolerance=1e-3):
         """Play the oracle's step and compare everything, except after a close call; returns the state's own oracle, or

@@ -45,7 +45,9 @@ def put(tensor, *rows):
 
 
 def play(env, action=0):
-    return env.step(env.observation_spec.zero().set("action", torch.full((env.num_envs,), action)))["next"]
+    return env.step_and_maybe_reset(env.observation_spec.zero().set("action", torch.full((env.num_envs,), action)))[0][
+        "next"
+    ]
 
 
 def shot(env, x, y, vx=0.0, vy=0.0, life=100, slot=-1):

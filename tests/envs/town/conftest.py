@@ -61,7 +61,7 @@ class Scene:
         ]
         action = torch.tensor(numbers).expand(self.env.full_action_spec[self.env.action_key].shape)
         root = TensorDict({"agents": {"action": action}}, batch_size=self.env.batch_size)
-        return self.env.step(root)["next"]
+        return self.env.step_and_maybe_reset(root)[0]["next"]
 
     def look(self, agent=0, world=0):
         """What an agent sees now, by key, as lists."""

@@ -183,7 +183,7 @@ def test_the_dead_may_only_keep_silent(scene):
     assert heads == [[True] * 16, [True] + [False] * 15]
 
 
-@pytest.mark.parametrize("action", ["up", "left", "interact", -1, 8, 99])
+@pytest.mark.parametrize("action", ["up", "left", "interact"])
 def test_an_illegal_action_becomes_waiting_and_costs_nothing_extra(scene, action):
     town, other = scene(), scene()
     town.step(action)
@@ -350,9 +350,14 @@ def test_waiting_pauses_a_visit(sleeper, pause):
     assert sleeper.state.tally.visits.item() == 1
 
 
-def test_an_illegal_action_pauses_a_visit(sleeper):
-    sleeper.step(99)
-    assert sleeper.state.agents.progress.item() == 2
+def test_an_illegal_action_pauses_a_visit(scene):
+    town = scene(rules=still(multi_tick=True))
+    town.place("Bed", 3, 0)
+    town.put(x=3, y=0)
+    town.set(all=0.5)
+    for action in ("interact", "interact", "up"):
+        town.step(action)
+    assert town.state.agents.progress.item() == 2
 
 
 def test_leaving_the_cell_ends_a_visit(sleeper):
@@ -622,7 +627,7 @@ def graveyard(scene):
     return make
 
 
-@pytest.mark.parametrize("action", [*sorted(ALL), -1, 99])
+@pytest.mark.parametrize("action", sorted(ALL))
 def test_a_dead_agent_changes_nothing(graveyard, action):
     town, other = graveyard(), graveyard()
     before = {
@@ -630,7 +635,7 @@ def test_a_dead_agent_changes_nothing(graveyard, action):
     }
     own = {name: value[0].clone() for name, value in town.state.agents._asdict().items()}
     rest = [("interact", 3), ("interact", 4), ("interact", 5)]
-    number = town.rules.action_names.index(action) if isinstance(action, str) else action
+    number = town.rules.action_names.index(action)
     for _ in range(5):
         town.step([number, 9], *[[4, symbol] for _, symbol in rest])
         other.step([5, 0], *[[4, symbol] for _, symbol in rest])
@@ -672,7 +677,7 @@ def test_the_dead_do_not_age_and_get_no_reward(scene):
 def test_what_the_dead_try_is_not_counted(graveyard):
     town = graveyard()
     town.step([0, 0], [5, 0], [5, 0], [5, 0])
-    town.step([99, 0], [5, 0], [5, 0], [5, 0])
+    town.step([1, 0], [5, 0], [5, 0], [5, 0])
     assert town.state.tally.illegal[0].item() == 0
     assert town.state.tally.unpaid[0].item() == 0
     assert town.state.tally.contested[0].item() == 0
@@ -1242,12 +1247,6 @@ def test_a_message_is_read_from_any_distance(families):
     families.put(1, x=7, y=7)
     families.step(*[("wait", symbol) for symbol in (0, 2, 0, 0, 0, 0)])
     assert messages(families, 0) == [2, 0]
-
-
-def test_a_symbol_that_does_not_exist_leaves_the_board_as_it_was(families):
-    families.step(*[("wait", 2)] * 6)
-    families.step(*[("wait", 4), ("wait", -1), ("wait", 3), ("wait", 2), ("wait", 99), ("wait", 0)])
-    assert families.state.agents.symbol.flatten().tolist() == [2, 2, 3, 2, 2, 0]
 
 
 def test_posting_does_not_depend_on_a_legal_action(families):

@@ -1,0 +1,35 @@
+"""Arguments that every world takes, checked."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import torch
+
+
+def checked_number(num_envs: Any) -> int:
+    """``num_envs`` if it is a number of worlds."""
+    if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+        raise ValueError(f"num_envs is {num_envs!r}: give a whole number of worlds, at least 1.")
+    return num_envs
+
+
+def checked_seed(seed: Any) -> int:
+    """``seed`` if it is one whole number from 0."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
+        raise ValueError(f"seed is {seed!r}: give one whole number from 0, from which each row's is made.")
+    return int(seed)
+
+
+def checked_device(device: torch.device | str | None) -> torch.device:
+    """``device`` if it is there; ``None`` is the CPU."""
+    try:
+        found = torch.device(device or "cpu")
+    except RuntimeError:
+        raise ValueError(f"device {device!r} is unknown: use cpu, cuda or cuda:0.") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device {device!r} was asked for but this machine has no CUDA device: use device=cpu or device=auto."
+        )
+    return found

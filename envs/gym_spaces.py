@@ -1,0 +1,62 @@
+"""Gymnasium's spaces for the specs of a world."""
+
+from __future__ import annotations
+
+import gymnasium
+import torch
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec
+
+from envs.world import GROUP, World
+
+_OTHER = ("episode", "state", "alive", "action_mask", "potential", "privileged")
+"""What a world shows besides what one agent sees."""
+
+
+def seen_specs(world: World) -> Composite:
+    """Specs of what agents see, [N, ...], or [N, A, ...] with several."""
+    return world.observation_spec if world.num_agents is None else world.observation_spec[GROUP]
+
+
+def observation_boxes(world: World) -> dict[str, gymnasium.spaces.Box]:
+    """What one agent sees by key: vectors and pictures, numbers or bytes.
+
+    Raises:
+        ValueError: there are none.
+    """
+    seen = seen_specs(world)
+    boxes = {key: _box(spec, seen.ndim) for key, spec in seen.items() if key not in _OTHER and _is_array(spec)}
+    if not boxes:
+        raise ValueError(f"{type(world).__name__} shows no vector or picture, which alone Gymnasium's spaces hold.")
+    return boxes
+
+
+def joined(boxes: dict[str, gymnasium.spaces.Box]) -> gymnasium.spaces.Space:
+    """The only box, or a ``Dict`` of several."""
+    return next(iter(boxes.values())) if len(boxes) == 1 else gymnasium.spaces.Dict(boxes)
+
+
+def discrete_actions(world: World) -> gymnasium.spaces.Space:
+    """What one agent does: one choice, or several at once.
+
+    Raises:
+        ValueError: the actions are continuous.
+    """
+    spec = world.full_action_spec[world.action_key]
+    if isinstance(spec, MultiCategorical):
+        return gymnasium.spaces.MultiDiscrete(spec.nvec.reshape(-1, spec.shape[-1])[0].tolist())
+    if isinstance(spec, Categorical):
+        return gymnasium.spaces.Discrete(int(spec.space.n))
+    raise ValueError(f"{type(world).__name__} does not take discrete actions: use it in TorchRL.")
+
+
+def _is_array(spec: TensorSpec) -> bool:
+    return not isinstance(spec, Composite) and (spec.dtype.is_floating_point or spec.dtype == torch.uint8)
+
+
+def _box(spec: TensorSpec, leading: int) -> gymnasium.spaces.Box:
+    """The space of one agent's observation; ``leading`` axes of the spec count worlds and agents."""
+    first = spec.zero()[(0,) * leading].cpu()
+    low, high = torch.full_like(first, -torch.inf), torch.full_like(first, torch.inf)
+    if isinstance(spec, Bounded):
+        low, high = (bound[(0,) * leading].cpu() for bound in (spec.space.low, spec.space.high))
+    return gymnasium.spaces.Box(low.numpy(), high.numpy(), dtype=low.numpy().dtype.type)

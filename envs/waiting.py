@@ -1,0 +1,54 @@
+"""Worlds that have ended, until somebody asks for their reset."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from envs.records import choose
+
+
+class Step(NamedTuple):
+    """What a step of all worlds gave."""
+
+    ended: dict[str, Any]
+    """What it returns: observations, reward, flags and statistics, those of ended worlds before they were replaced."""
+    fresh: dict[str, Any]
+    """Observations, flags and statistics of what goes on: in worlds that ended, of the fresh game."""
+    last: Any
+    """The record before worlds that ended were replaced, if pictures are wanted of it; else None."""
+    reset: Tensor | None = None
+    """Worlds that were reset since, bool [N]; None for none."""
+
+    @property
+    def waiting(self) -> Tensor:
+        """Worlds that ended and were not reset since, bool [N]."""
+        done = self.ended["done"].squeeze(-1)
+        return done if self.reset is None else done & ~self.reset
+
+    def reset_by(self, worlds: Tensor) -> Step:
+        """The step after a reset of ``worlds``, bool [N]."""
+        return self._replace(reset=worlds if self.reset is None else worlds | self.reset)
+
+    def held_by(self, earlier: Step, reward: tuple[str, ...]) -> Step:
+        """This step, without effect on the worlds that had ended in an ``earlier`` one and still wait: they end once
+        more, and earn nothing. ``reward`` is the way to it.
+        """
+        worlds = earlier.waiting
+        held = {**earlier.ended}
+        inner = held
+        for key in reward[:-1]:
+            inner[key] = {**inner[key]}
+            inner = inner[key]
+        inner[reward[-1]] = torch.zeros_like(inner[reward[-1]])
+        last = self.last if earlier.last is None or self.last is None else choose(worlds, earlier.last, self.last)
+        return Step(_pick(worlds, held, self.ended), _pick(worlds, earlier.fresh, self.fresh), last)
+
+
+def _pick(worlds: Tensor, new: Any, old: Any) -> Any:
+    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for tensors [N, ...] or nested dicts of them."""
+    if isinstance(old, dict):
+        return {key: _pick(worlds, new[key], value) for key, value in old.items()}
+    return torch.where(worlds.reshape(worlds.shape + (1,) * (old.ndim - 1)), new, old)

@@ -15,26 +15,34 @@ from torchrl_agent.hidden import check_worlds
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
-    from torchrl_agent.train import Iteration, evaluate, learn, load_agent, train
+    from torchrl_agent.train import Iteration, learn, train
+    from torchrl_agent.trained import evaluate, load_agent
     from torchrl_agent.world_check import check_world
 
+HOMES = {
+    "Experiment": "experiment",
+    "Iteration": "train",
+    "check_world": "world_check",
+    "evaluate": "trained",
+    "learn": "train",
+    "load_agent": "trained",
+    "train": "train",
+}
 __all__ = ["Experiment", "Iteration", "check_world", "evaluate", "learn", "load_agent", "train"]
-_HOMES = {"Experiment": "experiment", "check_world": "world_check"}
-"""Modules of what does not come from ``train``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_worlds()
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'train')}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
 
 
 class _Package(ModuleType):
     """A package whose ``train`` stays the function, although importing the module of that name would bind it here."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
+        if not (name in HOMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
 

@@ -57,7 +57,12 @@ class EvaluationConfig:
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
     mark: float | None = None
-    """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill``."""
+    """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and ``stop_at_mark``."""
+    every: int | None = None
+    """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
+    the best checkpoint."""
+    stop_at_mark: bool = False
+    """End training at the first of these evaluations that reaches the mark."""
     world: dict[str, Any] = field(default_factory=dict)
     """What differs from the training world, such as no curriculum."""
 
@@ -80,7 +85,9 @@ class RunConfig:
     name: str | None = None
     """Name of the run's folder; by default the configuration's name and the time."""
     checkpoint_every: int = 1_000_000
-    """Frames between checkpoints."""
+    """Frames between checkpoints, at most."""
+    checkpoint_minutes: float | None = 10.0
+    """Minutes between checkpoints, at most; null for no such limit."""
     keep_checkpoints: int = 3
     """Newest checkpoints to keep, besides the best."""
     tensorboard: bool = True
@@ -304,11 +311,25 @@ def _check(experiment: Experiment) -> None:
         value = getattr(experiment, name)
         if value is not None and value < bound:
             raise ValueError(f"{name} is {value}: it must be at least {bound}.")
-    if experiment.evaluation.episodes < 1:
-        raise ValueError(f"evaluation.episodes is {experiment.evaluation.episodes}: it must be at least 1.")
+    _check_evaluation(experiment.evaluation)
     for name in ("checkpoint_every", "keep_checkpoints"):
         if getattr(experiment.run, name) < 1:
             raise ValueError(f"run.{name} is {getattr(experiment.run, name)}: it must be at least 1.")
+    minutes = experiment.run.checkpoint_minutes
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"run.checkpoint_minutes is {minutes}: it must be above 0, or null for no limit.")
+
+
+def _check_evaluation(config: EvaluationConfig) -> None:
+    for name in ("episodes", "every"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ValueError(f"evaluation.{name} is {value}: it must be at least 1.")
+    if config.stop_at_mark and (config.mark is None or config.every is None):
+        raise ValueError(
+            "evaluation.stop_at_mark is true: give evaluation.mark, the return to reach, and evaluation.every, the "
+            "frames between evaluations."
+        )
 
 
 def _sentence(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import torch
@@ -13,6 +12,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.film import grid, write_film
 from torchrl_agent import keys
+from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.evaluation import Player
 
@@ -47,11 +47,12 @@ def film_policy(
     def watch(played: TensorDictBase) -> None:
         finished.logical_or_(played.get((keys.NEXT, keys.DONE)).squeeze(-1))
 
-    with set_exploration_type(mode):
+    with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
         play = Player(env, policy, every, watch, acceleration)
-        for _ in range(math.ceil(steps / every)):
+        for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
             play()
+            progress.reach(step)
             if bool(finished.all()):
                 break
     return write_film(frames, path)

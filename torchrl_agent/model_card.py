@@ -10,6 +10,8 @@ from typing import Any
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.training.checkpoint import write_text
 
+_ENDED = {"stopped": "; stopped before its end", "mark": "; ended when it reached its mark"}
+
 
 def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> None:
     """Write ``README.md`` into a run's folder.
@@ -48,7 +50,7 @@ def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> 
         "configuration": f"`{experiment.name}`; [config.yaml](config.yaml) has every setting",
         "world": f"`{experiment.world['_target_']}` {_settings(world)}",
         "seed": experiment.seed,
-        "frames": f"{summary['frames']:,} (steps summed over worlds)",
+        "frames": f"{summary['frames']:,} (steps summed over worlds){_ENDED.get(summary.get('ended', ''), '')}",
         "time": f"{summary['seconds']:,.0f} s on {summary['device']}, since the run began or was last resumed",
         "versions": ", ".join(f"{name} {version}" for name, version in code.get("versions", {}).items()) or "unknown",
         "commit": commit,
@@ -58,7 +60,7 @@ def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> 
 
 def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
     if "evaluation" not in summary:
-        return "Not yet (`run.final_evaluation` was off): `torchrl-agent evaluate`, below, does it.\n"
+        return "Not yet: `torchrl-agent evaluate`, below, does it.\n"
     config, figures = experiment.evaluation, summary["evaluation"]
     how = "took its most likely actions" if config.deterministic else "sampled its actions"
     other = f", which differ from those of training in {_settings(config.world)}" if config.world else ""
@@ -75,7 +77,8 @@ def _usage(folder: Path, summary: dict[str, Any]) -> str:
     commands = [f"torchrl-agent evaluate {run}"]
     if summary.get("film", "untried") is not None:
         commands.append(f"torchrl-agent film {run}")
-    commands.append(f"torchrl-agent resume {run} total_frames={2 * summary['frames']}")
+    more = "" if summary.get("ended") == "stopped" else f" total_frames={2 * summary['frames']}"
+    commands.append(f"torchrl-agent resume {run}{more}")
     return (
         "```python\n"
         "from pathlib import Path\n"

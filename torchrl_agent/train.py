@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,25 +11,16 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent.experiment import Experiment, resolve_device, use_device
-from torchrl_agent.film import film_policy
+from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
-from torchrl_agent.model_card import write_model_card
-from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.run_folder import new_run
+from torchrl_agent.run_folder import EVALUATION_RETURN, Books, new_run, save_learner
+from torchrl_agent.stopping import DelayedSignals
+from torchrl_agent.trained import evaluate
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.algorithm import NonFiniteError
-from torchrl_agent.training.checkpoint import (
-    CheckpointError,
-    find_checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-    write_json,
-    write_text,
-)
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
-from torchrl_agent.training.metrics import MetricsWriter, check_wandb, to_host, wandb_logger
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.training.metrics import check_wandb, to_host
 from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
 
@@ -78,7 +67,8 @@ def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
-    experiment = learner.experiment
+    experiment, evaluation = learner.experiment, learner.experiment.evaluation
+    mark = evaluation.mark if evaluation.stop_at_mark else None
     while learner.frames < experiment.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
@@ -104,19 +94,37 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         }
         if learner.governor is not None:
             metrics |= learner.governor.act(metrics, learner.frames)
+        judged = evaluation.every is not None and learner.frames % evaluation.every < rollout.numel()
+        if judged:
+            metrics |= _judge(learner)
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
+        if judged and mark is not None and metrics[EVALUATION_RETURN] >= mark:
+            return
 
 
-def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[Iteration]:
+def _judge(learner: Learner) -> dict[str, float]:
+    """Figures of the present policy as ``eval/...``; training gets the random numbers that it would have had anyway."""
+    start = time.perf_counter()
+    with torch.random.fork_rng([learner.device] if learner.device.type == "cuda" else []):
+        figures = evaluate(learner.experiment, learner.agent)
+    judged = {f"eval/{name}": float(value) for name, value in figures.items()}
+    return {**judged, "time/eval_seconds": time.perf_counter() - start}
+
+
+def train(experiment: Experiment, resume: Path | str | None = None) -> Generator[Iteration, None, None]:
     """:func:`learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary and
     model card.
+
+    A loop that is left early (``break``, an error of the caller's), Ctrl-C and SIGTERM leave a checkpoint of the last
+    finished iteration and a summary. A signal waits until the iteration has finished, a second one does not.
 
     Args:
         experiment: what to train.
         resume: a run folder to continue in (from its last checkpoint).
 
     Raises:
-        ValueError: see :func:`learn`; also if the run's folder exists already or cannot be written to.
+        ValueError: see :func:`learn`; also if the run's folder exists already, is in use or cannot be written to.
+        NonFiniteError: as :func:`learn`, and says what is left to go on from.
     """
     state = None
     if resume is not None:
@@ -129,91 +137,31 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Iterator[
             f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
         )
     folder = new_run(experiment) if resume is None else Path(resume)
-    text = experiment.to_yaml()
-    write_text(folder / "config.yaml", text)
-    resumed_at = None if state is None else state["frames"]
-    logger = wandb_logger(folder, experiment.run.wandb)
-    writer = MetricsWriter(folder, experiment.run.tensorboard, resumed_at, logger)
-    writer.describe(text, experiment.settings())
-    iteration = None
-    start = time.perf_counter()
-    saved = 0 if state is None else state["frames"]
-    try:
-        for iteration in iterate(learner):
-            writer.write(iteration.frames, iteration.metrics)
-            if (
-                iteration.frames - saved >= experiment.run.checkpoint_every
-                or iteration.frames >= experiment.total_frames
-            ):
-                save(iteration, folder)
-                saved = iteration.frames
+    with Books(folder, learner, resumed=state is not None) as books:
+        iterations = iterate(learner)
+        while (iteration := _next(iterations, books)) is not None:
             yield iteration
-    finally:
-        writer.close()
-    assert iteration is not None, "there was something to train for"
-    summary = _summary(iteration, folder, time.perf_counter() - start)
-    write_json(folder / "summary.json", summary)
-    write_model_card(folder, experiment, summary)
+        books.finish()
+
+
+def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
+    """The next iteration, entered into the books before a signal acts; None after the last one."""
+    with DelayedSignals() as signals, books.at_work():
+        try:
+            iteration = next(iterations, None)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
+        if iteration is not None:
+            books.enter(iteration.metrics)
+    if signals.received is not None:
+        books.stop()
+        signals.deliver()
+    return iteration
 
 
 def save(iteration: Iteration, folder: Path) -> Path:
-    """Write a checkpoint of this iteration into the run's folder."""
-    learner, config = iteration.learner, iteration.learner.experiment
-    score = iteration.metrics["rollout/ep_rew_mean"]
-    return save_checkpoint(
-        folder / "checkpoints",
-        iteration.frames,
-        learner.state_dict(),
-        learner.statistics(),
-        config.hash(),
-        None if math.isnan(score) else score,
-        config.run.keep_checkpoints,
-    )
-
-
-def load_agent(
-    run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
-) -> tuple[Experiment, Agent]:
-    """A trained agent, with its normalisation statistics, and the experiment it comes from.
-
-    Args:
-        run: a run folder, or a checkpoint file inside one.
-        device: where to put it.
-        which: ``last`` or ``best``.
-        overrides: changes of the run's configuration.
-    """
-    run = Path(run)
-    path = find_checkpoint(run, which)
-    config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
-    if not config.is_file():
-        raise ValueError(
-            f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
-        )
-    experiment = Experiment.load(config, f"device={device}", *overrides)
-    use_device(experiment.device)
-    agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
-    state = load_checkpoint(path, resolve_device(experiment.device))
-    try:
-        agent.load_state_dict(state["agent"])
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} does not fit the run's config.yaml ({reason}).") from None
-    return experiment, agent
-
-
-def evaluate(
-    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
-) -> dict[str, Any]:
-    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
-    config = experiment.evaluation
-    number = config.episodes if episodes is None else episodes
-    if number < 1:
-        raise ValueError(f"episodes is {number}: evaluate at least 1.")
-    use_device(experiment.device)
-    env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
-    greedy = config.deterministic if deterministic is None else deterministic
-    policy = acting_policy(agent)
-    return summarise(evaluate_policy(policy, env, greedy, acceleration=experiment.acceleration))
+    """Write a checkpoint of this iteration into the run's folder; :func:`train` does it by itself."""
+    return save_learner(iteration.learner, iteration.metrics, folder)
 
 
 def check_finite(rollout: TensorDict) -> None:
@@ -224,9 +172,7 @@ def check_finite(rollout: TensorDict) -> None:
         culprits = ", ".join(
             ".".join(key) if isinstance(key, tuple) else key for key, ok in finite.items() if not bool(ok)
         )
-        raise NonFiniteError(
-            f"the rollout holds NaN or infinity in {culprits}: look at the world; the last checkpoint is good."
-        )
+        raise NonFiniteError(f"the rollout holds NaN or infinity in {culprits}: look at the world.")
 
 
 TRAIN_TAGS = {
@@ -250,28 +196,3 @@ def _speed(learner: Learner, frames: int, start: float, collected: float) -> dic
     if learner.device.type == "cuda":
         speed["time/gpu_memory_mb"] = torch.cuda.max_memory_allocated(learner.device) / 2**20
     return speed
-
-
-def _summary(iteration: Iteration, folder: Path, seconds: float) -> dict[str, Any]:
-    learner, experiment = iteration.learner, iteration.learner.experiment
-    summary: dict[str, Any] = {
-        "config": experiment.name,
-        "seed": experiment.seed,
-        "device": str(learner.device),
-        "frames": iteration.frames,
-        "seconds": round(seconds, 1),
-        "compile_seconds": round(learner.compile_seconds, 1),
-        "acceleration": learner.modes(),
-        "metrics": {key: None if math.isnan(value) else value for key, value in iteration.metrics.items()},
-    }
-    if experiment.run.final_evaluation:
-        summary["evaluation"] = evaluate(experiment, learner.agent)
-    if experiment.run.film:
-        film = film_policy(
-            learner.agent.attach(experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)),
-            acting_policy(learner.agent),
-            folder / "film.gif",
-            acceleration=experiment.acceleration,
-        )
-        summary["film"] = None if film is None else film.name
-    return json.loads(json.dumps(summary))

@@ -24,7 +24,8 @@ from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads
 from torchrl_agent.models.world_model import WorldModelConfig
-from torchrl_agent.train import evaluate, learn, load_agent, train
+from torchrl_agent.train import learn, train
+from torchrl_agent.trained import evaluate, load_agent
 from torchrl_agent.training.metrics import to_host
 
 INFINITE = torch.tensor(math.inf)

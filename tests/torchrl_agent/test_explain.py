@@ -16,7 +16,8 @@ from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
 from torchrl_agent.explain.thinking import think
-from torchrl_agent.train import learn, load_agent, save
+from torchrl_agent.train import learn, save
+from torchrl_agent.trained import load_agent
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [

@@ -1,19 +1,16 @@
 """The model card: written with every finished training, true, and with instructions that work."""
 
 import functools
-import importlib
 import json
 import re
 import shlex
 
 import pytest
 
-from torchrl_agent import Experiment, cli, train
+from torchrl_agent import Experiment, cli, run_folder, train
 from torchrl_agent.film import film_policy
 from torchrl_agent.model_card import model_card
 from torchrl_agent.training.checkpoint import checkpoints
-
-train_module = importlib.import_module("torchrl_agent.train")  # the package's attribute of that name is the function
 
 OFF = ("run.film=false", "run.final_evaluation=false")
 EAGER = "acceleration={step: false, advantages: false, update: false}"
@@ -96,11 +93,11 @@ def test_a_card_tells_what_was_trained_and_with_what(tmp_path):
     ):
         assert part in card, part
     assert "film.gif" not in card
-    assert "Not yet (`run.final_evaluation` was off)" in card
+    assert "Not yet: `torchrl-agent evaluate`, below, does it." in card
 
 
 def test_a_card_shows_the_evaluation_and_the_film(tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "film_policy", functools.partial(film_policy, steps=4))
+    monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=4))
     run, card = trained(tmp_path, "run.name=full")
     evaluation = json.loads((run / "summary.json").read_text())["evaluation"]
     assert "most likely actions in the first episode of each of 8 worlds with seed 10000" in card
@@ -119,11 +116,16 @@ def test_resuming_renews_the_card(tmp_path):
     assert not list(run.glob(".*"))
 
 
-def test_a_run_that_was_stopped_has_no_card_yet(tmp_path):
+def test_the_card_of_a_run_that_was_stopped_says_so(tmp_path):
     run = train(Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=stopped", "device=cpu", *OFF))
     next(run)
     run.close()
-    assert not (tmp_path / "stopped" / "README.md").exists()
+    card = (tmp_path / "stopped" / "README.md").read_text()
+    assert "stopped before its end" in card
+    assert "Not yet" in card
+    resume = re.search(r"^torchrl-agent (resume .*)$", card, re.MULTILINE)[1]
+    assert cli.main(shlex.split(resume)) == 0
+    assert "stopped before its end" not in (tmp_path / "stopped" / "README.md").read_text()
 
 
 def test_a_card_says_what_it_does_not_know(tmp_path):

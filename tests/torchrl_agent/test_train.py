@@ -1,9 +1,13 @@
 """Runs: repeatable, resumable bit by bit, complete on disk, and able to learn."""
 
+import contextlib
 import functools
-import importlib
 import json
 import math
+import re
+import shlex
+import shutil
+import signal
 import sys
 import types
 
@@ -14,15 +18,13 @@ from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite
 from torchrl.envs import EnvBase
 
-from torchrl_agent import Experiment, evaluate, learn, load_agent, train
+from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
 from torchrl_agent.film import film_policy
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.transforms import get_statistics
-
-train_module = importlib.import_module("torchrl_agent.train")  # the package's attribute of that name is the function
 
 
 def smoke(folder, *overrides, name="run", film=False):
@@ -65,9 +67,12 @@ def play(experiment, iterations=None, resume=None):
 class Tiny(EnvBase):
     """One step per episode, or ``length``; a one-hot is observed, and naming it is worth 1."""
 
-    def __init__(self, num_envs=8, device=None, size=3, length=1, poison_at=None):
+    def __init__(
+        self, num_envs=8, device=None, size=3, length=1, poison_at=None, signals_at=None, signal_name="SIGINT"
+    ):
         super().__init__(batch_size=[num_envs], device=device)
         self.size, self.length, self.poison_at = size, length, poison_at
+        self.signals_at, self.signal = signals_at or (), getattr(signal, signal_name)
         self.observation_spec = Composite(observation=Bounded(0, 1, (num_envs, size)), shape=(num_envs,))
         self.action_spec = Categorical(size, shape=(num_envs,))
         self.reward_spec = Bounded(0, 1, (num_envs, 1))
@@ -89,6 +94,8 @@ class Tiny(EnvBase):
         self.age, self.steps = self.age + 1, self.steps + 1
         if self.steps == self.poison_at:
             reward[0] = math.nan
+        if self.steps in self.signals_at:
+            signal.raise_signal(self.signal)
         done = self.age >= self.length
         values = {"observation": self._observe(), "reward": reward, "done": done, "terminated": done.clone()}
         return TensorDict(values, self.batch_size)
@@ -160,7 +167,7 @@ def test_learn_is_train_without_files(tmp_path, monkeypatch):
 
 def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
     whole, whole_weights = play(smoke(tmp_path, name="whole"))
-    begun, _ = play(smoke(tmp_path, name="halves"), iterations=2)
+    begun, _ = play(smoke(tmp_path, "run.checkpoint_every=1000000", name="halves"), iterations=2)
     folder = tmp_path / "halves"
     experiment = Experiment.load(folder / "config.yaml")
     torch.manual_seed(99)  # whatever happened in between
@@ -206,11 +213,14 @@ def assert_same(one, other):
 
 
 def test_a_killed_run_resumes_from_its_checkpoint_and_drops_newer_rows(tmp_path):
-    """The run is stopped three iterations in, one after its only checkpoint."""
+    """What lies on disk three iterations in, one after the only checkpoint."""
     changes = ("run.checkpoint_every=1024",)
     whole, whole_weights = play(smoke(tmp_path, *changes, name="whole"))
-    play(smoke(tmp_path, *changes, name="killed"), iterations=3)
     folder = tmp_path / "killed"
+    for iteration in train(smoke(tmp_path, *changes, name="before")):
+        if iteration.number == 3:
+            shutil.copytree(tmp_path / "before", folder)
+            break
     assert [path.name for path in checkpoints(folder / "checkpoints")] == ["checkpoint_1024.pt"]
     rest, rest_weights = play(Experiment.load(folder / "config.yaml"), resume=folder)
     assert rest == whole[2:]
@@ -262,7 +272,7 @@ def test_evaluation_plays_in_its_own_world_with_its_own_seed(tmp_path, tiny_worl
 
 
 def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "film_policy", functools.partial(film_policy, steps=12))
+    monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=12))
     experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=full", "total_frames=1024", "device=cpu")
     last = list(train(experiment))[-1]
     folder = tmp_path / "full"
@@ -353,6 +363,101 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+# --- stopping
+
+
+def left_behind(folder):
+    """Frames of the checkpoints and of the last row of metrics, and the summary, of a run."""
+    saved = [int(path.stem.split("_")[1]) for path in checkpoints(folder / "checkpoints")]
+    rows = read_metrics(folder / "metrics.csv")
+    return saved, int(rows[-1]["frames"]), json.loads((folder / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("way", ["break", "close", "error"])
+def test_a_loop_that_is_left_leaves_a_checkpoint_of_the_last_iteration_and_a_summary(tmp_path, tiny_worlds, way):
+    run = train(tiny(tmp_path, "run.checkpoint_every=1000000"))
+    with contextlib.suppress(ZeroDivisionError):
+        for iteration in run:
+            if iteration.number == 3 and way == "error":
+                raise ZeroDivisionError
+            if iteration.number == 3 and way == "break":
+                break
+            if iteration.number == 3:
+                run.close()
+    del run  # as the end of a function does
+    saved, last, summary = left_behind(tmp_path / "run")
+    assert (saved, last) == ([768], 768)
+    assert (summary["frames"], summary["ended"]) == (768, "stopped")
+    assert "stopped before its end" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_signal_in_the_middle_of_an_iteration_waits_for_its_end(tmp_path, tiny_worlds):
+    """16 steps of 16 worlds are an iteration; the signal comes in the third."""
+    handler = signal.getsignal(signal.SIGINT)
+    experiment = tiny(tmp_path, "run.checkpoint_every=1000000", "+world.signals_at=[40]")
+    with pytest.raises(KeyboardInterrupt):
+        play(experiment)
+    saved, last, summary = left_behind(tmp_path / "run")
+    assert (saved, last, summary["frames"], summary["ended"]) == ([768], 768, 768, "stopped")
+    assert "evaluation" not in summary
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_signal_stops_at_once_and_saves_nothing_half_done(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, "run.checkpoint_every=300", "+world.signals_at=[55,60]")
+    with pytest.raises(KeyboardInterrupt):
+        play(experiment)
+    saved = [path.name for path in checkpoints(tmp_path / "run" / "checkpoints")]
+    assert saved == ["checkpoint_512.pt"]
+    assert len(read_metrics(tmp_path / "run" / "metrics.csv")) == 3
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_the_command_that_a_stopped_run_advises_works(tmp_path, tiny_worlds, capsys, name, code):
+    tiny(tmp_path)  # writes tiny.yaml
+    arguments = ["train", str(tmp_path / "tiny.yaml"), "device=cpu", "run.checkpoint_every=1000000"]
+    signalled = ["+world.signals_at=[40]", f"+world.signal_name={name}"]
+    assert cli.main([*arguments, *signalled, "total_frames=1024"]) == code
+    advice = capsys.readouterr().err.splitlines()[-1]
+    assert "a checkpoint at 768 frames" in advice
+    command = re.search(r"'torchrl-agent (.+)'", advice)[1]
+    assert cli.main([*shlex.split(command), "world.signals_at=[]"]) == 0
+    assert left_behind(tmp_path / "run")[2]["frames"] == 1024
+
+
+def test_a_run_that_never_wrote_a_checkpoint_leaves_its_name_free(tmp_path, tiny_worlds, capsys):
+    tiny(tmp_path)
+    arguments = ["train", str(tmp_path / "tiny.yaml"), "device=cpu", "total_frames=512"]
+    assert cli.main([*arguments, "+world.signals_at=[5,6]"]) == 130
+    assert "its name is free" in capsys.readouterr().err
+    assert not checkpoints(tmp_path / "run" / "checkpoints")
+    assert cli.main(arguments) == 0
+    assert left_behind(tmp_path / "run")[1] == 512
+
+
+def test_a_run_that_is_in_use_is_left_alone(tmp_path, tiny_worlds):
+    experiment = tiny(tmp_path, "run.checkpoint_every=1000000")
+    first = train(experiment)
+    next(first)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match="in use") as caught:
+        next(train(tiny(tmp_path)))
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    first.close()
+    with pytest.raises(ValueError, match="exists already"):  # it has a checkpoint now
+        next(train(tiny(tmp_path)))
+
+
+def test_a_checkpoint_is_also_written_every_so_many_minutes(tmp_path, tiny_worlds):
+    changes = ("run.checkpoint_every=1000000", "total_frames=768")
+    play(tiny(tmp_path, *changes, "run.name=often", "run.checkpoint_minutes=1e-9"))
+    play(tiny(tmp_path, *changes, "run.name=seldom", "run.checkpoint_minutes=1000"))
+    assert left_behind(tmp_path / "often")[0] == [256, 512, 768]
+    assert left_behind(tmp_path / "seldom")[0] == [768]
+
+
 # --- numbers that are not
 
 
@@ -366,6 +471,14 @@ def test_nan_from_a_world_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, 
     state = load_checkpoint(kept[-1])
     assert all(value.isfinite().all() for value in state["agent"].values())
     assert len(read_metrics(tmp_path / "run" / "metrics.csv")) == 2
+    assert "checkpoint_512.pt, is good" in str(caught.value)
+
+
+def test_divergence_before_the_first_checkpoint_says_so(tmp_path):
+    with pytest.raises(NonFiniteError, match="no checkpoint was written yet") as caught:
+        play(smoke(tmp_path, "ppo.learning_rate.initial=1e30"))
+    assert "\n" not in str(caught.value)
+    play(smoke(tmp_path, "total_frames=512"))  # its name is free
 
 
 # --- learning and judging
@@ -382,6 +495,77 @@ def test_the_identity_task_is_learnt_in_seconds(tmp_path, tiny_worlds):
     assert result["episodes"] == 64
     assert result["return_mean"] == 1.0
     assert result["return_std"] == 0.0
+
+
+# --- judging during training
+
+
+SAMPLED = ("evaluation.every=512", "evaluation.episodes=16", "evaluation.deterministic=false")  # draws random numbers
+
+
+def test_evaluation_on_the_way_changes_nothing_about_training(tmp_path, tiny_worlds):
+    """Iterations are 256 frames."""
+    without, weights_without = play(tiny(tmp_path, "total_frames=1280", "run.name=without"))
+    judged, weights_judged = play(tiny(tmp_path, "total_frames=1280", "run.name=judged", *SAMPLED))
+    assert torch.equal(weights_judged, weights_without)
+    figures = [{tag for tag in row if tag.startswith("eval/")} for row in judged]
+    assert [bool(row) for row in figures] == [False, True, False, True, False]
+    assert {"eval/return_mean", "eval/return_std", "eval/length_mean"} <= figures[1]
+    assert [{tag: row[tag] for tag in row if not tag.startswith("eval/")} for row in judged] == without
+    rows = read_metrics(tmp_path / "judged" / "metrics.csv")
+    assert [row["eval/return_mean"] != "" for row in rows] == [False, True, False, True, False]
+
+
+def test_a_run_that_judges_itself_resumes_as_if_never_stopped(tmp_path):
+    """In the Arena, where resuming is exact; episodes of a few steps, as these take a while."""
+    short = ("evaluation.every=1024", "evaluation.episodes=2", "evaluation.deterministic=false", "total_frames=1536")
+    brief = "+evaluation.world.rules={max_steps: 8}"
+    whole, whole_weights = play(smoke(tmp_path, *short, brief, name="whole"))
+    begun, _ = play(smoke(tmp_path, *short, brief, name="halves"), iterations=1)
+    rest, rest_weights = play(Experiment.load(tmp_path / "halves" / "config.yaml"), resume=tmp_path / "halves")
+    assert "eval/return_mean" in whole[1]
+    assert begun + rest == whole
+    assert torch.equal(rest_weights, whole_weights)
+
+
+def test_the_best_checkpoint_is_the_one_that_was_judged_best(tmp_path, tiny_worlds):
+    play(tiny(tmp_path, "total_frames=2048", "run.checkpoint_every=1000000", *SAMPLED))
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.csv") if row["eval/return_mean"]]
+    scores = {int(row["frames"]): float(row["eval/return_mean"]) for row in rows}
+    best = json.loads((tmp_path / "run" / "checkpoints" / "best.json").read_text())
+    latest_of_the_best = max(frames for frames, score in scores.items() if score == max(scores.values()))
+    assert len(scores) == 4
+    assert best["measure"] == "eval/return_mean"
+    assert best["score"] == max(scores.values())
+    assert best["checkpoint"] == f"checkpoint_{latest_of_the_best}.pt"
+    assert (tmp_path / "run" / "checkpoints" / best["checkpoint"]).is_file()
+
+
+def test_training_ends_at_the_wanted_skill(tmp_path, tiny_worlds):
+    judging = ("evaluation.every=256", "evaluation.mark=0.7", "evaluation.stop_at_mark=true")
+    play(tiny(tmp_path, *judging, "evaluation.deterministic=false"))
+    saved, last, summary = left_behind(tmp_path / "run")
+    scores = [float(row["eval/return_mean"]) for row in read_metrics(tmp_path / "run" / "metrics.csv")]
+    assert max(scores[:-1]) < 0.7 <= scores[-1]
+    assert saved[-1] == last == summary["frames"] < 8192
+    assert summary["ended"] == "mark"
+    assert "when it reached its mark" in (tmp_path / "run" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        (["evaluation.every=0"], "evaluation.every"),
+        (["evaluation.stop_at_mark=true", "evaluation.every=512"], "evaluation.mark"),
+        (["evaluation.stop_at_mark=true", "evaluation.mark=1"], "evaluation.every"),
+        (["run.checkpoint_minutes=0"], "run.checkpoint_minutes"),
+        (["run.checkpoint_minutes=nan"], "run.checkpoint_minutes"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, changes, culprit):
+    with pytest.raises(ValueError, match=culprit) as caught:
+        smoke(tmp_path, *changes)
+    assert "\n" not in str(caught.value)
 
 
 def test_evaluation_takes_the_first_episode_of_every_world(tmp_path, tiny_worlds):

@@ -20,7 +20,8 @@ from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.learner import Learner
 from torchrl_agent.pretrain import PretrainConfig, pretrain
-from torchrl_agent.train import evaluate, learn, train
+from torchrl_agent.train import learn, train
+from torchrl_agent.trained import evaluate
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"

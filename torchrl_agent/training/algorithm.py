@@ -28,7 +28,7 @@ DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
 """Options of the optimiser that belong to this device and process, not to a checkpoint."""
 
 
-class NonFiniteError(RuntimeError):
+class NonFiniteError(FloatingPointError):
     """The loss or its gradient was not finite in several updates in a row."""
 
 
@@ -132,9 +132,8 @@ class Algorithm(ABC):
         skipped = int(metrics.get("skipped_in_row", 0))
         if skipped >= SKIPS_BEFORE_HALT:
             raise NonFiniteError(
-                f"the loss or its gradient was not finite in {skipped} updates in a row; the last checkpoint is good: "
-                f"resume from it with a lower {self.name}.learning_rate.initial, or look for NaN in the world's "
-                "observations and rewards."
+                f"the loss or its gradient was not finite in {skipped} updates in a row: lower "
+                f"{self.name}.learning_rate.initial, or look for NaN in the world's observations and rewards."
             )
 
     # --- updates ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -17,6 +18,8 @@ FORMAT = 1
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
 REPLAY = ".replay.pt"
+TRAINING_RETURN = "rollout/ep_rew_mean"
+"""The metric by which the best checkpoint is chosen, where nothing else is said."""
 
 
 class CheckpointError(ValueError):
@@ -60,6 +63,7 @@ def save_checkpoint(
     config_hash: str,
     score: float | None,
     keep: int,
+    measure: str = TRAINING_RETURN,
 ) -> Path:
     """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
     best. A ``replay`` in the state becomes a file beside the newest checkpoint only, as it is large.
@@ -72,11 +76,13 @@ def save_checkpoint(
         config_hash: hash of the resolved configuration.
         score: higher is better, decides the best; None if there is none yet.
         keep: number of newest checkpoints to keep.
+        measure: the metric that the score is of; scores of another one are not compared with it.
     """
     path = folder / f"checkpoint_{frames}.pt"
     for leftover in folder.glob(".checkpoint_*"):  # of a save that was killed
         leftover.unlink()
-    metadata = {"format": FORMAT, "frames": frames, "score": score, "config_hash": config_hash, "versions": versions()}
+    told = {"score": score, "measure": measure}
+    metadata = {"format": FORMAT, "frames": frames, **told, "config_hash": config_hash, "versions": versions()}
     write_json(path.with_suffix(".normalization.json"), statistics)
     write_json(path.with_suffix(".json"), metadata)
     state = {"metadata": metadata, **state}
@@ -86,8 +92,8 @@ def save_checkpoint(
     write_atomically(path, lambda temporary: torch.save(state, temporary))
     for older in set(folder.glob(f"checkpoint_*{REPLAY}")) - {path.with_suffix(REPLAY)}:
         older.unlink()
-    if score is not None and score >= best_score(folder):
-        write_json(folder / BEST, {"checkpoint": path.name, "score": score})
+    if score is not None and score >= best_score(folder, measure):
+        write_json(folder / BEST, {"checkpoint": path.name, **told})
     _forget_old(folder, keep)
     return path
 
@@ -145,9 +151,10 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
     return found[-1]
 
 
-def best_score(folder: Path) -> float:
-    """Score of the best checkpoint so far."""
-    return _best(folder).get("score", float("-inf"))
+def best_score(folder: Path, measure: str = TRAINING_RETURN) -> float:
+    """Score of the best checkpoint so far; none counts that was chosen by another ``measure``."""
+    best = _best(folder)
+    return best.get("score", -math.inf) if best.get("measure", TRAINING_RETURN) == measure else -math.inf
 
 
 def versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.rollout import episode_entries, fill_caches
 
@@ -104,11 +105,13 @@ def evaluate_policy(
         table.copy_(torch.where((done & ~finished).unsqueeze(-1), values, table))
         finished.logical_or_(done)
 
-    with set_exploration_type(mode):
+    with set_exploration_type(mode), Progress(finished.numel(), "episode", "judging", leave=False) as progress:
         play = Player(env, policy, CHECK_EVERY, watch, acceleration)
         for _ in range(math.ceil(max_steps / CHECK_EVERY)):
             play()
-            if bool(finished.all()):
+            number = int(finished.sum())
+            progress.reach(number)
+            if number == finished.numel():
                 break
     if bool(finished.all()):
         return dict(zip(entries, table.cpu().unbind(-1), strict=True))

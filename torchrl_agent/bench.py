@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from torchrl_agent import bench_agent, claims
 from torchrl_agent.baseline import BASELINES
@@ -24,6 +23,8 @@ from torchrl_agent.bench_skill import measure_skill, record, table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.progress import Progress
+from torchrl_agent.run_folder import SOURCE
 from torchrl_agent.timing import seconds_per_call
 from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, Captured
 from torchrl_agent.training.checkpoint import versions
@@ -85,7 +86,7 @@ def run(parsed: argparse.Namespace) -> None:
     rows = []
     variants = _variants(parsed.vary)
     todo = [(variant, size, mode) for variant in variants for size in sizes for mode in modes]
-    for variant, size, mode in tqdm(todo, unit="row", disable=not sys.stderr.isatty()):
+    for variant, size, mode in Progress(len(todo), "row").over(todo):
         rows.append(_in_own_process(parsed, [*parsed.overrides, *variant], size, mode))
         print(_line(rows[-1]) if len(rows) > 1 else f"{_header()}\n{_line(rows[-1])}", flush=True)
     if parsed.json:
@@ -205,7 +206,10 @@ def _in_own_process(parsed: argparse.Namespace, overrides: list[str], size: int,
     command = [sys.executable, "-m", "torchrl_agent.cli", "bench", parsed.what, *overrides]
     command += ["--world-only"] if parsed.world_only else []
     command += ["--row", "--num-envs", str(size), "--modes", mode, "--seconds", str(parsed.seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # the same code there, whatever the present folder holds
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode != 0:
         reason = done.stderr.strip().split("\n")[-1]
         raise ValueError(f"measuring {size} worlds {mode} failed: {reason}")

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 import time
 from collections import deque
 from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from torchrl_agent.baseline import (
     BASELINE_WORLDS,
@@ -26,6 +24,7 @@ from torchrl_agent.baseline import (
     samples_per_frame,
 )
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.progress import Progress
 from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
@@ -115,17 +114,16 @@ def _time_to(skill: float, curve: list[dict[str, Any]]) -> float | None:
 
 
 class _Clock:
-    """Wall-clock time of one side's training, shown as a bar where a person looks on."""
+    """Wall-clock time of one side's training, with progress shown."""
 
     def __init__(self, name: str, seconds: float) -> None:
-        layout = "{desc}: {percentage:3.0f}%|{bar}| {n:.0f} of {total:.0f} s"
-        self.bar = tqdm(total=seconds, desc=name, bar_format=layout, disable=not sys.stderr.isatty())
+        self.progress = Progress(seconds, "second", name)
         self.seconds, self.start = seconds, time.perf_counter()
 
     def elapsed(self) -> float:
         """Seconds since the beginning."""
         elapsed = time.perf_counter() - self.start
-        self.bar.update(min(elapsed, self.seconds) - self.bar.n)
+        self.progress.reach(min(elapsed, self.seconds))
         return elapsed
 
 
@@ -156,7 +154,7 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
         curve.append(_point(elapsed, iteration.frames, score, skill))
         if elapsed >= seconds:
             break
-    clock.bar.close()
+    clock.progress.close()
     learner = iteration.learner
     return {
         "num_envs": learner.num_envs,
@@ -195,7 +193,7 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
     clock = _Clock("Stable-Baselines3", seconds)
     model.learn(ENDLESS, callback=_recorder(stable_baselines3, clock, curve))
     elapsed = clock.elapsed()
-    clock.bar.close()
+    clock.progress.close()
     return {
         "num_envs": BASELINE_WORLDS,
         "gradient_samples_per_frame": samples_per_frame(model),

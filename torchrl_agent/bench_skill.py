@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import deque
 from datetime import date
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
-from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.progress import Progress
 from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
@@ -41,7 +40,7 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
     for name in _players(_judging_world(experiment)):
         world = _judging_world(experiment)
         rows.append({"player": name, **_judge(_players(world)[name], world)})
-    for seed in tqdm(seeds, unit="run", disable=not sys.stderr.isatty()):
+    for seed in Progress(len(seeds), "run").over(seeds):
         experiment = Experiment.load(config, *overrides, f"seed={seed}")
         start = time.perf_counter()
         (iteration,) = deque(learn(experiment), maxlen=1)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import torch
 
+from torchrl_agent.hidden import foreign_worlds
+
 OLDEST_PYTHON = (3, 10)
 
 TESTED_VERSIONS = {"torch": "2.13.0", "torchrl": "0.14.1", "tensordict": "0.14.3", "gymnasium": "1.4.0"}
@@ -27,10 +29,22 @@ OLDEST_SUPPORTED = {"torch": (2, 11)}
 EXTRAS = {
     "bench": {"stable-baselines3": "stable_baselines3"},
     "box2d": {"box2d": "Box2D"},
+    "docs": {"mkdocs": "mkdocs", "mkdocs-material": "material", "mkdocstrings": "mkdocstrings"},
+    "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
     "multiagent": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
+    "notebooks": {"ipykernel": "ipykernel", "nbclient": "nbclient", "nbformat": "nbformat"},
+    "sb3": {"stable-baselines3": "stable_baselines3", "sb3-contrib": "sb3_contrib"},
     "vmas": {"vmas": "vmas"},
     "video": {"imageio": "imageio", "imageio-ffmpeg": "imageio_ffmpeg"},
-    "dev": {"pytest": "pytest", "ruff": "ruff", "import-linter": "importlinter", "mypy": "mypy"},
+    "wandb": {"wandb": "wandb"},
+    "dev": {
+        "import-linter": "importlinter",
+        "mypy": "mypy",
+        "pettingzoo": "pettingzoo",
+        "pytest": "pytest",
+        "pytest-xdist": "xdist",
+        "ruff": "ruff",
+    },
 }
 """Optional packages of pyproject.toml: extra -> {name to install: name to import}."""
 
@@ -51,6 +65,7 @@ def diagnose(deep: bool = False) -> list[Check]:
     return [
         check_python(),
         *(check_version(package, pins) for package in TESTED_VERSIONS),
+        check_worlds(),
         check_cuda(pins),
         check_cpu(),
         check_compiler(deep),
@@ -124,6 +139,13 @@ def requirement(package: str, pins: dict[str, str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- hardware
+
+
+def check_worlds() -> Check:
+    """Whether the worlds are this project's."""
+    found = foreign_worlds()
+    advice = "" if found is None else "rename it, or keep its folder off Python's path (PYTHONPATH)"
+    return Check("worlds", found is None, "ours" if found is None else f"{found} hides the package 'envs'", advice)
 
 
 def check_cuda(pins: dict[str, str]) -> Check:

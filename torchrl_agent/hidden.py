@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from torchrl_agent.errors import HiddenPackageError
+
 OURS = Path(__file__).resolve().parents[1] / "envs"
 """Where the worlds are: beside this package, in a clone as well as installed."""
-
-
-class HiddenPackageError(ImportError):
-    """Another package is found where one of this project's is meant."""
 
 
 def check_worlds() -> None:

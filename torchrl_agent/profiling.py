@@ -24,6 +24,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from torchrl_agent.arguments import add_config
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.manager import Manager, ManagerLoss
@@ -210,7 +211,8 @@ def _csv(rows: list[Range] | list[Operator]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``torchrl-agent profile``, besides the configuration and its overrides."""
+    """Arguments of ``torchrl-agent profile``."""
+    add_config(parser)
     parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
     parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
     parser.add_argument("--top", type=int, default=20, help="operators to list (20)")

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from torchrl_agent import cli
+from torchrl_agent import cli, progress
 from torchrl_agent.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,19 @@ def test_train_leaves_a_run_and_says_where(tmp_path, capsys):
     assert (tmp_path / "said" / "checkpoints" / "checkpoint_512.pt").is_file()
 
 
+def test_without_a_terminal_there_is_a_line_now_and_then_unless_quiet(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    arguments = ["train", "smoke", f"run.folder={tmp_path}", "total_frames=1536", *QUICK]
+    assert cli.main([*arguments, "run.name=told"]) == 0
+    _, second, _ = (record.message for record in caplog.records if record.name == progress.__name__)
+    assert re.fullmatch(
+        r"1,024 of 1,536 frames, [\d,.]+ frames/s, return [-\d.]+, wins 0, stage 0, [\d:]+ left", second
+    )
+    caplog.clear()
+    assert cli.main([*arguments, "run.name=quiet", "--quiet"]) == 0
+    assert caplog.records == []
+
+
 def test_resume_goes_on_where_the_run_ended(tmp_path, capsys):
     cli.main(["train", "smoke", f"run.folder={tmp_path}", "run.name=longer", "total_frames=512", *QUICK])
     capsys.readouterr()
@@ -65,6 +80,17 @@ def test_evaluate_ends_with_one_line_of_json(run, capsys, which):
     assert {"return_mean", "return_std", "win_rate", "spawners_destroyed", "length_mean"} <= set(result)
     assert 0 < result["length_mean"] <= 3000
     assert 0.0 <= result["win_rate"] <= 1.0
+
+
+def test_evaluate_and_film_take_changes_of_the_configuration(run, tmp_path, capsys):
+    common = ["evaluate", str(run), "+evaluation.world.rules={max_steps: 8}", "--json", "--device", "cpu"]
+    assert cli.main([*common, "evaluation.episodes=2", "evaluation.seed=5"]) == 0
+    changed = json.loads(lines(capsys.readouterr().out)[-1])
+    assert changed["episodes"] == 2
+    assert changed["length_mean"] == 8
+    assert cli.main([*common, "--episodes", "2", "--seed", "5"]) == 0
+    assert json.loads(lines(capsys.readouterr().out)[-1]) == changed
+    assert "evaluation.nothing" in refused(["film", str(run), "evaluation.nothing=1", "--device", "cpu"], capsys)
 
 
 def test_film_writes_the_film_it_names(run, tmp_path, capsys):
@@ -164,6 +190,7 @@ def test_bad_input_is_one_line_that_names_the_culprit(arguments, culprit, capsys
         (["resume", "RUN"], "total_frames"),
         (["resume", "RUN", "total_frames=4096", "model.hidden_sizes=[8]"], "config.yaml"),
         (["evaluate", "RUN/config.yaml"], "config.yaml"),
+        (["evaluate", "RUN/../lost.pt"], "lost.pt"),
     ],
 )
 def test_bad_input_about_a_run_is_one_line(arguments, culprit, run, capsys):
@@ -177,6 +204,62 @@ def test_a_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
     assert "checkpoint_512.pt" in refused(["evaluate", str(tmp_path), "--device", "cpu"], capsys)
 
 
+def test_an_agent_outside_its_run_is_one_line(run, tmp_path, capsys):
+    (tmp_path / "x.pt").write_bytes((run / "checkpoints" / "checkpoint_512.pt").read_bytes())
+    told = refused(["evaluate", str(tmp_path / "x.pt"), "--device", "cpu"], capsys)
+    assert "give a run folder" in told
+    assert "PosixPath" not in told
+
+
+LIGHT = """
+import sys
+from torchrl_agent import cli
+try:
+    cli.main(sys.argv[1:])
+finally:
+    print("torch" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("word", "shown"), [("--help", "resume"), ("--version", "torchrl-agent ")])
+def test_help_and_version_come_without_pytorch(word, shown):
+    done = subprocess.run([sys.executable, "-c", LIGHT, word], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0
+    assert shown in done.stdout
+    assert done.stderr == "False\n"
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"torchrl-agent {metadata.version('torchrl_agent')}\n"
+
+
+def test_every_verb_is_there(capsys):
+    for verb in cli.VERBS:
+        with pytest.raises(SystemExit, match="0"):
+            cli.main([verb, "--help"])
+        assert "--quiet" in capsys.readouterr().out
+
+
+def test_a_hidden_world_is_one_line_and_the_doctor_sees_it(tmp_path):
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs" / "__init__.py").touch()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+    def command(*words):
+        started = [sys.executable, "-c", "import sys; from torchrl_agent.cli import main; sys.exit(main())", *words]
+        return subprocess.run(started, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+
+    refusal = command("train", "smoke")
+    assert refusal.returncode == 2
+    assert len(lines(refusal.stderr)) == 1
+    assert str(tmp_path / "envs" / "__init__.py") in refusal.stderr
+    seen = command("doctor")
+    assert seen.returncode == 2
+    assert str(tmp_path / "envs" / "__init__.py") in seen.stdout
+
+
 def test_the_command_runs_as_a_program(tmp_path):
     environment = {**os.environ, "RL_WARNINGS": "False", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "torchrl_agent.cli", "train", "smoke", "device=cuda"]
@@ -184,15 +267,6 @@ def test_the_command_runs_as_a_program(tmp_path):
     assert done.returncode == 2
     assert "cuda" in lines(done.stderr)[-1]
     assert "Traceback" not in done.stderr
-
-
-def test_interrupting_says_how_to_go_on(monkeypatch, capsys, tmp_path):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "train", interrupted)
-    assert cli.main(["train", "smoke", f"run.folder={tmp_path}"]) == 130
-    assert "resume" in capsys.readouterr().err
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,8 @@
 """The doctor finds what is wrong and says what to do, on machines made up by monkeypatching."""
 
 import collections
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,7 +82,21 @@ def test_pins_are_read_from_constraints(tmp_path):
 def test_constants_agree_with_constraints():
     pins = doctor.read_pins()
     assert {package: pins[package] for package in PINS} == PINS
-    assert {package for extra in doctor.EXTRAS.values() for package in extra} <= set(pins)
+    untested = {"wandb"}
+    assert {package for extra in doctor.EXTRAS.values() for package in extra} - set(pins) == untested
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python reads TOML from 3.11 on")
+def test_extras_are_those_of_the_project():
+    import tomllib
+
+    path = Path(doctor.__file__).parents[1] / "pyproject.toml"
+    declared = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    bare = {extra: {re.split(r"[\[<>=]", name)[0] for name in names} for extra, names in declared.items()}
+    bare["box2d"] = {"box2d"}  # what the extra of Gymnasium brings
+    listed = {extra: set(names) for extra, names in doctor.EXTRAS.items()}
+    assert listed.pop("dev") <= bare.pop("dev")
+    assert listed == bare
 
 
 @pytest.mark.parametrize(("version", "ok"), [((3, 9, 18), False), ((3, 10, 0), True), ((3, 12, 4), True)])

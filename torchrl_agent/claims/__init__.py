@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tqdm import tqdm
 
 from torchrl_agent.claims.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.claims.verdicts import judge
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
 CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
@@ -95,7 +94,7 @@ def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list
     found: dict[Run, dict[int, dict[str, float]]] = {run: {} for run in runs}
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         tasks = {pool.submit(measure, run, seed): (run, seed) for seed in seeds for run in runs}
-        for task in tqdm(as_completed(tasks), total=len(tasks), unit="run", disable=not sys.stderr.isatty()):
+        for task in Progress(len(tasks), "run").over(as_completed(tasks)):
             run, seed = tasks[task]
             found[run][seed] = task.result()
     return {run: [by_seed[seed] for seed in seeds] for run, by_seed in found.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
+from torchrl_agent.arguments import add_config
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
-from torchrl_agent.train import evaluate
+from torchrl_agent.progress import Progress
+from torchrl_agent.trained import evaluate
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
@@ -105,7 +105,8 @@ def learn(
     """
     optimizer = torch.optim.Adam(lesson.parameters, config.learning_rate)
     every = max(1, config.updates // LOOKS)
-    with tqdm(total=config.updates, unit="update", disable=not sys.stderr.isatty()) as bar:
+    shown: dict[str, str] = {}
+    with Progress(config.updates, "update") as progress:
         for update in range(1, config.updates + 1):
             rows = torch.randint(data.train.shape[0], (_batch(data, config),), device=data.train.device)
             losses = lesson.losses(data.train[rows])
@@ -114,12 +115,12 @@ def learn(
             total.backward()
             torch.nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
             optimizer.step()
-            bar.update()
             if update % every == 0 or update == config.updates:
                 validation = lesson.validate(data.validation)
                 learnt = {f"train/{name}": value for name, value in to_host(dict(losses.items())).items()}
-                bar.set_postfix(validation=f"{total_loss(validation):.4g}")
+                shown = {"validation": f"{total_loss(validation):.4g}"}
                 yield update, learnt, validation
+            progress.reach(update, shown)
 
 
 def switch_on(module: str, experiment: Experiment) -> Experiment:
@@ -196,7 +197,9 @@ def _check(config: PretrainConfig) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of ``torchrl-agent pretrain``, besides its configuration and overrides."""
+    """Arguments of ``torchrl-agent pretrain``."""
+    parser.add_argument("module", choices=MODULES)
+    add_config(parser)
     defaults = PretrainConfig()
     parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")
     parser.add_argument("--updates", type=int, default=defaults.updates)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,13 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
-from tqdm import tqdm
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedMultiCategorical
 from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.models.specs import action_heads, agent_group, group_spec
+from torchrl_agent.progress import Progress
 from torchrl_agent.training.rollout import agent_rows, under
 from torchrl_agent.transforms import RewardScaler
 
@@ -117,7 +116,7 @@ def collect(
     ]
     root, history = world.reset(), []
     with torch.no_grad():
-        for _ in tqdm(range(steps), "playing", unit="step", leave=False, disable=not sys.stderr.isatty()):
+        for _ in Progress(steps, "step", "playing", leave=False).over(range(steps)):
             root = agent.policy(root) if goals else root
             played, root = world.step_and_maybe_reset(choose(root))
             history.append(played.select(*recorded, strict=group is None).clone())

@@ -16,6 +16,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
+from torchrl_agent.errors import TrainingError
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.replay import Replay
@@ -28,7 +29,7 @@ DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
 """Options of the optimiser that belong to this device and process, not to a checkpoint."""
 
 
-class NonFiniteError(FloatingPointError):
+class NonFiniteError(TrainingError):
     """The loss or its gradient was not finite in several updates in a row."""
 
 

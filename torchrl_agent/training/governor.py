@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_agent.errors import TrainingError
 from torchrl_agent.training.algorithm import SKIPS_BEFORE_HALT, Algorithm
 from torchrl_agent.training.vital_signs import VitalSigns
 
@@ -43,7 +44,7 @@ class GovernorConfig:
     """Returns in a whole training; the next collapse ends it."""
 
 
-class CollapseError(RuntimeError):
+class CollapseError(TrainingError):
     """The training collapsed more often than the governor may go back."""
 
 

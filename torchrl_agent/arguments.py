@@ -1,0 +1,53 @@
+"""Arguments that several verbs of the command share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from torchrl_agent.experiment import config_names
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """A configuration and changes of it."""
+    parser.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
+    add_overrides(parser)
+
+
+def add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Changes of a configuration."""
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as ppo.gamma=0.99"
+    )
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """A trained agent: its run, its checkpoint and a device to put it on."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
+
+
+def add_acting(parser: argparse.ArgumentParser) -> None:
+    """How an agent acts."""
+    parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
+    parser.add_argument(
+        "--planner",
+        action="append_const",
+        const="model.world_model.planner=cem",
+        dest="changes",
+        default=[],
+        help="act by plans of the agent's world model",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Results for programs."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def print_table(values: dict[str, Any]) -> None:
+    """Figures by name, for people."""
+    width = max(len(name) for name in values)
+    for name, value in values.items():
+        print(f"  {name:<{width}}  {value:,.4g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")

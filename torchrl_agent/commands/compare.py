@@ -1,0 +1,24 @@
+"""``torchrl-agent compare``: a table of runs, with mean and deviation over a configuration's seeds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from torchrl_agent.arguments import add_json
+from torchrl_agent.report import compare, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Runs."""
+    parser.add_argument("run_folders", metavar="RUN", nargs="+")
+    add_json(parser)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Print the table."""
+    entries = compare([Path(folder) for folder in parsed.run_folders])
+    print(table(entries))
+    if parsed.json:
+        print(json.dumps({"configurations": entries}))

@@ -1,0 +1,31 @@
+"""``torchrl-agent evaluate``: judge a run's policy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from torchrl_agent.arguments import add_acting, add_agent, add_json, add_overrides, print_table
+from torchrl_agent.trained import evaluate, load_agent
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An agent, how it acts and where."""
+    add_agent(parser)
+    add_overrides(parser)
+    add_acting(parser)
+    parser.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
+    parser.add_argument("--seed", type=int, help="seed of the worlds")
+    add_json(parser)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Print the figures."""
+    seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
+    overrides = (*parsed.changes, *seed, *parsed.overrides)
+    experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
+    result = evaluate(experiment, agent, parsed.episodes, not parsed.stochastic)
+    print_table(result)
+    if parsed.json:
+        print(json.dumps(result))

@@ -1,0 +1,45 @@
+"""``torchrl-agent film``: film a run's policy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchrl_agent.arguments import add_acting, add_agent, add_overrides
+from torchrl_agent.film import film_policy
+from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.trained import load_agent
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """An agent, how it acts, and how much of it is shown."""
+    add_agent(parser)
+    add_overrides(parser)
+    add_acting(parser)
+    parser.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
+    parser.add_argument("--worlds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
+    parser.add_argument("--every", type=int, default=3, help="draw each so many steps")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Write the film and print where it is."""
+    run_folder = Path(parsed.run_folder)
+    overrides = (*parsed.changes, *parsed.overrides)
+    experiment, agent = load_agent(run_folder, parsed.device, parsed.checkpoint, overrides)
+    if parsed.worlds < 1 or parsed.steps < 1 or parsed.every < 1:
+        raise ValueError("--worlds, --steps and --every must be at least 1.")
+    world = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
+    folder = run_folder if run_folder.is_dir() else run_folder.parent.parent
+    path = film_policy(
+        agent.attach(world),
+        acting_policy(agent),
+        Path(parsed.output or folder / "film.gif"),
+        parsed.steps,
+        parsed.every,
+        not parsed.stochastic,
+        experiment.acceleration,
+    )
+    if path is None:
+        raise ValueError(f"the world of {run_folder} cannot be drawn: only worlds with a draw method can be filmed.")
+    print(path)

@@ -36,8 +36,8 @@ doctor: install ## Say what this machine has and lacks
 test: install ## Run the fast tests, one process per core
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-test-docs: install ## Run what guides and notebooks show, in small sizes, and build the site
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py $(ARGS)
+test-docs: install ## Run what guides and notebooks show, in small sizes, build the site, and start an installed wheel
+	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

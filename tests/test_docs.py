@@ -84,7 +84,6 @@ def run_page(path: Path) -> dict:
 
 def run_command(line: str) -> None:
     words = shlex.split(line)
-    words = words[1:] if words[0] == "PYTHONPATH=." else words
     if words[0] == "cp":
         assert words[1] == "-r"
         shutil.copytree(*words[2:])

@@ -28,7 +28,7 @@ def test_what_hides_the_worlds_is_named(tmp_path, name, line):
     done = run(tmp_path, "-c", line)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("torchrl_agent.hidden.HiddenPackageError: ")
+    assert last.startswith("torchrl_agent.errors.HiddenPackageError: ")
     assert str(tmp_path / name) in last
     assert "PYTHONPATH" in last
 

@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.hidden import check_worlds
+from torchrl_agent.hidden import check_envs
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
@@ -34,7 +34,7 @@ __all__ = ["Experiment", "Iteration", "check_world", "evaluate", "learn", "load_
 def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    check_worlds()
+    check_envs()
     return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
 
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import NoReturn
 
 from torchrl_agent.errors import HiddenPackageError, TrainingError
-from torchrl_agent.hidden import check_worlds
+from torchrl_agent.hidden import check_envs
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
@@ -94,7 +94,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=purpose)
         if name == chosen:
             if name != "doctor":  # who finds out by himself, and tells more
-                check_worlds()
+                check_envs()
             module = importlib.import_module(f"torchrl_agent.{place}")
             module.add_arguments(verb)
             verb.add_argument("--quiet", action="store_true", help="show no progress")

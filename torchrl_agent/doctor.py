@@ -65,7 +65,7 @@ def diagnose(deep: bool = False) -> list[Check]:
     return [
         check_python(),
         *(check_version(package, pins) for package in TESTED_VERSIONS),
-        check_worlds(),
+        check_envs(),
         check_cuda(pins),
         check_cpu(),
         check_compiler(deep),
@@ -141,7 +141,7 @@ def requirement(package: str, pins: dict[str, str]) -> str:
 # ------------------------------------------------------------------------------------------------------- hardware
 
 
-def check_worlds() -> Check:
+def check_envs() -> Check:
     """Whether the worlds are this project's."""
     found = foreign_worlds()
     advice = "" if found is None else "rename it, or keep its folder off Python's path (PYTHONPATH)"

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.hidden import check_worlds
+from torchrl_agent.hidden import check_envs
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
 from torchrl_agent.training.a2c import A2CConfig
@@ -37,7 +37,7 @@ from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.training.rollout import episode_entries
 from torchrl_agent.transforms import PotentialShaping, TeamReturn
 
-check_worlds()
+check_envs()
 
 _INSTALLED = Path(__file__).resolve().parent / "configs"
 CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"

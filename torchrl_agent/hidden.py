@@ -11,7 +11,7 @@ OURS = Path(__file__).resolve().parents[1] / "envs"
 """Where the worlds are: beside this package, in a clone as well as installed."""
 
 
-def check_worlds() -> None:
+def check_envs() -> None:
     """Raise HiddenPackageError if ``import envs`` would bring something else than this project's worlds."""
     found = foreign_worlds()
     if found is not None:

@@ -35,7 +35,7 @@ def test_what_hides_the_worlds_is_named(tmp_path, name, line):
 
 def test_a_folder_without_code_hides_nothing(tmp_path):
     (tmp_path / "envs").mkdir()
-    assert run(tmp_path, "-c", "from torchrl_agent import hidden; hidden.check_worlds()").returncode == 0
+    assert run(tmp_path, "-c", "from torchrl_agent import hidden; hidden.check_envs()").returncode == 0
 
 
 def test_a_package_installed_over_the_worlds_is_named(tmp_path, monkeypatch):
@@ -45,4 +45,4 @@ def test_a_package_installed_over_the_worlds_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(hidden, "OURS", tmp_path / "envs")
     monkeypatch.delitem(sys.modules, "envs", raising=False)
     with pytest.raises(hidden.HiddenPackageError, match="uninstall"):
-        hidden.check_worlds()
+        hidden.check_envs()

@@ -1,9 +1,8 @@
 """Normalisation as TorchRL transforms: running observation statistics and return-based reward scaling.
 
-Both keep their statistics in buffers, merge batches on the device (Chan et al., "Algorithms for computing the sample
-variance", 1983, as in TorchRL's ``RunningMeanStd``), count each frame once whatever resets happen, and stop at
-:attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so ``training`` says nothing
-here.
+Both keep their statistics in buffers (:class:`RunningStatistics`), count each frame once whatever resets happen, and
+stop at :attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so ``training`` says
+nothing here.
 """
 
 from __future__ import annotations
@@ -25,6 +24,43 @@ from torchrl_agent import keys
 
 STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_count")
 """Keys of normalisation statistics as JSON."""
+
+
+class RunningStatistics(RunningMeanStd):
+    """TorchRL's running ``mean`` and ``var``, merged batch by batch (Chan et al., "Algorithms for computing the sample
+    variance", 1983), in float64: in float32 neither they nor their ``count`` move any more after some 2^30 samples,
+    since what a batch adds is rounded away.
+
+    Args:
+        shape: of one sample; () for numbers.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape, epsilon=0.0)  # a pseudo-count would spoil large means
+        self.double()
+
+    def update(self, x: Tensor, counted: Tensor | None = None) -> None:
+        """Merge samples [..., *shape], those that are ``counted`` (bool [...]) only if given, without asking the device
+        which they are; if none is, nothing changes.
+        """
+        x = x.float().reshape(-1, *self.mean.shape)
+        if counted is None:
+            number = torch.full_like(self.count, x.shape[0])
+            var, mean = torch.var_mean(x, 0, correction=0)
+        else:
+            number = counted.sum()
+            here = counted.reshape(-1, *[1] * self.mean.ndim)
+            mean = torch.where(here, x, 0.0).sum(0) / number.clamp_min(1)
+            var = torch.where(here, (x - mean) ** 2, 0.0).sum(0) / number.clamp_min(1)
+        total = self.count + number
+        share, delta = number / total.clamp_min(1.0), mean - self.mean
+        self.var.copy_(self.var + share * (var - self.var + (1 - share) * delta**2))
+        self.mean.copy_(self.mean + share * delta)
+        self.count.copy_(total)
+
+    def affine(self, epsilon: float) -> tuple[Tensor, Tensor]:
+        """The mean and ``1 / sqrt(var + epsilon)`` in float32: what is large is never computed in float64."""
+        return self.mean.float(), torch.rsqrt(self.var.float() + epsilon)
 
 
 class ObservationNormalizer(Transform):
@@ -60,7 +96,7 @@ class ObservationNormalizer(Transform):
         super().__init__(in_keys=list(in_keys), out_keys=[in_keys[0] if out_key is None else out_key])
         self.shapes = [torch.Size([shape] if isinstance(shape, int) else shape) for shape in shapes]
         size = sum(shape.numel() for shape in self.shapes)
-        self.running = RunningMeanStd((size,), epsilon=0.0)  # a pseudo-count would spoil large means
+        self.running = RunningStatistics((size,))
         self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
         self.frozen = False
 
@@ -74,19 +110,15 @@ class ObservationNormalizer(Transform):
         """Merge observations [..., F] into the statistics, those of ``counted`` rows (bool [...]) only if given; unless
         frozen.
         """
-        if not self.enabled or self.frozen:
-            return
-        if counted is None:
-            self.running.update(observation)
-        else:
-            _merge(self.running, observation.flatten(0, -2), counted.reshape(-1, 1))
+        if self.enabled and not self.frozen:
+            self.running.update(observation, counted)
 
     def normalize(self, observation: Tensor) -> Tensor:
         """Normalised [..., F]."""
         if not self.enabled:
             return observation
-        scale = torch.rsqrt(self.running.var + self.epsilon)
-        return ((observation - self.running.mean) * scale).clamp(-self.clip, self.clip)
+        mean, scale = self.running.affine(self.epsilon)
+        return ((observation - mean) * scale).clamp(-self.clip, self.clip)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the normalised observation, leaving the statistics alone."""
@@ -127,7 +159,7 @@ class RewardScaler(Transform):
         self, num_envs: int, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8, enabled: bool = True
     ) -> None:
         super().__init__(in_keys=["reward"], out_keys=["reward"])
-        self.running = RunningMeanStd((), epsilon=0.0)
+        self.running = RunningStatistics(())
         self.register_buffer("returns", torch.zeros(num_envs, 1))
         self.gamma, self.clip, self.epsilon, self.enabled = gamma, clip, epsilon, enabled
         self.frozen = False
@@ -136,7 +168,7 @@ class RewardScaler(Transform):
         """Scaled rewards."""
         if not self.enabled:
             return reward
-        return (reward * torch.rsqrt(self.running.var + self.epsilon)).clamp(-self.clip, self.clip)
+        return (reward * self.running.affine(self.epsilon)[1]).clamp(-self.clip, self.clip)
 
     def update(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> None:
         """Merge the running returns of a rollout [T, N, 1] into the statistics, those of ``alive`` rows only (bool [T,
@@ -149,11 +181,7 @@ class RewardScaler(Transform):
             running = running * self.gamma + step_reward
             history.append(running)
             running = torch.where(step_done, 0.0, running)
-        returns = torch.stack(history)
-        if alive is None:
-            self.running.update(returns)
-        else:
-            _merge(self.running, returns.reshape(-1), alive.reshape(-1))
+        self.running.update(torch.stack(history), alive)
         self.returns.copy_(running)
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -222,20 +250,6 @@ def check_shaping(env: EnvBase, gamma: float) -> None:
                     "discount changes the task, use the same."
                 )
         env = env.base_env
-
-
-def _merge(running: RunningMeanStd, values: Tensor, counted: Tensor) -> None:
-    """``running.update`` with the ``counted`` rows of the values [R, ...] only (at least one), without asking the
-    device which they are.
-    """
-    number = counted.sum()
-    mean = torch.where(counted, values, 0.0).sum(0) / number
-    squares = torch.where(counted, (values - mean) ** 2, 0.0).sum(0)
-    total, delta = running.count + number, mean - running.mean
-    spread = running.var * running.count + squares + delta**2 * running.count * number / total
-    running.mean.copy_(running.mean + delta * number / total)
-    running.var.copy_(spread / total)
-    running.count.copy_(total)
 
 
 def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:

@@ -122,6 +122,43 @@ def test_keys_and_sizes_that_do_not_match_are_refused(arguments):
         ObservationNormalizer(*arguments)
 
 
+def test_a_batch_counts_as_much_after_billions_of_samples_as_its_size_says():
+    normalizer = ObservationNormalizer(["observation"], [1])
+    normalizer.running.count.fill_(2.0**30)
+    batch = torch.tensor([[-3.0], [5.0]]).repeat(32, 1)  # 64 samples, mean 1 and variance 16
+    for _ in range(1024):
+        normalizer.update(batch)
+    # 2^30 samples of mean 0 and variance 1, then 2^16 of mean 1 and variance 16: their share is 1 / (2^14 + 1)
+    share = 1 / (2**14 + 1)
+    running = normalizer.running
+    assert running.count.item() == 2**30 + 2**16
+    assert running.mean.item() == pytest.approx(share, rel=1e-6)
+    assert running.var.item() == pytest.approx((1 - share) + 16 * share + share * (1 - share), rel=1e-9)
+
+
+@pytest.mark.parametrize("before", [[], [[2.0, 4.0]]], ids=["first", "later"])
+def test_a_batch_in_which_nobody_counts_changes_nothing(before):
+    normalizer, scaler = ObservationNormalizer(["observation"], [1]), RewardScaler(2)
+    for values in before:
+        normalizer.update(torch.tensor(values).unsqueeze(-1), torch.tensor([True, True]))
+    kept = {name: value.clone() for name, value in normalizer.state_dict().items()}
+    normalizer.update(torch.tensor([[7.0], [torch.nan]]), torch.tensor([False, False]))
+    scaler.update(torch.ones(3, 2, 1), torch.zeros(3, 2, 1, dtype=torch.bool), torch.zeros(3, 2, dtype=torch.bool))
+    for name, value in normalizer.state_dict().items():
+        assert torch.equal(value, kept[name]), name
+    assert (scaler.running.mean.item(), scaler.running.var.item(), scaler.running.count.item()) == (0, 1, 0)
+
+
+def test_statistics_of_checkpoints_in_float32_still_load():
+    normalizer = ObservationNormalizer(["observation"], [3])
+    old = {name: value.float() + 0.5 for name, value in normalizer.state_dict().items()}
+    normalizer.load_state_dict(old)
+    running = normalizer.running
+    assert running.mean.dtype == torch.float64 and running.mean.tolist() == [0.5] * 3
+    normal = normalizer.normalize(torch.ones(2, 3))
+    assert normal.dtype == torch.float32, "what is large stays in float32"
+
+
 # --- rewards
 
 

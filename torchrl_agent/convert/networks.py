@@ -61,13 +61,13 @@ def linear_layers(network: nn.Module) -> list[nn.Linear]:
 
 @torch.no_grad()
 def absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
-    """Put into the first layers' biases what the mean lost when it became float32.
+    """Put into the first layers' biases what the mean loses where it is subtracted, in float32.
 
-    Stable-Baselines3 keeps float64: of a feature that hardly varies, the rounding of the mean divided by the deviation
-    is large enough to change probabilities in the fifth decimal.
+    Stable-Baselines3 subtracts in float64: of a feature that hardly varies, the rounding of the mean divided by the
+    deviation is large enough to change probabilities in the fifth decimal.
     """
     mean, variance = (torch.tensor(statistics[f"obs_{name}"], dtype=torch.float64) for name in ("mean", "var"))
-    lost = (agent.normalizer.running.mean.cpu().double() - mean) * torch.rsqrt(variance + EPSILON)
+    lost = (mean.float() - mean) * torch.rsqrt(variance + EPSILON)
     readers = [agent.actor_head, agent.critic_head] if agent.perception is None else [agent.perception]
     for first in {linear_layers(network)[0] for network in readers}:  # both heads of a DQN are the same network
         first.bias += (first.weight.cpu().double() @ lost).to(first.bias)

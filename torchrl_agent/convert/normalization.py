@@ -80,7 +80,7 @@ def _understand(path: Path, found: Any) -> Normalization:
         raise ValueError(f"{path} normalises several observations: only one observation vector can be converted.")
     parts = {"obs": found.obs_rms if found.norm_obs else None, "ret": found.ret_rms if found.norm_reward else None}
     statistics = {
-        f"{name}_{field}": torch.as_tensor(getattr(running, field)).tolist()
+        f"{name}_{field}": torch.as_tensor(getattr(running, field), dtype=torch.float64).tolist()
         for name, running in parts.items()
         if running is not None
         for field in ("mean", "var", "count")

@@ -48,7 +48,11 @@ class Learner:
         algorithm = ALGORITHMS[experiment.algorithm]
         self.algorithm = algorithm(self.agent, hyperparameters, rows, experiment.acceleration)
         self.collector = RolloutCollector(
-            self.env, self.algorithm.behaviour, hyperparameters.rollout_steps, experiment.acceleration
+            self.env,
+            self.algorithm.behaviour,
+            hyperparameters.rollout_steps,
+            experiment.acceleration,
+            self.algorithm.autocast,
         )
         self.episodes = EpisodeWindow(max(100, self.num_envs))
         self.governor: Governor | None = None

@@ -94,7 +94,7 @@ def test_every_parameter_of_every_module_learns(learner):
 def test_every_parameter_learns_in_half_precision_too():
     learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    with learner.algorithm._autocast(), set_recurrent_mode(True):
+    with learner.algorithm.autocast(), set_recurrent_mode(True):
         total, _ = learner.algorithm._losses(data)
     total.backward()
     assert all(

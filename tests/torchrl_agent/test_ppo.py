@@ -10,6 +10,8 @@ from tensordict import TensorDict
 
 from envs import ArenaEnv
 from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import actor_critic as actor_critic_module
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -257,6 +259,23 @@ def test_the_first_minibatch_has_ratio_one_whatever_the_normaliser_has_learnt():
         assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
         assert metrics["clip_fraction"] == 0.0
     assert ppo.agent.normalizer.running.count.item() == pytest.approx(3 * 128, abs=0.01)
+
+
+FEW_FRAMES = ("world.num_envs=16", "ppo.rollout_steps=8", "ppo.minibatch_size=32", "ppo.num_epochs=1")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [("smoke", ()), ("smoke", ("policy=gru",)), ("known/pendulum", ())],
+    ids=["plain", "memory", "continuous"],
+)
+def test_without_learning_every_ratio_is_exactly_one_in_every_precision(config, settings, precision):
+    learner = Learner(Experiment.load(config, "device=cpu", *FEW_FRAMES, *settings, f"ppo.precision={precision}"))
+    for _ in range(2):  # in the second, normalisation and memories are not what they began as
+        metrics = learner.improve(learner.collector.collect(), 0.0)
+        assert metrics["updates"] > 0
+        assert (metrics["min_ratio"], metrics["max_ratio"], metrics["kl"]) == (1, 1, 0)
 
 
 def test_later_epochs_have_other_ratios():

@@ -103,7 +103,7 @@ class ActorCritic(Algorithm):
         manager = self.agent.manager if acted else None
         chosen = frames.select(*self.agent.critic.in_keys, *([] if manager is None else RECORDED)).reshape(-1)
         recall = nullcontext() if manager is None else manager.recall()
-        with self._autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
+        with self.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 

@@ -159,7 +159,7 @@ class Algorithm(ABC):
         self.optimizer.zero_grad(set_to_none=True)
         # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
-        with self._autocast(), modes[0], modes[1]:
+        with self.autocast(), modes[0], modes[1]:
             total, metrics = self._loss_function(minibatch)
         self.grad_scaler.scale(total).backward()
         self.grad_scaler.unscale_(self.optimizer)
@@ -215,7 +215,8 @@ class Algorithm(ABC):
         states = [value for state in self.optimizer.state.values() for value in state.values()]
         return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
 
-    def _autocast(self) -> torch.autocast | nullcontext:
+    def autocast(self) -> torch.autocast | nullcontext:
+        """The precision in which the networks act and learn, as a context."""
         dtype = PRECISIONS[self.config.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey
@@ -25,13 +28,22 @@ class RolloutCollector:
         agent: actor and critic.
         steps: length T of a rollout.
         acceleration: what to compile and record.
+        autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would be
+            other ones than those that the agent acted by.
 
     Attributes:
         root: what the agent will see first in the next rollout; it stays in its place.
     """
 
-    def __init__(self, env: EnvBase, agent: Agent, steps: int, acceleration: AccelerationConfig) -> None:
-        self.env, self.agent, self.steps = env, agent, steps
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        steps: int,
+        acceleration: AccelerationConfig,
+        autocast: Callable[[], AbstractContextManager] = nullcontext,
+    ) -> None:
+        self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
         self.statistics = episode_entries(env)
         self._traceable = traceable = getattr(env, "branchless", False)
         self._play = Accelerated(
@@ -82,7 +94,8 @@ class RolloutCollector:
         return self._split(*self.env.step_and_maybe_reset(self._play(root)))
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
-        return self.agent.policy(root.copy())  # what it writes is not for the next call to find
+        with self.autocast():
+            return self.agent.policy(root.copy())  # what it writes is not for the next call to find
 
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         return self._split(*self.env.step_and_maybe_reset(self._act(root)))

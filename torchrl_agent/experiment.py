@@ -17,7 +17,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.utils import instantiate
-from omegaconf import MISSING, OmegaConf
+from omegaconf import II, MISSING, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
@@ -44,6 +44,8 @@ CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "config
 """The project's configurations: inside the package where it is installed, beside it in a clone."""
 SCHEMA = "experiment_schema"
 POLICIES = ("mlp", "gru", "lstm", "cnn")
+SAME_DISCOUNT = II("ppo.gamma")
+"""The discount belongs to the task: it is the same whatever learns, unless an algorithm's section says otherwise."""
 
 
 @dataclass
@@ -124,9 +126,9 @@ class Experiment:
     policy: str | None = None
     """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
-    a2c: A2CConfig = field(default_factory=A2CConfig)
-    impala: IMPALAConfig = field(default_factory=IMPALAConfig)
-    dqn: DQNConfig = field(default_factory=DQNConfig)
+    a2c: A2CConfig = field(default_factory=lambda: A2CConfig(gamma=SAME_DISCOUNT))
+    impala: IMPALAConfig = field(default_factory=lambda: IMPALAConfig(gamma=SAME_DISCOUNT))
+    dqn: DQNConfig = field(default_factory=lambda: DQNConfig(gamma=SAME_DISCOUNT))
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)

@@ -7,6 +7,7 @@ import yaml
 from torchrl_agent import experiment as experiment_module
 from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
 from torchrl_agent.learner import Learner
+from torchrl_agent.training.algorithms import ALGORITHMS
 
 SMALL = ("world.num_envs=2", "ppo.rollout_steps=4", "ppo.minibatch_size=8", "model.hidden_sizes=[8]")
 
@@ -36,9 +37,9 @@ def test_a_file_gives_differences_from_the_defaults(tmp_path):
 def test_a_file_may_begin_with_one_of_ours(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("defaults: [smoke, _self_]\nname: mine\nppo: {gamma: 0.5}\n")
-    loaded, ours = Experiment.load(path), Experiment.load("smoke")
+    loaded, ours = Experiment.load(path), Experiment.load("smoke", "ppo.gamma=0.5")
     assert (loaded.name, loaded.ppo.gamma) == ("mine", 0.5)
-    ours.name, ours.ppo.gamma = "mine", 0.5
+    ours.name = "mine"
     assert loaded == ours
 
 
@@ -75,6 +76,18 @@ def test_the_hash_tells_configurations_apart_but_not_where_they_are_stored():
     assert Experiment.load("smoke", "run.folder=elsewhere", "run.name=x").hash() == base
     assert Experiment.load("smoke", "ppo.gamma=0.9").hash() != base
     assert Experiment.load("smoke", "seed=1").hash() != base
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_the_discount_is_the_worlds_whatever_learns(name):
+    loaded = {word: Experiment.load(name, "device=cpu", f"algorithm={word}") for word in ALGORITHMS}
+    assert {each.hyperparameters.gamma for each in loaded.values()} == {loaded["ppo"].ppo.gamma}
+
+
+def test_the_discount_may_be_changed_for_all_or_for_one():
+    assert Experiment.load("smoke", "ppo.gamma=0.5", "algorithm=dqn").dqn.gamma == 0.5
+    loaded = Experiment.load("smoke", "dqn.gamma=0.5")
+    assert (loaded.dqn.gamma, loaded.a2c.gamma, loaded.ppo.gamma) == (0.5, 0.99, 0.99)
 
 
 def one_sentence(caught):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
@@ -165,14 +166,24 @@ def save(iteration: Iteration, folder: Path) -> Path:
 
 
 def check_finite(rollout: TensorDict) -> None:
-    """Raise NonFiniteError naming what the world returned that is not finite."""
-    values = rollout.select(*(key for key in rollout.keys(True, True) if rollout.get(key).is_floating_point()))
-    finite = {key: value.isfinite().all() for key, value in values.items(True, True)}
-    if not bool(torch.stack(list(finite.values())).all()):
-        culprits = ", ".join(
-            ".".join(key) if isinstance(key, tuple) else key for key, ok in finite.items() if not bool(ok)
-        )
-        raise NonFiniteError(f"the rollout holds NaN or infinity in {culprits}: look at the world.")
+    """Raise NonFiniteError naming what the world returned that is not finite, and ValueError for masks that leave a
+    living agent no action.
+    """
+    leaves = {key if isinstance(key, tuple) else (key,): value for key, value in rollout.items(True, True)}
+    good = {path: value.isfinite().all() for path, value in leaves.items() if value.is_floating_point()}
+    for path in [path for path in leaves if path[-1] == keys.ACTION_MASK]:
+        alive = leaves.get((*path[:-1], keys.ALIVE), leaves[path].new_ones(()))
+        good[path] = (leaves[path].any(-1) | ~alive).all()
+    if bool(torch.stack(list(good.values())).all()):
+        return
+    culprits = [path for path, fine in good.items() if not bool(fine)]
+    infinite = ", ".join(".".join(path) for path in culprits if path[-1] != keys.ACTION_MASK)
+    if infinite:
+        raise NonFiniteError(f"the rollout holds NaN or infinity in {infinite}: look at the world.")
+    raise ValueError(
+        f"{'.'.join(culprits[0])} leaves a living agent no action: let the world allow at least one, such as doing "
+        "nothing."
+    )
 
 
 TRAIN_TAGS = {

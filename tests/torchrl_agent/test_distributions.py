@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 
 LOGITS = torch.tensor([math.log(1.0), math.log(3.0), math.log(100.0), math.log(6.0)])
 LEGAL = torch.tensor([True, True, False, True])
@@ -81,3 +81,13 @@ def test_half_precision_logits_are_computed_in_full_precision():
     distribution = MaskedCategorical(LOGITS.bfloat16(), LEGAL)
     assert distribution.log_prob(torch.tensor(1)).dtype == torch.float32
     torch.testing.assert_close(distribution.probs.sum(), torch.tensor(1.0))
+
+
+def test_a_mask_that_allows_nothing_says_nothing():
+    free = MaskedCategorical(LOGITS)
+    stuck = MaskedCategorical(LOGITS, torch.zeros_like(LEGAL))
+    torch.testing.assert_close(stuck.probs, free.probs)
+    torch.testing.assert_close(stuck.log_prob(torch.tensor(2)), free.log_prob(torch.tensor(2)))
+    heads = MaskedMultiCategorical(torch.zeros(5), torch.tensor([False, False, True, False, False]), sizes=[3, 2])
+    # the first head may do one thing, the second takes either of two
+    assert heads.log_prob(torch.tensor([2, 1])).item() == pytest.approx(math.log(0.5))

@@ -20,6 +20,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
 from torchrl_agent.film import film_policy
+from torchrl_agent.train import check_finite
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
@@ -620,3 +621,17 @@ def test_a_loaded_agent_is_the_trained_one_with_its_statistics(tmp_path):
 def test_a_run_that_does_not_exist_is_a_sentence(tmp_path):
     with pytest.raises(CheckpointError, match="there is no run"):
         load_agent(tmp_path / "nowhere")
+
+
+def masked_rollout(mask, alive):
+    group = TensorDict({"action_mask": torch.tensor(mask), "alive": torch.tensor(alive), "reward": torch.ones(2)}, [2])
+    return TensorDict({"agents": group}, [2])
+
+
+def test_a_mask_must_leave_the_living_an_action():
+    check_finite(masked_rollout([[True, False], [False, False]], alive=[True, False]))
+    with pytest.raises(ValueError, match=r"agents\.action_mask leaves a living agent no action"):
+        check_finite(masked_rollout([[True, False], [False, False]], alive=[True, True]))
+    alone = TensorDict({"action_mask": torch.tensor([[False, False]])}, [1])
+    with pytest.raises(ValueError, match="action_mask leaves"):
+        check_finite(alone)

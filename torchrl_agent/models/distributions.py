@@ -18,13 +18,15 @@ class MaskedCategorical(Categorical):
 
     Args:
         logits: [..., A].
-        mask: bool [..., A], True where the action is legal; at least one must be.
+        mask: bool [..., A], True where the action is legal. Where none is, it says nothing and all are taken as legal:
+            so it may be for the dead, whose actions count nowhere.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         logits = logits.float()  # probabilities are computed in full precision, also under autocast
         if mask is not None:
-            logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
+            legal = mask | ~mask.any(-1, keepdim=True)
+            logits = logits.masked_fill(~legal, torch.finfo(logits.dtype).min)
         super().__init__(logits=logits, validate_args=False)
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:

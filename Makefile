@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-slow test-gpu mutants check clean
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu mutants check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: install ## Run the fast tests, one process per core
 
 test-docs: install ## Run what guides and notebooks show, in small sizes, build the site, and start an installed wheel
 	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)
+
+test-cuda: install ## Show without a GPU what one would do: a device that pretends, kernels that are real
+	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu" tests/test_cuda.py tests/torchrl_agent/test_lowering.py $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

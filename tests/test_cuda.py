@@ -11,18 +11,16 @@ import sys
 
 import pytest
 import torch
+from kinds import FAST, OTHERS, SMALL, UNCOMPILED, learner_of
 from pretend_cuda import CudaTensor, PretendCuda
 from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.film import film_policy
-from torchrl_agent.learner import Learner
 from torchrl_agent.train import iterate
 from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
 
-UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
-SMALL = ["ppo.rollout_steps=4", "ppo.minibatch_size=32", "world.num_envs=16"]
 PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
 
@@ -218,46 +216,6 @@ def test_the_game_is_the_cpus(gpu, make, options):
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
-
-DQN = ["algorithm=dqn", "dqn.rollout_steps=4", "dqn.learning_starts=64", "dqn.batch_size=64", "dqn.replay_size=256"]
-PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=16", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
-MIND = [
-    "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
-    "model.social={embedding_size: 8, memory_size: 8}",
-    "world.num_envs=2",
-    "ppo.rollout_steps=4",
-    "ppo.minibatch_size=16",
-    "ppo.num_epochs=1",
-]
-FAST = {
-    "ppo": [],
-    "gru": ["policy=gru"],
-    "dqn": DQN,
-    "impala": ["algorithm=impala", "impala.rollout_steps=4"],
-}
-OTHERS = {
-    "stops early": ["ppo.target_kl=0.001"],
-    "bfloat16": ["ppo.precision=bfloat16"],
-    "float16": ["ppo.precision=float16"],
-    "pixels": ["world.observation=pixels", *PICTURES],
-    "heatmap": ["world.observation=heatmap", *PICTURES],
-    "dict": ["world.observation=dict"],
-    "lstm": ["policy=lstm"],
-    "a2c": ["algorithm=a2c", "a2c.rollout_steps=4"],
-    "rmsprop": ["algorithm=a2c", "a2c.rollout_steps=4", "a2c.optimizer=rmsprop"],
-    "impala with a memory": ["algorithm=impala", "impala.rollout_steps=4", "policy=lstm"],
-    "dqn by priority": [*DQN, "dqn.priority_exponent=0.6"],
-    "dqn with a slow target": [*DQN, "dqn.target_interval=3"],
-    "town": ["config=town", "world.num_envs=4", "ppo.rollout_steps=4", "ppo.minibatch_size=16"],
-    "mind": ["config=town_agent", *MIND],
-    "mind by itself": ["config=small_town", *MIND],
-}
-
-
-def learner_of(overrides, *more):
-    config = next((word.split("=")[1] for word in overrides if word.startswith("config=")), "smoke")
-    words = [word for word in overrides if not word.startswith("config=")]
-    return Learner(Experiment.load(config, "device=cuda", *SMALL, *words, *more))
 
 
 def metrics_of(gpu, learner, iterations):

@@ -135,7 +135,9 @@ class Experiment:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)
     on_cuda: dict[str, Any] = field(default_factory=dict)
-    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line."""
+    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
+    one begins with are also weaker than what this one says itself.
+    """
 
     @staticmethod
     def load(config: str | Path, *overrides: str) -> Experiment:
@@ -146,8 +148,14 @@ class Experiment:
         """
         experiment = _compose(config, overrides)
         if experiment.on_cuda and resolve_device(experiment.device).type == "cuda":
-            weaker = [f"{key}={value}" for key, value in experiment.on_cuda.items()]
-            experiment = _compose(config, [*weaker, *overrides])
+            own = OmegaConf.load(_config_file(config))
+            mine = OmegaConf.select(own, "on_cuda") or {}
+            meant = {
+                key: value
+                for key, value in experiment.on_cuda.items()
+                if key in mine or OmegaConf.select(own, key) is None
+            }
+            experiment = _compose(config, [*(f"{key}={value}" for key, value in meant.items()), *overrides])
         experiment.on_cuda = {}  # resolved now: the stored configuration must not be changed by them again
         _resolve_policy(experiment)
         return experiment
@@ -261,8 +269,7 @@ def config_names() -> list[str]:
     return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))
 
 
-def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
-    ConfigStore.instance().store(SCHEMA, Experiment)
+def _config_file(config: str | Path) -> Path:
     path = Path(config)
     if path.suffix not in (".yaml", ".yml"):
         path = CONFIGS / f"{config}.yaml"
@@ -271,6 +278,12 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
             f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
             "file."
         )
+    return path
+
+
+def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
+    ConfigStore.instance().store(SCHEMA, Experiment)
+    path = _config_file(config)
     GlobalHydra.instance().clear()
     # a user's file may begin with one of ours: defaults: [arena, _self_]
     ours = f'hydra.searchpath=["file://{CONFIGS.as_posix()}"]'

@@ -1,6 +1,7 @@
 """Compiled parts really are compiled, once, and compute what the eager ones do; what cannot be compiled still runs."""
 
 import copy
+import inspect
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.acceleration import Accelerated, reason
 from torchrl_agent.training.metrics import to_host
 
 ON = ("acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true")
@@ -34,6 +35,26 @@ def test_a_function_that_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog
     assert ours[0].getMessage().startswith("the step ")
     assert "eager" in ours[0].getMessage()
     assert "\n" not in ours[0].getMessage()
+
+
+def test_a_shape_too_many_is_no_end(caplog):
+    part = Accelerated("the step", lambda value: value * 2, compile=True)
+    limit = torch._dynamo.config.recompile_limit
+    for size in range(1, limit + 3):
+        assert part(torch.ones(size)).tolist() == [2.0] * size
+    assert part.mode == "eager"
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("torchrl_agent")]
+    assert line.startswith("the step cannot be compiled, runs eagerly: FailOnRecompileLimitHit: ")
+
+
+def test_a_fallback_names_the_file_and_the_line():
+    def asks_the_device(value):
+        return value * 2 if value.sum().item() > 0 else value  # the line that is meant
+
+    line = inspect.getsourcelines(asks_the_device)[1] + 1
+    with pytest.raises(Exception) as caught:
+        torch.compile(asks_the_device, fullgraph=True)(torch.ones(2))
+    assert reason(caught.value).endswith(f"(test_compile.py:{line})")
 
 
 def test_errors_of_an_eager_function_are_its_own(caplog):

@@ -262,6 +262,24 @@ def test_overrides_for_cuda_are_weaker_than_the_command_line(pretend, both):
     assert sizes(Experiment.load(both, "world.num_envs=64", "total_frames=300")) == (64, 300, 500)
 
 
+def test_overrides_for_cuda_of_a_base_are_weaker_than_the_file_itself(pretend, both, tmp_path):
+    derived = tmp_path / "derived.yaml"
+    derived.write_text(
+        "defaults: [both, _self_]\nname: derived\ntotal_frames: 150\nworld: {num_envs: 16}\n"
+        "on_cuda: {world.num_envs: 32}\n"
+    )
+    pretend("cuda")
+    assert sizes(Experiment.load(derived)) == (32, 150, 500)
+    pretend("cpu")
+    assert sizes(Experiment.load(derived)) == (16, 150, 4096)
+
+
+def test_longer_trainings_are_not_made_ten_times_as_long_by_their_bases_overrides(pretend):
+    pretend("cuda")
+    assert Experiment.load("arena_long").total_frames == 40_000_000
+    assert Experiment.load("town_agent").total_frames == 40_000_000
+
+
 def test_a_run_on_cuda_keeps_the_command_line_when_its_stored_configuration_is_loaded(pretend, both, tmp_path):
     pretend("cuda")
     original = Experiment.load(both, "world.num_envs=64", "total_frames=300")

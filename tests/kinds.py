@@ -1,0 +1,50 @@
+"""Every kind of learning, in the smallest size: for what must hold on a device whatever is learnt."""
+
+from __future__ import annotations
+
+from torchrl_agent import Experiment
+from torchrl_agent.learner import Learner
+
+UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
+SMALL = ["ppo.rollout_steps=4", "ppo.minibatch_size=32", "world.num_envs=16"]
+DQN = ["algorithm=dqn", "dqn.rollout_steps=4", "dqn.learning_starts=64", "dqn.batch_size=64", "dqn.replay_size=256"]
+PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=16", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
+MIND = [
+    "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
+    "model.social={embedding_size: 8, memory_size: 8}",
+    "world.num_envs=2",
+    "ppo.rollout_steps=4",
+    "ppo.minibatch_size=16",
+    "ppo.num_epochs=1",
+]
+FAST = {
+    "ppo": [],
+    "gru": ["policy=gru"],
+    "dqn": DQN,
+    "impala": ["algorithm=impala", "impala.rollout_steps=4"],
+}
+OTHERS = {
+    "stops early": ["ppo.target_kl=0.001"],
+    "bfloat16": ["ppo.precision=bfloat16"],
+    "float16": ["ppo.precision=float16"],
+    "pixels": ["world.observation=pixels", *PICTURES],
+    "heatmap": ["world.observation=heatmap", *PICTURES],
+    "dict": ["world.observation=dict"],
+    "lstm": ["policy=lstm"],
+    "a2c": ["algorithm=a2c", "a2c.rollout_steps=4"],
+    "rmsprop": ["algorithm=a2c", "a2c.rollout_steps=4", "a2c.optimizer=rmsprop"],
+    "impala with a memory": ["algorithm=impala", "impala.rollout_steps=4", "policy=lstm"],
+    "dqn by priority": [*DQN, "dqn.priority_exponent=0.6"],
+    "dqn with a slow target": [*DQN, "dqn.target_interval=3"],
+    "town": ["config=town", "world.num_envs=4", "ppo.rollout_steps=4", "ppo.minibatch_size=16"],
+    "mind": ["config=town_agent", *MIND],
+    "mind by itself": ["config=small_town", *MIND],
+}
+"""By name; FAST are the most different ones. Overrides, the configuration first if it is not the smoke test's."""
+
+
+def learner_of(overrides: list[str], *more: str) -> Learner:
+    """A learner of a kind on CUDA."""
+    config = next((word.split("=")[1] for word in overrides if word.startswith("config=")), "smoke")
+    words = [word for word in overrides if not word.startswith("config=")]
+    return Learner(Experiment.load(config, "device=cuda", *SMALL, *words, *more))

@@ -8,10 +8,10 @@ from torchrl_agent.learner import Learner
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 SMALL = ["ppo.rollout_steps=4", "ppo.minibatch_size=32", "world.num_envs=16"]
 DQN = ["algorithm=dqn", "dqn.rollout_steps=4", "dqn.learning_starts=64", "dqn.batch_size=64", "dqn.replay_size=256"]
-PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=16", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
+PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=4", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
 MIND = [
     "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
-    "model.social={embedding_size: 8, memory_size: 8}",
+    "model.social_model={memory_size: 8, company_size: 8}",
     "world.num_envs=2",
     "ppo.rollout_steps=4",
     "ppo.minibatch_size=16",
@@ -38,7 +38,7 @@ OTHERS = {
     "dqn with a slow target": [*DQN, "dqn.target_interval=3"],
     "town": ["config=town", "world.num_envs=4", "ppo.rollout_steps=4", "ppo.minibatch_size=16"],
     "mind": ["config=town_agent", *MIND],
-    "mind by itself": ["config=small_town", *MIND],
+    "mind by itself": ["config=small_town", *MIND, "ppo.minibatch_size=12"],
 }
 """By name; FAST are the most different ones. Overrides, the configuration first if it is not the smoke test's."""
 

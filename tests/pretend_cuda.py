@@ -46,6 +46,7 @@ WAITS = {
 INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
 MAY_MIX = {*INDEXING, aten.copy_.default, aten._to_copy.default}
 _to, _save, _load = torch.Tensor.to, torch.save, torch.load
+_load_state = torch.nn.Module.load_state_dict
 _groups = torch._C._group_tensors_by_device_and_dtype
 
 
@@ -157,6 +158,7 @@ class PretendCuda(contextlib.ExitStack):
             (torch, "load", _loaded),
             (torch.Tensor, "to", _to_the_first),
             (torch.nn.functional, "one_hot", _one_hot),
+            (torch.nn.Module, "load_state_dict", _load_in_place),
             (torch._C, "_group_tensors_by_device_and_dtype", _grouped),
         ):
             self.enter_context(mock.patch.object(owner, name, value, create=True))
@@ -420,6 +422,16 @@ def _to_the_first(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return GPU if isinstance(value, (str, torch.device)) and torch.device(value).type == "cuda" else value
 
     return _to(self, *map(indexed, args), **{name: indexed(value) for name, value in kwargs.items()})
+
+
+def _load_in_place(self, *args: Any, **kwargs: Any) -> Any:
+    """``Module.load_state_dict`` as it is where parameters are not swapped."""
+    future = torch.__future__
+    future.set_swap_module_params_on_conversion(False)
+    try:
+        return _load_state(self, *args, **kwargs)
+    finally:
+        future.set_swap_module_params_on_conversion(True)
 
 
 def _one_hot(index: torch.Tensor, num_classes: int = -1) -> torch.Tensor:

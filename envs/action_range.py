@@ -21,7 +21,7 @@ class ActionRange:
         self.shape, self.continuous = spec.shape, spec.dtype.is_floating_point
         self.ends: tuple[int, int] | tuple[Tensor, Tensor] | None = None
         if isinstance(spec, MultiCategorical):
-            highest = spec.nvec.reshape(-1, spec.shape[-1])[0] - 1
+            highest = spec.nvec.reshape(-1, spec.shape[-1])[0].to(device=spec.device) - 1
             self.ends = torch.zeros_like(highest), highest
         elif isinstance(spec, Categorical):
             self.ends = 0, int(spec.space.n) - 1

@@ -29,19 +29,19 @@ WELL = {
 """Diagnostics of an iteration; the norm of the whole gradient and the KL are no vital signs."""
 
 
-def naming(*overrides, **world):
+def small(*overrides, kind="Naming", **world):
     """64 frames per iteration, 4 updates."""
-    small = ["device=cpu", "total_frames=100_000", "ppo.rollout_steps=4", "ppo.minibatch_size=32", "ppo.num_epochs=2"]
+    quick = ["device=cpu", "total_frames=100_000", "ppo.rollout_steps=4", "ppo.minibatch_size=32", "ppo.num_epochs=2"]
     others = ["a2c.rollout_steps=4", "impala.rollout_steps=4", "dqn.rollout_steps=4", "dqn.learning_starts=64"]
     sizes = ["dqn.batch_size=32", "model.hidden_sizes=[16]", "ppo.learning_rate.initial=0.003"]
     files = ["run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
-    experiment = Experiment.load("smoke", *small, *others, *sizes, *files, *overrides)
-    experiment.world, experiment.evaluation.world = {"_target_": "naming_world.Naming", "num_envs": 16, **world}, {}
+    experiment = Experiment.load("smoke", *quick, *others, *sizes, *files, *overrides)
+    experiment.world, experiment.evaluation.world = {"_target_": f"one_step_worlds.{kind}", "num_envs": 16, **world}, {}
     return experiment
 
 
 def make(*overrides, **world):
-    return Learner(naming(*WATCHED, *overrides, **world))
+    return Learner(small(*WATCHED, *overrides, **world))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def same(one, other):
 
 def test_a_healthy_run_learns_the_same_with_a_governor():
     def numbers(*changes):
-        learner = Learner(naming(*changes))
+        learner = Learner(small(*changes))
         kept = [
             {name: repr(value) for name, value in metrics.items() if name.split("/")[0] in ("rollout", "train")}
             for metrics in run(learner, 30)
@@ -292,6 +292,25 @@ def test_a_curriculum_that_moves_on_is_no_collapse():
     assert run(learner, 6)[-1]["governor/returns"] == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_run_that_collapses_without_a_governor_recovers_with_one(seed):
+    """The learning rate grows past what the task bears."""
+
+    def average_of_the_last_third(*overrides):
+        growing = ["ppo.learning_rate.initial=0.1", "ppo.learning_rate.warmup=0.99", f"total_frames={64 * 180}"]
+        rows = [row.metrics for row in learn(small(*growing, f"seed={seed}", *overrides, kind="Copying"))]
+        returns = [row["rollout/ep_rew_mean"] for row in rows]
+        assert sum(returns[60:75]) / 15 > -0.11, "it has learnt the task by then"
+        return sum(returns[120:]) / 60, rows[-1].get("governor/returns")
+
+    without, _ = average_of_the_last_third()
+    with_one, returns = average_of_the_last_third("governor.enabled=true")
+    assert returns >= 1
+    assert without < -0.12
+    assert with_one > -0.08
+
+
 # --- saving
 
 
@@ -302,7 +321,7 @@ def test_a_resumed_run_is_governed_as_if_never_stopped(tmp_path):
         often = 10**6 if iterations is None else 64
         kept = [f"run.folder={tmp_path}", f"run.checkpoint_every={often}", "run.keep_checkpoints=1", f"run.name={name}"]
         rows = []
-        for iteration in train(naming(*WATCHED, *kept, "total_frames=1920", turns_at=80), resume):
+        for iteration in train(small(*WATCHED, *kept, "total_frames=1920", turns_at=80), resume):
             rows.append({key: repr(value) for key, value in iteration.metrics.items() if not key.startswith("time/")})
             if len(rows) == iterations:
                 break
@@ -320,11 +339,11 @@ def test_a_resumed_run_is_governed_as_if_never_stopped(tmp_path):
 
 
 def test_a_run_without_a_governor_can_be_resumed_with_one():
-    (*_, last) = learn(naming("total_frames=64"))
+    (*_, last) = learn(small("total_frames=64"))
     state = last.learner.state_dict()
     assert state["governor"] is None
     del state["governor"]  # as checkpoints were before there was one
-    first = next(learn(naming(*WATCHED), state))
+    first = next(learn(small(*WATCHED), state))
     assert first.metrics["governor/healthy_frames"] == 64
 
 

@@ -145,6 +145,7 @@ class Governor:
             for tensors in (self._live(), *self._snapshots):
                 if "history.count" in tensors:
                     tensors["history.count"].zero_()
+            self._recovers = False
             self._break(metrics)
         self._stage = stage
 
@@ -200,7 +201,7 @@ class Governor:
         self.returns += 1
         self.learning_rate_factor *= self.config.learning_rate_factor
         self._snapshots, self._frames = [held], [healthy]
-        self._recovers = True
+        self._recovers = "history.count" in held  # what comes now is not yet usual again
         self._break(metrics)
         logger.warning(
             f"training collapsed after {frames} frames ({told}): back to the state after {healthy} frames, with"

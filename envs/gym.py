@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 
 from envs.arguments import checked_seed
 from envs.gym_actions import whole_numbers
-from envs.gym_spaces import discrete_actions, joined, observation_boxes, seen_specs
+from envs.gym_spaces import as_array, discrete_actions, joined, observation_boxes, seen_specs
 from envs.world import GROUP, World
 
 
@@ -157,7 +157,7 @@ class GymnasiumVectorEnv(VectorEnv):
 
     def _observation(self, tensordict: TensorDictBase) -> Any:
         mine = self._mine(tensordict)
-        arrays = {key: mine.get(key).cpu().numpy() for key in self._keys}
+        arrays = {key: as_array(mine.get(key)) for key in self._keys}
         return arrays if len(arrays) > 1 else arrays[self._keys[0]]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gymnasium
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
 from envs.world import GROUP, World
@@ -18,7 +20,8 @@ def seen_specs(world: World) -> Composite:
 
 
 def observation_boxes(world: World) -> dict[str, gymnasium.spaces.Box]:
-    """What one agent sees by key: vectors and pictures, numbers or bytes.
+    """What one agent sees by key: vectors and pictures, numbers or bytes. Pictures of bytes are [height, width,
+    channels] here, as Gymnasium's wrappers want them (see :func:`as_array`).
 
     Raises:
         ValueError: there are none.
@@ -49,14 +52,24 @@ def discrete_actions(world: World) -> gymnasium.spaces.Space:
     raise ValueError(f"{type(world).__name__} does not take discrete actions: use it in TorchRL.")
 
 
+def as_array(observation: torch.Tensor) -> NDArray:
+    """An observation as numpy; pictures of bytes [..., C, H, W] become [..., H, W, C]."""
+    array = observation.cpu().numpy()
+    is_picture = array.dtype == np.uint8 and array.ndim >= 3
+    return np.ascontiguousarray(np.moveaxis(array, -3, -1)) if is_picture else array
+
+
 def _is_array(spec: TensorSpec) -> bool:
     return not isinstance(spec, Composite) and (spec.dtype.is_floating_point or spec.dtype == torch.uint8)
 
 
 def _box(spec: TensorSpec, leading: int) -> gymnasium.spaces.Box:
     """The space of one agent's observation; ``leading`` axes of the spec count worlds and agents."""
-    first = spec.zero()[(0,) * leading].cpu()
-    low, high = torch.full_like(first, -torch.inf), torch.full_like(first, torch.inf)
+    one = spec.zero()[(0,) * leading]
+    low, high = (torch.full_like(one, 0), torch.full_like(one, 255))
     if isinstance(spec, Bounded):
-        low, high = (bound[(0,) * leading].cpu() for bound in (spec.space.low, spec.space.high))
-    return gymnasium.spaces.Box(low.numpy(), high.numpy(), dtype=low.numpy().dtype.type)
+        low, high = (bound[(0,) * leading] for bound in (spec.space.low, spec.space.high))
+    elif one.is_floating_point():
+        low, high = torch.full_like(one, -torch.inf), torch.full_like(one, torch.inf)
+    ends = as_array(low), as_array(high)
+    return gymnasium.spaces.Box(*ends, dtype=ends[0].dtype.type)

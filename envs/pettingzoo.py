@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
 from envs.arguments import checked_seed
-from envs.gym_spaces import discrete_actions, joined, observation_boxes
+from envs.gym_spaces import as_array, discrete_actions, joined, observation_boxes
 from envs.world import GROUP, World
 
 try:
@@ -137,7 +137,7 @@ class WorldParallelEnv(ParallelEnv):
         return table
 
     def _observations(self, tensordict: TensorDictBase) -> dict[str, Any]:
-        rows = {key: tensordict[GROUP, key][0].cpu().numpy() for key in self._boxes}
+        rows = {key: as_array(tensordict[GROUP, key][0]) for key in self._boxes}
         seen = {agent: {key: rows[key][self._index(agent)] for key in rows} for agent in self.agents}
         return seen if len(rows) > 1 else {agent: next(iter(parts.values())) for agent, parts in seen.items()}
 

@@ -115,7 +115,9 @@ class Learner:
                 self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
                 self.env.load_state_dict(state["world"])
-                self.collector.root.update_(TensorDict(state["root"]))
+                seen = TensorDict(state["root"])
+                known = self.collector.root.keys(True, True)  # a picture had another key once
+                self.collector.root.update_(seen.select(*known, strict=False))
             self.episodes.load_state_dict(state["episodes"])
             self.frames, self.number = state["frames"], state["number"]
             torch.set_rng_state(state["random"].cpu())

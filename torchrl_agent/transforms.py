@@ -101,9 +101,9 @@ class ObservationNormalizer(Transform):
         self.frozen = False
 
     def join(self, tensordict: TensorDictBase) -> Tensor:
-        """The raw observations side by side (pictures as vectors), [..., F]."""
+        """The raw observations side by side (pictures as vectors, bytes as numbers in [0, 1]), [..., F]."""
         pairs = zip(self.in_keys, self.shapes, strict=True)
-        values = [tensordict.get(key).flatten(-len(shape)) for key, shape in pairs]
+        values = [_numbers(tensordict.get(key)).flatten(-len(shape)) for key, shape in pairs]
         return values[0] if len(values) == 1 else torch.cat(values, -1)
 
     def update(self, observation: Tensor, counted: Tensor | None = None) -> None:
@@ -136,7 +136,7 @@ class ObservationNormalizer(Transform):
         first = observation_spec[self.in_keys[0]]
         shape = (*first.shape[:-1], self.running.mean.shape[0])
         observation_spec[self.out_keys[0]] = Bounded(
-            -self.clip, self.clip, shape, device=first.device, dtype=first.dtype
+            -self.clip, self.clip, shape, device=first.device, dtype=_numbers(first.zero()).dtype
         )
         return observation_spec
 
@@ -250,6 +250,11 @@ def check_shaping(env: EnvBase, gamma: float) -> None:
                     "discount changes the task, use the same."
                 )
         env = env.base_env
+
+
+def _numbers(observation: Tensor) -> Tensor:
+    """An observation as it is, or the bytes of a picture as numbers in [0, 1]."""
+    return observation.float() / 255 if observation.dtype == torch.uint8 else observation
 
 
 def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:

@@ -30,9 +30,10 @@ class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
     Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``), or a
-    picture in [0, 1]: [N, 3, 64, 64] (``pixels``) or [N, 8, 16, 16] (``heatmap``, channels as in
-    envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated`` [N, 1];
-    ``("episode", name)`` float32 [N, 1], the statistics of the running episode, final where ``("next", "done")``.
+    picture: ``pixels`` uint8 [N, 3, 64, 64] (``pixels``), or ``observation`` [N, 8, 16, 16] in [0, 1] (``heatmap``,
+    channels as in envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated``
+    [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of the running episode, final where ``("next",
+    "done")``.
 
     Args:
         num_envs: number of worlds.
@@ -78,13 +79,20 @@ class ArenaEnv(World):
         self._build(self._observation_spec(), actions, midway=desynchronise)
 
     def _observation_spec(self) -> Composite:
-        vectors = {"classic": (CLASSIC_SIZE,), "extended": (EXTENDED_SIZE,)}
-        shapes: dict[str, tuple[int, ...]] = {"observation": {**vectors, **PICTURES}.get(self.mode, ())}
-        if self.mode == "dict":
-            shapes = {name: (indices.stop - indices.start,) for name, indices in GROUPS.items()}
-        low, n = 0.0 if self.mode in PICTURES else -1.0, self.num_envs
-        seen = {key: Bounded(low, 1.0, (n, *shape), device=self.device) for key, shape in shapes.items()}
-        return Composite(**seen, shape=(n,), device=self.device)
+        n, device = self.num_envs, self.device
+        if self.mode == "pixels":
+            seen: dict[str, Bounded] = {
+                "pixels": Bounded(0, 255, (n, *PICTURES["pixels"]), dtype=torch.uint8, device=device)
+            }
+        elif self.mode == "dict":
+            sizes = {name: indices.stop - indices.start for name, indices in GROUPS.items()}
+            seen = {name: Bounded(-1.0, 1.0, (n, size), device=device) for name, size in sizes.items()}
+        elif self.mode == "heatmap":
+            seen = {"observation": Bounded(0.0, 1.0, (n, *PICTURES["heatmap"]), device=device)}
+        else:
+            size = CLASSIC_SIZE if self.mode == "classic" else EXTENDED_SIZE
+            seen = {"observation": Bounded(-1.0, 1.0, (n, size), device=device)}
+        return Composite(**seen, shape=(n,), device=device)
 
     def settings(self) -> Difficulty:
         """The full game everywhere, or the curriculum's stage."""

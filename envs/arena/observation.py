@@ -16,7 +16,7 @@ from envs.geometry import TAU, nearest, relative_angle, squared_distance
 MODES = ("classic", "extended", "dict", "pixels", "heatmap")
 CLASSIC_SIZE, EXTENDED_SIZE = 32, 44
 PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
-"""Shapes (channels, rows, columns) of the modes whose values lie in [0, 1]."""
+"""Shapes (channels, rows, columns) of the modes that are pictures."""
 GROUPS = {
     "player_state": slice(0, 7),
     "combat_targets": slice(10, 27),
@@ -28,9 +28,11 @@ GROUPS = {
 
 
 def observe(state: State, rules: Rules, mode: str) -> dict[str, Tensor]:
-    """Observations by key, float32 [N, size], or [N, C, H, W] for pictures."""
-    if mode in PICTURES:
-        return {"observation": (pixels if mode == "pixels" else heatmap)(state, rules)}
+    """Observations by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels`` are bytes."""
+    if mode == "pixels":
+        return {"pixels": (pixels(state, rules) * 255 + 0.5).to(torch.uint8)}
+    if mode == "heatmap":
+        return {"observation": heatmap(state, rules)}
     if mode == "extended":
         return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
     vector = _columns(state, rules, _nearest_projectile(state, rules))

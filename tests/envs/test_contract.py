@@ -169,7 +169,7 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
         assert (root["episode", "length"][done] == 0).all()
         assert (played["next", "episode", "length"][done] > 0).all()
         for key in leaves(env.observation_spec):
-            if key[-1] in ("observation", "meters") and done.any():
+            if key[-1] in ("observation", "pixels", "meters") and done.any():
                 assert not torch.equal(root[key][done], played["next", key][done])
     assert ended > 0
 
@@ -342,7 +342,8 @@ def test_compiled_equals_eager_and_nothing_recompiles(make, options):
         for action, (played, following) in zip(plan, slow, strict=True):
             result, root = compiled.step_and_maybe_reset(root.set(compiled.action_key, action))
             for key in following.keys(True, True):
-                torch.testing.assert_close(root[key], following[key], atol=1e-3, rtol=1e-3)
+                tolerance = 1 if following[key].dtype == torch.uint8 else 1e-3  # a byte may be rounded the other way
+                torch.testing.assert_close(root[key], following[key], atol=tolerance, rtol=1e-3)
             reward = [step["next"][eager.reward_key] for step in (result, played)]
             torch.testing.assert_close(*reward, atol=1e-3, rtol=1e-3)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1

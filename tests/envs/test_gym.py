@@ -8,6 +8,7 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import GrayscaleObservation
 from gymnasium.wrappers.vector import (
     DictInfoToList,
     FlattenObservation,
@@ -410,15 +411,25 @@ def test_several_agents_are_no_gymnasium_world():
         GymnasiumVectorEnv(TownEnv(2, level="L6"))
 
 
-@pytest.mark.parametrize(("mode", "shape"), [("pixels", (3, 64, 64)), ("heatmap", (8, 16, 16))])
-def test_pictures_are_boxes_of_their_shape(mode, shape):
+@pytest.mark.parametrize(
+    ("mode", "shape", "dtype", "highest"),
+    [("pixels", (64, 64, 3), np.uint8, 255), ("heatmap", (8, 16, 16), np.float32, 1)],
+)
+def test_pictures_are_boxes_of_their_shape(mode, shape, dtype, highest):
     vector = GymnasiumVectorEnv(make_world(num_envs=2, observation=mode))
     space = vector.single_observation_space
     assert isinstance(space, gymnasium.spaces.Box)
-    assert (space.shape, space.dtype) == (shape, np.float32)
-    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (0, 0, 1, 1)
+    assert (space.shape, space.dtype) == (shape, dtype)
+    assert (space.low.min(), space.low.max(), space.high.min(), space.high.max()) == (0, 0, highest, highest)
     assert vector.observation_space.shape == (2, *shape)
     observation, _ = vector.reset(seed=1)
     assert observation in vector.observation_space
     observation, *_ = vector.step(vector.action_space.sample())
     assert observation in vector.observation_space
+
+
+def test_gymnasiums_picture_wrappers_take_the_pixels():
+    one = GrayscaleObservation(gymnasium.make("TorchRLAgent/Arena-v0", observation="pixels"))
+    picture, _ = one.reset(seed=0)
+    assert picture.shape == (64, 64)
+    assert picture.max() > 60

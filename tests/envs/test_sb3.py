@@ -190,3 +190,11 @@ def test_contribs_ppo_with_masks_takes_legal_actions_only():
     model.learn(64)
     masks = model.rollout_buffer.action_masks.reshape(64, -1).astype(bool)
     assert masks[np.arange(64), model.rollout_buffer.actions.reshape(64).astype(int)].all() and not masks.all()
+
+
+def test_its_convolutions_take_the_pixels():
+    worlds = StableBaselinesVecEnv(make_world(2, observation="pixels"))
+    model = PPO("CnnPolicy", worlds, n_steps=4, batch_size=8, n_epochs=1, device="cpu")
+    model.learn(8)
+    action, _ = model.predict(worlds.reset(), deterministic=True)
+    assert action.shape == (2,)

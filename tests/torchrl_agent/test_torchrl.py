@@ -10,9 +10,11 @@ from torchrl.envs import Compose, InitTracker, RewardSum, StepCounter, Transform
 from torchrl.envs.utils import check_env_specs
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
+from torchrl.record import PixelRenderTransform, VideoRecorder
+from torchrl.record.loggers.common import Logger
 from torchrl.trainers.algorithms import PPOTrainer
 
-from envs import ArenaEnv
+from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training.ppo import PPO, PPOConfig
@@ -146,3 +148,78 @@ def test_learning_in_a_gymnasium_world():
     assert 8 <= last["rollout/ep_rew_mean"] < 100
     assert last["train/updates"] == 8
     assert iterations[-1].agent.input_keys == ["observation"]
+
+
+class Gallery(Logger):
+    """Keeps the videos that a recorder hands to its logger."""
+
+    def __init__(self):
+        super().__init__("gallery", "nowhere")
+        self.videos = []
+
+    def _create_experiment(self):
+        return None
+
+    def log_video(self, name, video, step=None, **kwargs):
+        self.videos.append(video)
+
+    def log_scalar(self, name, value, step=None):
+        raise AssertionError("a recorder logs videos")
+
+    def log_hparams(self, cfg):
+        raise AssertionError("a recorder logs videos")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchrls_recorder_films_the_pixels_that_the_agent_sees():
+    logger = Gallery()
+    recorder = VideoRecorder(logger, tag="played", skip=1)
+    world = TransformedEnv(ArenaEnv(1, observation="pixels"), recorder)
+    world.rollout(5)
+    recorder.dump()
+    (video,) = logger.videos
+    assert video.shape == (1, 6, 3, 64, 64)
+    assert video.dtype == torch.uint8
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("worlds", [1, 3])
+def test_torchrls_recorder_films_any_world_that_draws(worlds):
+    logger = Gallery()
+    recorder = VideoRecorder(logger, tag="played", skip=1)
+    world = TransformedEnv(TownEnv(worlds, level="L3"), Compose(PixelRenderTransform(env_index=None), recorder))
+    check_env_specs(world)
+    seen = world.rollout(5)
+    assert seen["pixels"].shape[:2] == (worlds, 5)
+    assert seen["pixels"].dtype == torch.uint8
+    recorder.dump()
+    assert logger.videos[-1].shape[2] == 3
+
+
+def test_a_recorded_episode_ends_with_its_own_last_picture():
+    rendered = TransformedEnv(ArenaEnv(1, rules={"max_steps": 4}), PixelRenderTransform(env_index=None))
+    played, root = rendered.step_and_maybe_reset(rendered.reset().set("action", torch.tensor([4])))
+    for _ in range(3):
+        played, root = rendered.step_and_maybe_reset(root.set("action", torch.tensor([4])))
+    assert played["next", "done"].all()
+    assert (played["next", "pixels"] != root["pixels"]).any()
+    assert (root["pixels"][0] == torch.from_numpy(rendered.base_env.draw(0))).all()
+
+    assert (played["next", "pixels"] != played["pixels"]).any()
+
+
+def test_one_picture_is_what_scripts_for_vmas_ask_for():
+    town = TownEnv(3, level="L6")
+    picture = town.render(mode="rgb_array", agent_index_focus=None)
+    assert picture.ndim == 3
+    assert (picture == town.draw(0)).all()
+
+
+def test_training_keeps_pictures_as_bytes():
+    changes = ("world.observation=pixels", "policy=cnn", "world.num_envs=4", "ppo.rollout_steps=8", "ppo.num_epochs=1")
+    rest = ("ppo.minibatch_size=16", "total_frames=32", "acceleration.step=false", "acceleration.update=false")
+    experiment = Experiment.load("arena", *changes, *rest, "acceleration.advantages=false", "device=cpu")
+    (iteration,) = learn(experiment)
+    assert iteration.rollout["pixels"].dtype == torch.uint8
+    assert iteration.rollout["pixels"].float().mean() > 5
+    assert iteration.agent.normalizer.running.mean.max() <= 1

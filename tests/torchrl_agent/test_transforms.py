@@ -106,6 +106,15 @@ def test_frozen_or_disabled_statistics_do_not_change():
     assert disabled.normalize(torch.full((5,), 99.0)).tolist() == [99.0] * 5
 
 
+def test_bytes_of_a_picture_are_read_as_numbers_between_0_and_1():
+    normalizer = ObservationNormalizer(["pixels", "speed"], [(1, 1, 2), 1], "joined")
+    seen = TensorDict(
+        {"pixels": torch.tensor([[[[0, 51]]]], dtype=torch.uint8), "speed": torch.tensor([[3.0]])}, batch_size=[1]
+    )
+    assert torch.equal(normalizer.join(seen), torch.tensor([[0.0, 0.2, 3.0]]))
+    assert normalizer(seen)["joined"].dtype == torch.float32
+
+
 def test_as_a_module_it_joins_and_normalises_and_leaves_the_statistics_alone():
     normalizer = ObservationNormalizer(["near", "far"], [1, 2], "joined")
     normalizer.running.mean.copy_(torch.tensor([1.0, 2.0, 3.0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
@@ -29,8 +29,8 @@ def group_spec(env: EnvBase) -> Composite:
 
 
 def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
-    """Shapes of what one agent observes by key, in the order of the world's spec: its float entries, except episode
-    statistics, potentials and the agent's own memory.
+    """Shapes of what one agent observes by key, in the order of the world's spec: its float entries and its pictures of
+    bytes, except episode statistics, potentials and the agent's own memory.
 
     Raises:
         ValueError: there are none.
@@ -40,13 +40,17 @@ def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     shapes = {
         key: spec.shape[len(group.shape) :]
         for key, spec in group.items()
-        if key not in other and not isinstance(spec, Composite) and spec.dtype.is_floating_point
+        if key not in other and not isinstance(spec, Composite) and _is_seen(spec)
     }
     if not shapes:
         raise ValueError(
             "the world has no float observation: its observation_spec needs a float key of shape [worlds, size]."
         )
     return shapes
+
+
+def _is_seen(spec: TensorSpec) -> bool:
+    return spec.dtype.is_floating_point or spec.dtype == torch.uint8
 
 
 def action_masked(env: EnvBase) -> bool:

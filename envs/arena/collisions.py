@@ -100,7 +100,11 @@ def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tenso
 
 
 def hit_ship(state: State, rules: Rules) -> State:
-    """Enemy projectiles that touch the ship damage it, until it is dead."""
+    """Enemy projectiles that touch the ship damage it, until it is dead, and are spent.
+
+    So are those that come after the one that killed it, which in the original fly on: that shows in the last
+    observation of a lost game and nowhere else, and telling them apart would order the ring at each step.
+    """
     ship, shots = state.ship, state.enemy_shots
     reach = (rules.projectile_radius + rules.ship_radius) ** 2
     touches = (shots.life > 0) & (squared_distance(shots.x - ship.x, shots.y - ship.y) < reach)
@@ -109,7 +113,7 @@ def hit_ship(state: State, rules: Rules) -> State:
 
 
 def ram_ship(state: State, rules: Rules) -> State:
-    """Enemies that touch the ship damage it and die, until it is dead."""
+    """Enemies that touch the ship damage it, until it is dead, and die; all of them, as in :func:`hit_ship`."""
     ship, enemies = state.ship, state.enemies
     reach = (rules.enemy_radius + rules.ship_radius) ** 2
     touches = (enemies.health > 0) & (squared_distance(enemies.x - ship.x, enemies.y - ship.y) < reach)

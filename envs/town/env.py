@@ -51,7 +51,8 @@ class TownEnv(World):
     ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
     [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are
     dead), ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the
-    running episode, means over the agents, final where ``("next", "done")``.
+    running episode, means over the agents (with many agents their last bit may depend on ``num_envs``), final where
+    ``("next", "done")``.
 
     Dead agents may only wait, get no reward and change nothing. Illegal actions become waiting and are counted.
 

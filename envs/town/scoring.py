@@ -61,7 +61,8 @@ def _combine(meters: list[Tensor], how: str) -> Tensor:
     result = meters[0]
     for meter in meters[1:]:
         result = torch.minimum(result, meter) if how == "minimum" else result * meter
-    return result if how != "geometric_mean" else result ** (1.0 / len(meters))
+    # not a power: on a CPU its last bit depends on a world's place among the others; the root of 0 is 0
+    return result if how != "geometric_mean" else torch.exp(torch.log(result) / len(meters))
 
 
 def _needs(rules: Rules) -> list[str]:

@@ -112,6 +112,14 @@ def test_a_row_does_not_depend_on_how_many_rows_there_are_nor_on_what_they_do(ma
         assert (b == d[:2]).all()
 
 
+@pytest.mark.parametrize("level", ["L6", "L8"])
+def test_a_towns_rewards_do_not_depend_on_its_place_in_a_vector_of_the_processor(level):
+    small, large = (WORLDS["town"](num_envs=number, level=level, seed=5, potential=True) for number in (3, 17))
+    plan = actions(large, 50)
+    for (few, _), (many, _) in zip(frames(small, plan[:, :3]), frames(large, plan), strict=True):
+        assert (few["next"] == many["next"][:3]).all()
+
+
 @every_world
 def test_a_partial_reset_touches_only_its_rows(make, options):
     env = make(num_envs=5, seed=2, **options)

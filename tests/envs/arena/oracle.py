@@ -268,6 +268,9 @@ class Oracle:
         return None
 
     def _hit_ship(self) -> None:
+        """Shots that touch the ship; the world's rule, all are spent: in the original those stay that come after the
+        one that killed it.
+        """
         flying = []
         for shot in self.enemy_shots:
             if self._touch(shot, self, SHOT_RADIUS + SHIP_RADIUS):

@@ -46,7 +46,7 @@ class ActionRange:
         if self.ends is None or self.continuous or not seen:
             return
         values, (low, high) = action.numpy(), self.ends
-        wrong = (values < 0) | (values > (high if isinstance(high, int) else high.numpy()))
+        wrong = (values < 0) | (values > (high if isinstance(high, int) else high.cpu().numpy()))
         if wrong.any():
             reach = f"{low} to {high}" if isinstance(high, int) else f"0 to each of {high.tolist()}"
             raise ValueError(f"{world} was given action {values[wrong][0]}: its actions are {reach}.")

@@ -121,6 +121,8 @@ def attempt(mutant: Mutant, seconds: int) -> tuple[Mutant, str, str]:
         signal.alarm(seconds)
         failures = Failures()
         options = ["-x", "-p", "no:cacheprovider", "--basetemp", f"{folder}/tests"]
+        if all("::" in test for test in mutant.tests):  # named one by one, they may also be slow
+            options += ["-m", "not gpu"]
         try:
             code: int | None = pytest.main([*options, *dict.fromkeys(mutant.tests)], plugins=[failures])
         except TimeoutError:  # outside any test

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 import torch
@@ -83,6 +84,8 @@ def follow(run, name, call):
     experiment, agent = load_agent(run, "cpu")
     assert float(agent.normalizer.running.count) > 90  # a normaliser that does something
     part = parts(agent)[name]
+    if name == "policy":
+        assert {("next", key) for key in agent.memory} <= set(part.out_keys), "or it could not be played on"
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=3, seed=7))
     root, carried, seen = env.reset(), {}, []
     torch.manual_seed(0)
@@ -135,6 +138,23 @@ def test_a_reloaded_program_plays_as_the_live_agent_does(run_of, tmp_path, world
     assert export_run(run, "policy", output=path) == [path]
     program = torch.export.load(path).module()
     follow(run, "policy", program)
+
+
+def test_the_checkpoint_asked_for_is_the_one_exported(run_of, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(run_of("arena", "none"), run)
+    best = find_checkpoint(run)
+    (best.parent / "best.json").write_text(json.dumps({"checkpoint": best.name, "score": 1.0}))
+    shutil.copy(best, best.with_name("checkpoint_1024.pt"))
+    stir(best.with_name("checkpoint_1024.pt"))
+    seen, logits = torch.randn(2, 32, generator=torch.Generator().manual_seed(0)), {}
+    for which in ("best", "last"):
+        (path,) = export_run(run, output=tmp_path / f"{which}.pt2", checkpoint=which)
+        logits[which] = torch.export.load(path).module()({"observation": seen})["logits"]
+        _, agent = load_agent(run, "cpu", which)
+        live = agent.policy(TensorDict({"observation": seen}, [2]))["logits"]
+        torch.testing.assert_close(logits[which], live, atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(logits["best"], logits["last"])
 
 
 @pytest.mark.parametrize(("world", "memory"), [("arena", "gru"), ("town", "lstm")])

@@ -15,7 +15,7 @@ from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
-from torchrl_agent.pretrain.report import auroc, perception_figures, policy_figures, world_model_figures
+from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.train import learn
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import (
@@ -366,7 +366,8 @@ def test_every_player_has_worlds_of_its_own(recorded):
 
 
 def test_sequences_are_rows_of_one_agent_and_begin_without_memory(recorded):
-    mine, rollout = recorded
+    mine, rollout = recorded[0], recorded[1].clone()
+    rollout[keys.HIDDEN].fill_(1.0)  # as if the agent had looked on
     data = make_sequences(rollout, mine, 8, ["wait", "random"], 16, RewardScaler(32, enabled=False))
     assert data.train.shape == (3 * 2 * 4 * 2, 16)  # 3 worlds of 2 players, 4 agents, 2 sequences
     assert data.validation.shape == (1 * 2 * 4 * 2, 16)
@@ -462,6 +463,24 @@ def test_the_world_model_is_measured_by_hand():
     assert figures["error_by_confidence_quartile"] == pytest.approx([0, 0, 0, 0], abs=1e-6)
 
 
+class Doubtful(WorldModel):
+    """Imagines own states that are off by 0.4, 0.1, 0.3 and 0.2, and knows it."""
+
+    def imagine(self, belief, known, actions):
+        off, sure = torch.tensor([0.4, 0.1, 0.3, 0.2]), torch.tensor([0.1, 0.9, 0.2, 0.5])
+        states = (torch.arange(1.0, 5.0) + off).reshape(1, 4, 1, 1, 1)
+        return TensorDict({"states": states, "confidence": sure.reshape(1, 4, 1)}, [1, 4, 1])
+
+
+def test_errors_are_told_from_the_least_confident_quarter_on():
+    own = torch.arange(5.0).reshape(1, 5, 1)
+    belief = TensorDict({"mean": torch.zeros(1, 5, 3), "known_state": own}, [1, 5])
+    data = frames(1, 5, **{keys.BELIEF: belief, keys.ACTION: torch.zeros(1, 5, dtype=torch.int64)})
+    model = Doubtful(3, 1, [2], WorldModelConfig(enabled=True, horizon=1), "silu", 0.9)
+    found = calibration(model, data)["error_by_confidence_quartile"]
+    assert found == pytest.approx([0.4, 0.3, 0.2, 0.1], rel=1e-4)
+
+
 def test_the_policy_is_measured_against_the_most_frequent_action():
     action = torch.tensor([[0, 1, 1, 2]])
     data = frames(1, 4, **{keys.ACTION: action})
@@ -469,6 +488,9 @@ def test_the_policy_is_measured_against_the_most_frequent_action():
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 1, 2, 2]]), 3).float()
     figures = policy_figures(logits, data, data)
     assert figures["accuracy"] == figures["accuracy_of_the_most_frequent"] == pytest.approx(2 / 3)
+    train = frames(1, 4, **{keys.ACTION: torch.zeros(1, 4, dtype=torch.int64)})
+    figures = policy_figures(logits, data, train)
+    assert figures["accuracy_of_the_most_frequent"] == pytest.approx(1 / 3), "frequent in what was learnt from"
 
 
 def test_cloning_leaves_out_the_dead_and_the_forbidden():

@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu mutants check clean
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu mutants fuzz check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-gpu: install ## Run the tests that need a CUDA device
 
 mutants: install ## Plant deliberate bugs and see whether the tests find them (ARGS="ppo --jobs 2")
 	$(BIN)/python tests/mutation/run.py $(ARGS)
+
+fuzz: install ## Try hostile configurations, worlds, files and kills for long, each time others
+	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough tests/fuzz $(ARGS)
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)

@@ -49,9 +49,15 @@ def check_world(env: EnvBase) -> None:
 def _check_specs(env: EnvBase, name: str) -> None:
     n, group = env.batch_size[0], agent_group(env)
     rows = tuple(group_spec(env).shape)
-    observation_shapes(env)
+    for key in observation_shapes(env):
+        kind = group_spec(env)[key].dtype
+        if kind != torch.float32:
+            raise ValueError(
+                f"the observation {key} of {name} has type {_kind(kind)}: its spec must be float32, which TorchRL's "
+                "DoubleToFloat makes of float64."
+            )
     reward = env.full_reward_spec[env.reward_key]
-    if tuple(reward.shape) != (*rows, 1) or not reward.dtype.is_floating_point:
+    if tuple(reward.shape) != (*rows, 1) or reward.dtype != torch.float32:
         raise ValueError(
             f"the reward of {name} has shape {tuple(reward.shape)} and type {_kind(reward.dtype)}: its spec must be "
             f"float32 of shape {(*rows, 1)}, one reward per {'world' if group is None else 'agent'}."

@@ -1,0 +1,116 @@
+"""Processes killed at any moment, also while they write: what they leave goes on to the end of an undisturbed run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchrl_agent import Experiment, train
+from torchrl_agent.training.checkpoint import checkpoints, find_checkpoint, load_checkpoint
+from torchrl_agent.training.metrics import read_metrics
+
+WRITES = ("open", "os.rename", "os.remove", "os.mkdir")
+"""Audit events after which a run's folder may have changed."""
+SMALL = [
+    "world.num_envs=4",
+    "ppo.rollout_steps=8",
+    "ppo.minibatch_size=16",
+    "total_frames=256",
+    "run.checkpoint_every=64",
+]
+SMALL += ["dqn.rollout_steps=8", "dqn.batch_size=16", "dqn.learning_starts=16", "dqn.replay_size=64"]
+QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
+
+
+def play(folder: Path, algorithm: str, fatal: int | None) -> None:
+    """Begin the run, or go on with it if it has a checkpoint; killed at the event of this number in its folder."""
+    seen = 0
+
+    def watch(event: str, arguments: tuple) -> None:
+        nonlocal seen
+        if event in WRITES and str(folder) in str(arguments[0]):
+            seen += 1
+            if seen == fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    if fatal is not None:
+        sys.addaudithook(watch)
+    begun = checkpoints(folder / "checkpoints")
+    if begun:
+        experiment = Experiment.load(folder / "config.yaml")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        named = [f"run.folder={folder.parent}", f"run.name={folder.name}", f"algorithm={algorithm}"]
+        experiment = Experiment.load("smoke", *QUIET, *SMALL, *named)
+    for _ in train(experiment, resume=folder if begun else None):
+        pass
+
+
+def in_a_process(*arguments) -> int | None:
+    """How a process that plays ended."""
+    process = multiprocessing.get_context("fork").Process(target=play, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def end(folder: Path) -> tuple[list, dict]:
+    """All rows without the clock, and the last checkpoint."""
+    rows = [
+        {name: value for name, value in row.items() if not name.startswith("time/")}
+        for row in read_metrics(folder / "metrics.csv")
+    ]
+    return rows, load_checkpoint(find_checkpoint(folder), replay=True)
+
+
+def assert_same(one, other):
+    if isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, list | tuple):
+        for left, right in zip(one, other, strict=True):
+            assert_same(left, right)
+    else:
+        assert one == other or one != one
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The folder of a run of each algorithm that nobody killed."""
+    torch.set_num_threads(1)
+    base = tmp_path_factory.mktemp("whole")
+    for algorithm in ("ppo", "dqn"):
+        play(base / algorithm, algorithm, None)
+    return base
+
+
+MANY = pytest.param(60, marks=pytest.mark.fuzz)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("times", [1, MANY])
+def test_a_killed_run_goes_on_to_the_same_end(tmp_path, undisturbed, algorithm, times):
+    rows, state = end(undisturbed / algorithm)
+    chance = random.Random(times)
+    for number in range(times):
+        folder = tmp_path / f"run{number}"
+        for attempt in range(4):
+            code = in_a_process(folder, algorithm, chance.randrange(1, 80) if attempt < 3 else None)
+            assert code in (0, -signal.SIGKILL), f"process {attempt + 1} of run {number} failed"
+            if checkpoints(folder / "checkpoints")[-1:] == [folder / "checkpoints" / "checkpoint_256.pt"]:
+                break  # all is learnt, even where the kill came before the summary
+        found, last = end(folder)
+        assert found == rows
+        for part in ("agent", "algorithm", "world", "frames"):
+            assert_same(last[part], state[part])

@@ -281,6 +281,22 @@ def test_modes_are_told_where_graphs_are_off(gpu):
     assert metrics["acceleration/rollout"] == metrics["acceleration/update"] == 0
 
 
+def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu):
+    """It goes back after the fifth iteration: from there on graphs learn from restored tensors what eager code does."""
+    watched = ["governor.enabled=true", "governor.warmup=3", "governor.snapshot_every=1"]
+    found = []
+    for graphs in ("false", "true"):
+        learner = learner_of([], *UNCOMPILED, *watched, f"acceleration.cudagraphs={graphs}")
+        before = metrics_of(gpu, learner, 5)
+        assert sum(gpu.waits.values()) <= PER_ITERATION, gpu.waits
+        learner.governor.undo("the test says so", learner.frames, 0.0)
+        found.append([{key: repr(value) for key, value in row.items()} for row in before + metrics_of(gpu, learner, 3)])
+        assert sum(gpu.waits.values()) <= PER_ITERATION, gpu.waits
+        assert learner.governor.returns == 1
+    assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
+    assert found[0] == found[1]
+
+
 # --- life cycle -------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent import keys
+from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
@@ -73,7 +74,8 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
     while learner.frames < experiment.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
-        check_finite(rollout)
+        if not _usable(learner, rollout):
+            continue
         collected = time.perf_counter()
 
         rate = learning_rate(experiment.hyperparameters.learning_rate, learner.frames / experiment.total_frames)
@@ -103,6 +105,26 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             return
 
 
+def _usable(learner: Learner, rollout: TensorDict) -> bool:
+    """Whether a rollout can be learnt from; False if only the policy's own answers are not finite, which its governor
+    has undone: its weights did that.
+
+    Raises:
+        NonFiniteError: see :func:`check_finite`.
+    """
+    try:
+        check_finite(rollout)
+    except NonFiniteError as error:
+        answers = {key[-1] if isinstance(key, tuple) else key for key in learner.agent.policy.out_keys}
+        if learner.governor is None or not {key[-1] for key in error.culprits} <= answers:
+            raise
+        told = ", ".join(key[-1] for key in error.culprits)
+        learner.governor.undo(f"{told} not finite", learner.frames, float(learner.episodes.total))
+        learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what it remembers
+        return False
+    return True
+
+
 def _judge(learner: Learner) -> dict[str, float]:
     """Figures of the present policy as ``eval/...``; training gets the random numbers that it would have had anyway."""
     start = time.perf_counter()
@@ -125,7 +147,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
 
     Raises:
         ValueError: see :func:`learn`; also if the run's folder exists already, is in use or cannot be written to.
-        NonFiniteError: as :func:`learn`, and says what is left to go on from.
+        NonFiniteError, CollapseError: as :func:`learn`, and says what is left to go on from.
     """
     state = None
     if resume is not None:
@@ -150,8 +172,8 @@ def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
     with DelayedSignals() as signals, books.at_work():
         try:
             iteration = next(iterations, None)
-        except NonFiniteError as error:
-            raise NonFiniteError(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
+        except TrainingError as error:
+            raise type(error)(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
         if iteration is not None:
             books.enter(iteration.metrics)
     if signals.received is not None:
@@ -179,7 +201,7 @@ def check_finite(rollout: TensorDict) -> None:
     culprits = [path for path, fine in good.items() if not bool(fine)]
     infinite = ", ".join(".".join(path) for path in culprits if path[-1] != keys.ACTION_MASK)
     if infinite:
-        raise NonFiniteError(f"the rollout holds NaN or infinity in {infinite}: look at the world.")
+        raise NonFiniteError(f"the rollout holds NaN or infinity in {infinite}: look at the world.", culprits)
     raise ValueError(
         f"{'.'.join(culprits[0])} leaves a living agent no action: let the world allow at least one, such as doing "
         "nothing."

@@ -11,6 +11,7 @@ import torch
 from torchrl_agent import Experiment, cli, learn, train
 from torchrl_agent.learner import Learner
 from torchrl_agent.train import iterate
+from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import load_checkpoint
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies
 
@@ -221,6 +222,38 @@ def test_before_the_first_snapshot_it_begins_again():
     after = learner.algorithm.tensors()
     assert len(after) > len(before)  # Adam has moments now
     assert all(torch.equal(value, before[name]) if name in before else not value.any() for name, value in after.items())
+
+
+@pytest.mark.parametrize("policy", ["mlp", "gru"])
+def test_a_policy_that_plays_infinities_is_undone_before_it_learns(policy, caplog):
+    learner = make(f"policy={policy}", "governor.max_returns=1")
+    before = run(learner, 2)[-1]
+    healthy = copies(learner.governor._snapshots[0])
+    frames = learner.frames
+
+    def spoil():
+        with torch.no_grad():
+            for parameter in learner.agent.parameters():
+                parameter.fill_(3e38)  # finite, and what comes of it is not
+
+    spoil()
+    (metrics,) = run(learner, 1)
+    assert metrics["governor/returns"] == before["governor/returns"] + 1 == 1
+    assert [each for each in caplog.records if each.name.startswith("torchrl_agent") and "not finite" in each.message]
+    assert learner.frames == frames + 64, "what was played then was not learnt from"
+    assert all(value.isfinite().all() for value in learner.algorithm.tensors().values())
+    spoil()
+    with pytest.raises(CollapseError, match="not finite"):
+        run(learner, 1)
+    assert same({name: learner.algorithm.tensors()[name] for name in healthy}, healthy)
+
+
+def test_a_world_that_shows_infinities_is_not_the_policys_fault(monkeypatch):
+    learner = make()
+    monkeypatch.setattr(learner.env, "worth", lambda action: torch.full((*action.shape, 1), math.inf))
+    with pytest.raises(NonFiniteError, match="look at the world"):
+        run(learner, 1)
+    assert learner.governor.returns == 0
 
 
 def test_after_the_last_return_one_sentence_tells_what_to_do():

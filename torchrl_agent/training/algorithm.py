@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -30,7 +31,16 @@ DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
 
 
 class NonFiniteError(TrainingError):
-    """The loss or its gradient was not finite in several updates in a row."""
+    """The loss or its gradient was not finite in several updates in a row, or a rollout was not.
+
+    Args:
+        message: one sentence.
+        culprits: keys of what was not finite in a rollout.
+    """
+
+    def __init__(self, message: str, culprits: Sequence[tuple[str, ...]] = ()) -> None:
+        super().__init__(message)
+        self.culprits = list(culprits)
 
 
 @dataclass

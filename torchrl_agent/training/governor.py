@@ -121,7 +121,7 @@ class Governor:
         broken = metrics.get("train/skipped_in_row", 0.0) >= SKIPS_BEFORE_HALT
         bad = metrics.get("train/vital_signs/bad_in_row", math.nan)  # as long as nothing is learnt
         if broken or (not self._unjudged and bad >= self.config.patience):
-            self._go_back(self._describe(broken), metrics, frames)
+            self.undo(self._describe(broken), frames, metrics.get("rollout/episodes", 0.0))
         elif self._unjudged and not math.isnan(bad):
             self._unjudged -= 1
             self._recovers = self._recovers and self._unjudged > 0
@@ -146,15 +146,15 @@ class Governor:
                 if "history.count" in tensors:
                     tensors["history.count"].zero_()
             self._recovers = False
-            self._break(metrics)
+            self._break(metrics.get("rollout/episodes", 0.0))
         self._stage = stage
 
-    def _break(self, metrics: dict[str, float]) -> None:
+    def _break(self, episodes: float) -> None:
         """Judge nothing for a while: the mean return not before its window has been filled twice, because the first
         episodes to end are the short ones, and then those that began before.
         """
         self._unjudged, self._well = self.config.warmup, 0
-        self._clean_episodes = metrics.get("rollout/episodes", 0.0) + 2 * self.window
+        self._clean_episodes = episodes + 2 * self.window
 
     def _describe(self, broken: bool) -> str:
         """What collapsed, in words."""
@@ -183,8 +183,17 @@ class Governor:
         self._well = 0
 
     @torch.no_grad()
-    def _go_back(self, told: str, metrics: dict[str, float], frames: int) -> None:
-        """Copy the older snapshot back; what it lacks, as an optimiser has no moments before its first step, is 0."""
+    def undo(self, told: str, frames: int, episodes: float) -> None:
+        """Copy the older snapshot back; what it lacks, as an optimiser has no moments before its first step, is 0.
+
+        Args:
+            told: what collapsed, in words.
+            frames: seen so far.
+            episodes: finished so far.
+
+        Raises:
+            CollapseError: see :meth:`act`.
+        """
         held, healthy = self._snapshots[0], self._frames[0]
         for name, value in self._live().items():
             if name in held:
@@ -202,7 +211,7 @@ class Governor:
         self.learning_rate_factor *= self.config.learning_rate_factor
         self._snapshots, self._frames = [held], [healthy]
         self._recovers = "history.count" in held  # what comes now is not yet usual again
-        self._break(metrics)
+        self._break(episodes)
         logger.warning(
             f"training collapsed after {frames} frames ({told}): back to the state after {healthy} frames, with"
             f" {self.learning_rate_factor:g} of the learning rate (return {self.returns} of {self.config.max_returns})"

@@ -31,14 +31,15 @@ from envs.records import choose, map_record, named_tensors, write
 from envs.waiting import Step
 
 
-def inductor_options() -> dict[str, int]:
-    """Keep intermediate results of more than 20 operations in memory instead of computing them again in every consumer.
+def inductor_options(device: torch.device) -> dict[str, int]:
+    """On a CPU, keep intermediate results of more than 20 operations in memory instead of computing them again in every
+    consumer.
 
-    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer for
-    13 % more speed.
+    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer on a
+    CPU for 13 % more speed. A GPU has other compilers, and memory is what bounds it there.
     """
     name = "realize_opcount_threshold"
-    return {name: 20} if hasattr(torch._inductor.config, name) else {}
+    return {name: 20} if device.type == "cpu" and hasattr(torch._inductor.config, name) else {}
 
 
 CURRICULUM = "curriculum"
@@ -76,8 +77,6 @@ class World(EnvBase):
 
     branchless = True
     """The step, resets included, can be traced as one graph without asking the device anything."""
-    compile_options = inductor_options()
-    """Options for ``torch.compile`` of a function that holds the step."""
     curriculum: Curriculum | None = None
     """Set by a subclass that has stages of difficulty."""
     transformed_class: type[TransformedEnv]
@@ -181,6 +180,11 @@ class World(EnvBase):
             self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
         )
         return self
+
+    @property
+    def compile_options(self) -> dict[str, int]:
+        """Options for ``torch.compile`` of a function that holds the step, on this device."""
+        return inductor_options(self.device)
 
     def eager(self) -> Self:
         """Undo :meth:`compile`."""

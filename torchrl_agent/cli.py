@@ -47,6 +47,7 @@ VERBS = {
     "bench": ("bench", "measure speed, skill and claims, or learning against Stable-Baselines3"),
     "export": ("export", "write a run's agent, or one module, as a file for PyTorch or ONNX runtimes"),
     "profile": ("profiling", "say where the time of a training iteration goes"),
+    "roofline": ("roofline", "compute what a GPU could do at best, without one"),
     "convert": ("convert.command", "make a run of a Stable-Baselines3 model, or the other way round"),
     "doctor": ("commands.doctor", "check versions, device and compiler, and say what to do"),
     "configs": ("commands.configs", "list configurations, or show one in full"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
+import math
 import re
 import subprocess
 import sys
@@ -39,6 +40,11 @@ H100 = types.SimpleNamespace(
     shared_memory_per_block=49152,
     shared_memory_per_block_optin=232448,
     shared_memory_per_multiprocessor=233472,
+    clock_rate=1980000,
+    memory_clock_rate=2619000,
+    memory_bus_width=5120,
+    is_integrated=0,
+    gcnArchName="sm_90",
 )
 """What Inductor asks of a device's properties."""
 
@@ -50,7 +56,7 @@ class Lowered:
     code: str
     """Inductor's Python code, kernels included."""
     bytes: int
-    """Read from and written to the GPU's memory by all kernels, caches left out of account."""
+    """Read from and written to the GPU's memory by all kernels, as if no cache kept anything from one to the next."""
     flops: int
     """Operations of matrix products and convolutions; a multiplication with its addition counts twice."""
     largest: list[tuple[str, int]] = field(default_factory=list)
@@ -106,6 +112,8 @@ def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None)
 
 def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
     """ATen graphs with example inputs, after the passes that Inductor runs before it knows a device."""
+    import torch._functorch.config
+    import torch._inductor.config
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
@@ -115,9 +123,9 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
 
     def keep(kind: str) -> Callable:
         def compiler(graph: torch.fx.GraphModule, inputs: list) -> torch.fx.GraphModule:
+            graphs[kind] = (copy.deepcopy(graph), inputs)
             if kind == "inference":
-                joint_graph_passes(graph)
-            graphs[kind] = (graph, inputs)
+                joint_graph_passes(graphs[kind][0])
             return graph
 
         return compiler
@@ -134,7 +142,10 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
         partition_fn=partition,
     )
     torch._dynamo.reset()
-    torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*args)
+    # random numbers by their own kernels: Inductor's seeds cannot be propagated where PyTorch has no CUDA
+    eager_random = torch._inductor.config.patch(fallback_random=True)
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True), eager_random:
+        torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*args)
     return graphs
 
 
@@ -143,7 +154,7 @@ def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphMo
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    graph, mode = copy.deepcopy(graph), FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def swap(value: Any) -> Any:
         return GPU if isinstance(value, torch.device) and value.type == "cpu" else value
@@ -180,21 +191,54 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
 
     def stop(lowering: GraphLowering) -> None:
         code = lowering.codegen()[0].value
-        total, nodes, _ = lowering.count_bytes()
-        sizes = sorted(((size * 4, ",".join(sorted(node.get_buffer_names()))) for node, size in nodes), reverse=True)
-        found.append(Lowered(code, total, flops, [(name, size) for size, name in sizes[:8]]))
+        moved = {",".join(sorted(node.get_buffer_names())): _moved(node, lowering) for node in lowering.scheduler.nodes}
+        largest = sorted(moved.items(), key=lambda item: -item[1])[:8]
+        found.append(Lowered(code, sum(moved.values()), flops, largest))
         raise _EnoughError
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", stop))
         stack.enter_context(tracing(TracingContext(mode)))
-        stack.enter_context(torch._inductor.config.patch({**options, "fx_graph_cache": False}))
+        stack.enter_context(torch._inductor.config.patch({**options, "fx_graph_cache": False, "fallback_random": True}))
         try:
             compile_fx_inner(graph, inputs, is_inference=kind == "inference", is_backward=kind == "backward")
         except Exception:
             if not found:
                 raise
     return found[0]
+
+
+SECTOR = 32
+"""Least bytes that a GPU reads or writes at a place."""
+
+
+def _moved(node: Any, graph: Any) -> int:
+    """Bytes that a kernel reads and writes: each element of a buffer once, of which it may touch a slice only.
+
+    Inductor's own count takes whole buffers in fused kernels. Places that only the data know count as a sector each.
+    """
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.scheduler import SchedulerNode
+
+    kernels = node.get_nodes()
+    if not all(isinstance(each, SchedulerNode) for each in kernels):
+        return node.get_read_write_buffers_sizes()
+    inside = {
+        name
+        for name in (dep.name for dep in node.read_writes.writes)
+        if all(user.node in kernels for user in graph.scheduler.name_to_buf[name].users)
+    }
+    total = 0
+    for deps in (node.read_writes.reads, node.read_writes.writes):
+        touched: dict[str, int] = {}
+        for dep in deps:
+            if dep.name in inside or dep.name in graph.removed_buffers or not isinstance(dep, MemoryDep):
+                continue  # what is no memory access only keeps an order
+            size = int(graph.get_numel(dep.name)) * graph.get_dtype(dep.name).itemsize
+            part = math.prod(map(int, dep.size)) * SECTOR if dep.is_indirect() else dep.numbytes_hint()
+            touched[dep.name] = min(size, touched.get(dep.name, 0) + part)
+        total += sum(touched.values())
+    return total
 
 
 def _flops(node: torch.fx.Node) -> int:
@@ -213,8 +257,8 @@ class MachineCode:
 
     registers: int
     """Per thread, of 255."""
-    stack: int
-    """Bytes per thread that found no register (spills)."""
+    spilled: int
+    """Bytes per thread that are written to memory for want of registers."""
 
 
 def machine_code(kernels: dict[str, str]) -> dict[str, MachineCode]:
@@ -243,13 +287,15 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
         target=GPUTarget("cuda", 90, 32),
         options=tuner._create_compile_options(tuner.configs[0], meta),
     )
-    cubin = folder / "kernel.cubin"
-    cubin.write_bytes(binary.asm["cubin"])
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    text = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
-    used = re.search(r"REG:(\d+) STACK:(\d+)", text)
-    assert used is not None
-    return MachineCode(*map(int, used.groups()))
+    ptx = folder / "kernel.ptx"
+    ptx.write_text(binary.asm["ptx"])
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+    command = [tool, "-v", "--gpu-name=sm_90a", ptx, "-o", folder / "kernel.cubin"]
+    text = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stderr
+    registers, spilled = re.search(r"Used (\d+) registers", text), re.search(r"(\d+) bytes spill stores", text)
+    assert registers is not None
+    assert spilled is not None
+    return MachineCode(int(registers[1]), int(spilled[1]))
 
 
 @contextlib.contextmanager
@@ -309,6 +355,8 @@ def pretended_h100() -> Iterator[None]:
         stack.enter_context(patch(helpers, "set_driver_to_gpu", answer(None)))
         if hasattr(fake_tensor, "init_gpu_context"):
             stack.enter_context(patch(fake_tensor, "init_gpu_context", answer(None)))
+        # passes ask by it whether shapes fit; a build without CUDA cannot even look at such a tensor
+        stack.enter_context(patch(fake_tensor.FakeTensor, "copy_", lambda tensor, *_, **__: tensor, create=True))
         triton.runtime.driver.set_active(driver)
         try:
             yield

@@ -182,8 +182,6 @@ class TownEnv(World):
         groups: dict[str, Any] = observe(state, self.rules)
         if self.mode == "flat":
             groups = {"observation": torch.cat([value.flatten(2) for value in groups.values()], -1)}
-        elif "window" in groups:
-            groups["window"] = groups["window"].contiguous()  # so that compiled code always meets the same strides
         groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
         groups["alive"] = state.agents.alive.T.clone()
         if num_visible(self.rules):

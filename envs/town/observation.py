@@ -116,30 +116,32 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _window(state: State, rules: Rules) -> Tensor:
-    """[N, A, K + 2, side, side]. Nearly all of it is 0, so the ones are scattered; what lies outside goes to one number
-    too many, which is cut off.
+    """[N, A, K + 2, side, side]. Nearly all of it is 0, so places and agents are scattered. Those outside are written
+    as a 0 to where there is one anyway: the wall on the agent's own cell.
     """
     agents, layout, view = state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
     cells, channels = side * side, kinds + 2
-    size = cells * channels
+    walls = (kinds + 1) * cells
     slots = torch.arange(rules.num_slots, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
     kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
     cell = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
-    ones = [torch.where(cell >= 0, kind * cells + cell, size)]
+    index, seen = [kind * cells + cell], [cell >= 0]
     if rules.num_agents > 1:
         cell = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
         myself = torch.eye(rules.num_agents, dtype=torch.bool, device=cell.device).unsqueeze(-1)
-        seen = (cell >= 0) & agents.alive.unsqueeze(1) & ~myself
-        ones.append(torch.where(seen, kinds * cells + cell, size))
+        index.append(kinds * cells + cell)
+        seen.append((cell >= 0) & agents.alive.unsqueeze(1) & ~myself)
+    shown = torch.cat(seen)
+    places = torch.where(shown, torch.cat(index), walls + cells // 2).permute(2, 1, 0).long()
     cell = torch.arange(cells, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
     row = torch.div(cell, side, rounding_mode="floor")
     x, y = agents.x + cell - row * side - view, agents.y + row - view
     wall = (x < 0) | (y < 0) | (x >= state.settings.width) | (y >= state.settings.height)
-    ones.append(torch.where(wall, (kinds + 1) * cells + cell, size))
-    index = torch.cat(ones).permute(2, 1, 0).long()
-    empty = torch.zeros(*index.shape[:2], size + 1, device=index.device)
-    return empty.scatter(-1, index, 1.0)[..., :size].unflatten(-1, (channels, side, side))
+    window = torch.zeros(*places.shape[:2], cells * channels, device=places.device)
+    window[..., walls:] = wall.permute(2, 1, 0)
+    window.scatter_(-1, places, shown.permute(2, 1, 0).float())
+    return window.unflatten(-1, (channels, side, side))
 
 
 def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:

@@ -20,7 +20,7 @@ def test_chance_compiles_for_a_gpu(stream):
     assert graph.launches == 1
     assert graph.bytes == 64 * (2 * 4 + 24 * 4)
     (used,) = machine_code(graph.kernels).values()
-    assert used.stack == 0
+    assert used.spilled == 0
 
 
 def test_nothing_is_pretended_afterwards():

@@ -22,9 +22,11 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import keys
+from torchrl_agent.capacity import SizeLimit
 from torchrl_agent.hidden import check_envs
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
+from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.a2c import A2CConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import AlgorithmConfig
@@ -54,13 +56,13 @@ class EvaluationConfig:
 
     episodes: int = 256
     """Worlds, each of which plays one episode."""
-    seed: int = 10_000
+    seed: int = field(default=10_000, metadata=SEED)
     """Seed of the evaluation worlds."""
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
     mark: float | None = None
     """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and ``stop_at_mark``."""
-    every: int | None = None
+    every: int | None = field(default=None, metadata=FRAMES)
     """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
     the best checkpoint."""
     stop_at_mark: bool = False
@@ -86,7 +88,7 @@ class RunConfig:
     folder: str = "runs"
     name: str | None = None
     """Name of the run's folder; by default the configuration's name and the time."""
-    checkpoint_every: int = 1_000_000
+    checkpoint_every: int = field(default=1_000_000, metadata=FRAMES)
     """Frames between checkpoints, at most."""
     checkpoint_minutes: float | None = 10.0
     """Minutes between checkpoints, at most; null for no such limit."""
@@ -110,9 +112,9 @@ class Experiment:
     world: dict[str, Any] = MISSING
     """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added).
     """
-    total_frames: int = 1_000_000
+    total_frames: int = field(default=1_000_000, metadata=FRAMES)
     """Frames to train for (steps summed over worlds)."""
-    seed: int = 0
+    seed: int = field(default=0, metadata=SEED)
     device: str = "auto"
     """auto (CUDA if there is one), cpu, cuda or cuda:N."""
     threads: int | None = None
@@ -202,7 +204,8 @@ class Experiment:
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
-        return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
+        with SizeLimit("the agent's networks", "size under model"):
+            return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
@@ -224,7 +227,8 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
     if "_target_" not in arguments:
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
-        env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
+        with SizeLimit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs"):
+            env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
     except HydraException as error:
         cause = error.__cause__
         if isinstance(cause, ValueError):
@@ -295,14 +299,24 @@ def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
                 f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
             )
         # merging once more refuses keys that a "+key=value" override slipped past the schema
-        plain = OmegaConf.to_container(loaded)
+        plain: Any = OmegaConf.to_container(loaded)
+        _check_complete(plain)
         experiment: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Experiment), plain))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, OverflowError) as error:
         raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
     _check(experiment)
     return experiment
+
+
+def _check_complete(plain: dict[str, Any]) -> None:
+    """Raise ValueError for a key that an override ``~key`` took away: its default would silently come back. (Inside the
+    sections Hydra refuses such overrides itself.)
+    """
+    for each in dataclasses.fields(Experiment):
+        if each.name not in plain:
+            raise ValueError(f"{each.name} cannot be taken away: give it a value, such as {each.name}=VALUE.")
 
 
 def _resolve_policy(experiment: Experiment) -> None:
@@ -317,6 +331,7 @@ def _resolve_policy(experiment: Experiment) -> None:
 
 def _check(experiment: Experiment) -> None:
     """Raise ValueError for words and numbers that cannot be."""
+    check_ranges(experiment)
     if experiment.algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm is {experiment.algorithm!r}: use one of {', '.join(ALGORITHMS)}.")
     if experiment.policy not in (None, *POLICIES):

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
+from torchrl_agent.capacity import check_room
 from torchrl_agent.experiment import Experiment, use_device
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.algorithms import ALGORITHMS
@@ -47,6 +48,7 @@ class Learner:
         rows = math.prod(group_spec(self.env).shape)
         algorithm = ALGORITHMS[experiment.algorithm]
         self.algorithm = algorithm(self.agent, hyperparameters, rows, experiment.acceleration)
+        self._check_room(hyperparameters.rollout_steps)
         self.collector = RolloutCollector(
             self.env,
             self.algorithm.behaviour,
@@ -60,6 +62,16 @@ class Learner:
             self.governor = Governor(experiment.governor, self.algorithm, self.episodes.size)
         self.frames = 0
         self.number = 0
+
+    def _check_room(self, steps: int) -> None:
+        """Raise ValueError if what is kept of the frames cannot fit into the device's memory."""
+        step = self.env.fake_tensordict().bytes()
+        mend = f"{self.algorithm.name}.rollout_steps or world.num_envs"
+        check_room(steps * step, self.device, f"a rollout of {steps} steps of {self.num_envs} worlds", mend)
+        if self.algorithm.replay is not None:
+            rows = math.prod(group_spec(self.env).shape)
+            size = self.algorithm.replay.size
+            check_room(size // rows * step, self.device, f"a replay of {size} frames", "dqn.replay_size")
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""

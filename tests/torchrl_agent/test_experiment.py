@@ -1,12 +1,19 @@
 """Configurations: by name, by file, by override; and one sentence for everything that is wrong."""
 
+import dataclasses
+import functools
+import math
+import re
+
 import pytest
 import torch
 import yaml
 
+from torchrl_agent import capacity
 from torchrl_agent import experiment as experiment_module
 from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
 from torchrl_agent.learner import Learner
+from torchrl_agent.ranges import check_ranges
 from torchrl_agent.training.algorithms import ALGORITHMS
 
 SMALL = ("world.num_envs=2", "ppo.rollout_steps=4", "ppo.minibatch_size=8", "model.hidden_sizes=[8]")
@@ -186,6 +193,92 @@ def test_values_that_cannot_work_are_refused_by_name(overrides, culprit):
 def test_numbers_out_of_range_are_refused_by_name(override, culprit):
     with pytest.raises(ValueError) as caught:
         Learner(Experiment.load("smoke", *SMALL, override))
+    assert culprit in one_sentence(caught)
+
+
+NUMBERS = {
+    "total_frames=9223372036854775808": "total_frames is 9223372036854775808: it must be at most 9007199254740992.",
+    "~total_frames": "total_frames cannot be taken away: give it a value, such as total_frames=VALUE.",
+    "ppo.num_epochs=2147483648": "ppo.num_epochs is 2147483648: it must be at most 1000000.",
+    "ppo.rollout_steps=99999999999999999999": "ppo.rollout_steps is 99999999999999999999: it must be at most 1000000.",
+    "dqn.replay_ratio=1e30": "dqn.replay_ratio is 1e+30: it must be at most 1000000.",
+    "seed=-99999999999999999999": "seed is -99999999999999999999: it must be at least -9223372036854775807.",
+    "model.clip_observations=1e300": "model.clip_observations is 1e+300: float32 would make inf of it, give a number "
+    "that it can hold.",
+    "ppo.adam_epsilon=1e-60": "ppo.adam_epsilon is 1e-60: float32 would make 0 of it, give a number that it can hold.",
+    "model.hidden_sizes=[[1]]": "model.hidden_sizes[0] is [1]: give a whole number.",
+    "model.manager.goals.money={money: nan}": "model.manager.goals.money.money is nan: give a finite number.",
+    "+world.speed=nan": "world.speed is nan: give a finite number.",
+    "world.num_envs=99999999999999999999": "world.num_envs is 99999999999999999999: it must be at most "
+    "9223372036854775807.",
+}
+
+
+@pytest.mark.parametrize("override", NUMBERS)
+def test_numbers_that_their_keys_cannot_hold_are_refused_in_one_sentence(override):
+    with pytest.raises(ValueError) as caught:
+        Experiment.load("smoke", override)
+    assert one_sentence(caught) == NUMBERS[override]
+
+
+def float_keys(config, path=""):
+    """Every key of a configuration that holds a float, or may hold one, with whether it may be infinite."""
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
+        if dataclasses.is_dataclass(value):
+            yield from float_keys(value, f"{path}{each.name}.")
+        elif str(each.type).startswith("float"):
+            yield f"{path}{each.name}", bool(each.metadata.get("infinite"))
+
+
+def set_key(config, key, value):
+    *path, last = key.split(".")
+    setattr(functools.reduce(getattr, path, config), last, value)
+
+
+FLOAT_KEYS = dict(float_keys(Experiment.load("smoke")))
+
+
+@pytest.mark.parametrize("key", FLOAT_KEYS)
+def test_no_float_of_any_key_is_nan_and_few_are_infinite(key):
+    loaded = Experiment.load("smoke")
+    for value in (math.nan, math.inf, -1e39):
+        set_key(loaded, key, value)
+        if value == math.inf and FLOAT_KEYS[key]:
+            check_ranges(loaded)
+        else:
+            with pytest.raises(ValueError, match=rf"^{re.escape(key)} is {re.escape(str(value))}: ") as caught:
+                check_ranges(loaded)
+            one_sentence(caught)
+
+
+def test_infinity_means_without_bound_where_something_is_clipped():
+    clips = ("max_grad_norm", "clip_rewards", "clip_observations", "rho_clip", "c_clip")
+    assert {key.split(".")[-1] for key, infinite in FLOAT_KEYS.items() if infinite} == set(clips)
+    assert Experiment.load("smoke", "ppo.max_grad_norm=inf").ppo.max_grad_norm == math.inf
+
+
+@pytest.mark.parametrize(
+    ("override", "culprit"),
+    [
+        ("model.hidden_sizes=[1000000,1000000]", "smaller size under model"),
+        ("world.num_envs=1000000000000", "smaller world.num_envs"),
+    ],
+)
+def test_what_cannot_fit_into_memory_is_refused_before_it_is_made(override, culprit):
+    with pytest.raises(ValueError, match=r"would need at least [\d,]+ GiB") as caught:
+        Learner(Experiment.load("smoke", *SMALL, override))
+    assert culprit in one_sentence(caught)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "culprit"),
+    [((), "smaller ppo.rollout_steps or world.num_envs"), (("algorithm=dqn",), "smaller dqn.replay_size")],
+)
+def test_frames_that_cannot_fit_into_memory_are_refused(overrides, culprit, monkeypatch):
+    monkeypatch.setattr(capacity, "memory_of", lambda device: 20_000)
+    with pytest.raises(ValueError, match="would need") as caught:
+        Learner(Experiment.load("smoke", *SMALL, "ppo.rollout_steps=32", "model.hidden_sizes=[1]", *overrides))
     assert culprit in one_sentence(caught)
 
 

@@ -33,6 +33,7 @@ from torchrl_agent.models.planner import check_planner
 from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
 from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
+from torchrl_agent.ranges import INFINITE
 from torchrl_agent.transforms import ObservationNormalizer
 
 SMALLEST: dict[str, dict[str, int]] = {
@@ -56,7 +57,7 @@ class ModelConfig:
     """One network with two heads instead of two networks."""
     normalize_observations: bool = True
     """Normalise observations by running statistics, kept inside the policy."""
-    clip_observations: float = 10.0
+    clip_observations: float = field(default=10.0, metadata=INFINITE)
     """Largest absolute normalised observation."""
     initial_std: float = 1.0
     """Deviation of continuous actions at first, in halves of their range; it is learnt."""

@@ -19,6 +19,7 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent import keys
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.replay import Replay
 from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
@@ -52,10 +53,10 @@ class AlgorithmConfig:
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
     gamma: float = 0.99
     """Discount."""
-    max_grad_norm: float = 0.5
+    max_grad_norm: float = field(default=0.5, metadata=INFINITE)
     scale_rewards: bool = True
     """Divide rewards by the running deviation of the discounted return."""
-    clip_rewards: float = 10.0
+    clip_rewards: float = field(default=10.0, metadata=INFINITE)
     """Largest absolute scaled reward."""
     adam_epsilon: float = 1e-5
     precision: str = "float32"

@@ -19,6 +19,7 @@ from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.ranges import FRAMES, INFINITE, MOST
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import (
     Algorithm,
@@ -42,14 +43,14 @@ class DQNConfig(AlgorithmConfig):
     rollout_steps: int = 8
     """Steps of every world per iteration; no n-step return reaches beyond them."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
-    max_grad_norm: float = 10.0
-    batch_size: int = 1024
+    max_grad_norm: float = field(default=10.0, metadata=INFINITE)
+    batch_size: int = field(default=1024, metadata=FRAMES)
     """Frames per update."""
-    replay_ratio: float = 4.0
+    replay_ratio: float = field(default=4.0, metadata={"most": MOST})
     """Frames learnt from per frame played, which sets the number of updates."""
-    replay_size: int = 200_000
+    replay_size: int = field(default=200_000, metadata=FRAMES)
     """Frames kept; whole rollouts."""
-    learning_starts: int = 4096
+    learning_starts: int = field(default=4096, metadata=FRAMES)
     """Frames in the replay before the first update."""
     num_steps: int = 3
     """Rewards that a return holds before it bootstraps."""
@@ -64,7 +65,7 @@ class DQNConfig(AlgorithmConfig):
     epsilon_initial: float = 1.0
     """Share of random actions at first."""
     epsilon_final: float = 0.05
-    epsilon_frames: int = 50_000
+    epsilon_frames: int = field(default=50_000, metadata=FRAMES)
     """Frames over which it falls linearly from the first to the second."""
     priority_exponent: float = 0.0
     """How much frames with a large error are preferred in the replay (alpha); 0 draws uniformly."""

@@ -17,6 +17,7 @@ from torchrl.objectives.value.functional import vtrace_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import (
     ActorCritic,
@@ -44,9 +45,9 @@ class IMPALAConfig(ActorCriticConfig):
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
     lmbda: float = 1.0
     """Of the manager's own advantages only: V-trace has none."""
-    rho_clip: float = 1.0
+    rho_clip: float = field(default=1.0, metadata=INFINITE)
     """Largest importance weight of a temporal difference and of a policy gradient."""
-    c_clip: float = 1.0
+    c_clip: float = field(default=1.0, metadata=INFINITE)
     """Largest importance weight with which a temporal difference is traced back."""
 
 

@@ -5,7 +5,7 @@ device.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -14,6 +14,7 @@ from torchrl.objectives import ClipPPOLoss
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
@@ -26,7 +27,7 @@ LARGEST_LOG_RATIO = 20.0
 class PPOConfig(ActorCriticConfig):
     """Hyper-parameters of PPO."""
 
-    minibatch_size: int = 4096
+    minibatch_size: int = field(default=4096, metadata=FRAMES)
     """Frames per update; must divide rollout_steps * worlds."""
     num_epochs: int = 4
     """Passes over each rollout."""

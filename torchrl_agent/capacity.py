@@ -1,0 +1,64 @@
+"""What fits into a device's memory, asked before it is allocated: afterwards the system may end the process unasked."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_FACTORIES = ("empty", "zeros", "ones", "full", "rand", "randn", "randperm", "arange")
+"""Operations that make tensors of a size, which is their first argument."""
+
+
+class SizeLimit(TorchDispatchMode):
+    """A context in which no tensor is made that the device could not hold even if it were empty.
+
+    Args:
+        what: what is being made.
+        mend: which settings make it smaller.
+
+    Raises:
+        ValueError: one would be larger; the sentence says how large.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__()
+        self.what, self.mend = what, mend
+
+    def __torch_dispatch__(
+        self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__.split(".")[0]
+        if name == "clone":  # which also makes an expanded tensor a real one
+            check_room(args[0].numel() * args[0].itemsize, args[0].device, self.what, self.mend)
+        elif name in _FACTORIES:
+            size = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+            bytes_each = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
+            device = torch.device(kwargs.get("device") or "cpu")
+            check_room(math.prod(size) * bytes_each, device, self.what, self.mend)
+        return func(*args, **kwargs)
+
+
+def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
+    """Raise ValueError if so many bytes are more than a device has."""
+    there = memory_of(device)
+    if there is not None and needed > there:
+        raise ValueError(
+            f"{what} would need at least {needed / 2**30:,.0f} GiB, but {device} has {there / 2**30:,.0f}: give a "
+            f"smaller {mend}."
+        )
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Bytes of a device's memory; None where nobody says."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Ctrl-C; and what SLURM, ``docker stop`` and ``kill`` send first."""
@@ -25,13 +27,9 @@ class DelayedSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> DelayedSignals:
-        if threading.current_thread() is threading.main_thread():
-            found = {number: signal.getsignal(number) for number in SIGNALS}
-            self._before = {
-                number: handler for number, handler in found.items() if handler not in (None, signal.SIG_IGN)
-            }
-            for number in self._before:
-                signal.signal(number, self._note)
+        self._before = {number: handler for number in SIGNALS if (handler := _replaceable(number)) is not None}
+        for number in self._before:
+            signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,7 +46,36 @@ class DelayedSignals:
     def _note(self, number: int, frame: object) -> None:
         if self.received is None:
             self.received = number
-            log.warning("stopping when this iteration has finished; asked once more, at once")
+            log.warning("stopping once this iteration has finished; a second signal stops at once")
         else:
             self.__exit__()
             signal.raise_signal(number)
+
+
+class Terminated(BaseException):
+    """SIGTERM has come; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated in here, as Ctrl-C raises KeyboardInterrupt."""
+
+    def terminate(number: int, frame: object) -> NoReturn:
+        raise Terminated
+
+    before = _replaceable(signal.SIGTERM)
+    if before is not None:
+        signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _replaceable(number: int) -> Any:
+    """The handler of a signal, if Python may replace it and put it back; None for signals that are ignored, too."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    handler = signal.getsignal(number)
+    return None if handler == signal.SIG_IGN else handler

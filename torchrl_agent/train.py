@@ -18,7 +18,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.run_folder import EVALUATION_RETURN, Books, new_run, save_learner
 from torchrl_agent.stopping import DelayedSignals
-from torchrl_agent.trained import evaluate
+from torchrl_agent.trained import Judge
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
@@ -71,6 +71,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
     experiment, evaluation = learner.experiment, learner.experiment.evaluation
     mark = evaluation.mark if evaluation.stop_at_mark else None
+    judge = Judge(experiment, learner.agent)
     while learner.frames < experiment.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
@@ -99,7 +100,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             metrics |= learner.governor.act(metrics, learner.frames)
         judged = evaluation.every is not None and learner.frames % evaluation.every < rollout.numel()
         if judged:
-            metrics |= _judge(learner)
+            metrics |= judge()
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
         if judged and mark is not None and metrics[EVALUATION_RETURN] >= mark:
             return
@@ -123,15 +124,6 @@ def _usable(learner: Learner, rollout: TensorDict) -> bool:
         learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what it remembers
         return False
     return True
-
-
-def _judge(learner: Learner) -> dict[str, float]:
-    """Figures of the present policy as ``eval/...``; training gets the random numbers that it would have had anyway."""
-    start = time.perf_counter()
-    with torch.random.fork_rng([learner.device] if learner.device.type == "cuda" else []):
-        figures = evaluate(learner.experiment, learner.agent)
-    judged = {f"eval/{name}": float(value) for name, value in figures.items()}
-    return {**judged, "time/eval_seconds": time.perf_counter() - start}
 
 
 def train(experiment: Experiment, resume: Path | str | None = None) -> Generator[Iteration, None, None]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from torchrl_agent.experiment import Experiment, resolve_device, use_device
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import Evaluator, summarise
 
 
 def load_agent(
@@ -46,6 +49,17 @@ def evaluate(
     experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
 ) -> dict[str, Any]:
     """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
+    return summarise(make_evaluator(experiment, agent, episodes, deterministic)())
+
+
+def make_evaluator(
+    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
+) -> Evaluator:
+    """What judges an agent on the evaluation world.
+
+    Raises:
+        ValueError: fewer than one episode.
+    """
     config = experiment.evaluation
     number = config.episodes if episodes is None else episodes
     if number < 1:
@@ -53,5 +67,26 @@ def evaluate(
     use_device(experiment.device)
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    policy = acting_policy(agent)
-    return summarise(evaluate_policy(policy, env, greedy, acceleration=experiment.acceleration))
+    return Evaluator(acting_policy(agent), env, greedy, acceleration=experiment.acceleration)
+
+
+class Judge:
+    """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would have
+    had anyway.
+
+    Worlds of ours begin anew as if freshly made, and are kept, so that nothing is compiled twice; others are made anew.
+    """
+
+    def __init__(self, experiment: Experiment, agent: Agent) -> None:
+        self.experiment, self.agent = experiment, agent
+        self._evaluator: Evaluator | None = None
+
+    def __call__(self) -> dict[str, float]:
+        """Play the evaluation's episodes."""
+        start, device = time.perf_counter(), resolve_device(self.experiment.device)
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
+            figures = summarise(evaluator(self.experiment.evaluation.seed))
+        self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
+        judged = {f"eval/{name}": float(value) for name, value in figures.items()}
+        return {**judged, "time/eval_seconds": time.perf_counter() - start}

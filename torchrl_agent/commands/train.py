@@ -6,16 +6,15 @@ import argparse
 import json
 import math
 import shlex
-import signal
 import sys
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import NoReturn
 
 from torchrl_agent.arguments import add_config, print_table
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
+from torchrl_agent.stopping import Terminated, terminable
 from torchrl_agent.train import Iteration, train
 from torchrl_agent.training.checkpoint import checkpoints
 
@@ -38,33 +37,23 @@ def follow(iterations: Generator[Iteration, None, None], experiment: Experiment,
     """Train to the end, or until somebody asks for it; say where the results are and how to go on. Returns the exit
     code.
     """
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before_this = 0 if folder is None else _frames(folder) or 0
+    progress = Progress(experiment.total_frames, "frame", done=before_this)
     try:
-        before_this = 0 if folder is None else _frames(folder) or 0
-        with closing(iterations), Progress(experiment.total_frames, "frame", done=before_this) as progress:
+        with terminable(), closing(iterations), progress:
             for iteration in iterations:
                 values = {name: iteration.metrics.get(tag, math.nan) for name, tag in HEADLINE.items()}
                 shown = {name: f"{value:,.3g}" for name, value in values.items() if not math.isnan(value)}
                 progress.reach(iteration.frames, shown)
-    except (KeyboardInterrupt, _Terminated) as stop:
+    except (KeyboardInterrupt, Terminated) as stop:
         print(f"torchrl-agent: {_how_to_go_on(experiment, folder)}", file=sys.stderr)
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
-    finally:
-        signal.signal(signal.SIGTERM, before)
     folder = folder or _folder(experiment)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
     if "evaluation" in summary:
         print_table(summary["evaluation"])
     return 0
-
-
-class _Terminated(BaseException):
-    """SIGTERM has come; like KeyboardInterrupt it is no error that anybody should catch on the way."""
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    raise _Terminated
 
 
 def _folder(experiment: Experiment) -> Path:

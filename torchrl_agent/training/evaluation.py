@@ -70,15 +70,8 @@ class Player:
         self.root.update_(root)
 
 
-@torch.no_grad()
-def evaluate_policy(
-    policy: TensorDictModuleBase,
-    env: EnvBase,
-    deterministic: bool = True,
-    max_steps: int = 100_000,
-    acceleration: AccelerationConfig | None = None,
-) -> dict[str, Tensor]:
-    """Play until every world has finished its first episode; statistics of those episodes by name, each [N] on the CPU.
+class Evaluator:
+    """Plays until every world has finished its first episode, as often as asked; what was compiled serves all times.
 
     Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being
     left out.
@@ -89,36 +82,67 @@ def evaluate_policy(
         deterministic: take the likeliest action instead of drawing one.
         max_steps: give up after about so many.
         acceleration: on CUDA, what to compile and record.
-
-    Raises:
-        ValueError: a world did not finish within ``max_steps``.
     """
-    entries = episode_entries(env)
-    mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-    finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
-    table = torch.zeros(*env.batch_size, len(entries), device=env.device)
 
-    def watch(played: TensorDictBase) -> None:
+    def __init__(
+        self,
+        policy: TensorDictModuleBase,
+        env: EnvBase,
+        deterministic: bool = True,
+        max_steps: int = 100_000,
+        acceleration: AccelerationConfig | None = None,
+    ) -> None:
+        self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
+        self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
+        self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
+        self.table = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
+        self.play = Player(env, policy, CHECK_EVERY, self._watch, acceleration)
+
+    @torch.no_grad()
+    def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
+        """Statistics of the episodes by name, each [N] on the CPU.
+
+        Args:
+            seed: begin anew with this one; without it the worlds are played as they were given, which is good once.
+
+        Raises:
+            ValueError: a world did not finish within ``max_steps``.
+        """
+        if seed is not None:
+            self.env.set_seed(seed)
+            self.play.root.update_(self.env.reset())
+        self.finished.zero_()
+        self.table.zero_()
+        worlds = self.finished.numel()
+        with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
+            for _ in range(math.ceil(self.max_steps / CHECK_EVERY)):
+                self.play()
+                number = int(self.finished.sum())
+                progress.reach(number)
+                if number == worlds:
+                    return dict(zip(self.entries, self.table.cpu().unbind(-1), strict=True))
+        raise ValueError(
+            f"{worlds - number} worlds did not finish an episode within {self.max_steps} steps: the world needs a time "
+            "limit."
+        )
+
+    def _watch(self, played: TensorDictBase) -> None:
         following = played.get(keys.NEXT)
         done = following.get(keys.DONE).squeeze(-1)
-        values = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)
-        table.copy_(torch.where((done & ~finished).unsqueeze(-1), values, table))
-        finished.logical_or_(done)
+        values = torch.stack([following.get(key).squeeze(-1).float() for key in self.entries.values()], -1)
+        self.table.copy_(torch.where((done & ~self.finished).unsqueeze(-1), values, self.table))
+        self.finished.logical_or_(done)
 
-    with set_exploration_type(mode), Progress(finished.numel(), "episode", "judging", leave=False) as progress:
-        play = Player(env, policy, CHECK_EVERY, watch, acceleration)
-        for _ in range(math.ceil(max_steps / CHECK_EVERY)):
-            play()
-            number = int(finished.sum())
-            progress.reach(number)
-            if number == finished.numel():
-                break
-    if bool(finished.all()):
-        return dict(zip(entries, table.cpu().unbind(-1), strict=True))
-    raise ValueError(
-        f"{int((~finished).sum())} worlds did not finish an episode within {max_steps} steps: the world needs a time "
-        "limit."
-    )
+
+def evaluate_policy(
+    policy: TensorDictModuleBase,
+    env: EnvBase,
+    deterministic: bool = True,
+    max_steps: int = 100_000,
+    acceleration: AccelerationConfig | None = None,
+) -> dict[str, Tensor]:
+    """The first episode of every world, once: see :class:`Evaluator`."""
+    return Evaluator(policy, env, deterministic, max_steps, acceleration)()
 
 
 def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import shutil
@@ -67,9 +68,14 @@ class Books:
         self._between = False
 
     def __enter__(self) -> Books:
+        # a generator that is still open when Python ends would be closed only when modules are gone already
+        atexit.register(self.__exit__, SystemExit)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        atexit.unregister(self.__exit__)
+        if self._lock.closed:
+            return
         try:
             if self._between and kind is not None and not issubclass(kind, Exception):
                 self.stop()

@@ -4,10 +4,12 @@ import contextlib
 import functools
 import json
 import math
+import os
 import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import types
 
@@ -19,6 +21,7 @@ from torchrl.data import Bounded, Categorical, Composite
 from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
+from torchrl_agent.experiment import CONFIGS
 from torchrl_agent.film import film_policy
 from torchrl_agent.train import check_finite
 from torchrl_agent.training.algorithm import NonFiniteError
@@ -390,6 +393,22 @@ def test_a_loop_that_is_left_leaves_a_checkpoint_of_the_last_iteration_and_a_sum
     assert (saved, last) == ([768], 768)
     assert (summary["frames"], summary["ended"]) == (768, "stopped")
     assert "stopped before its end" in (tmp_path / "run" / "README.md").read_text()
+
+
+FORGOTTEN = """
+from torchrl_agent import Experiment, train
+run = train(Experiment.load("smoke", "device=cpu", "threads=1", "run.name=run", "run.checkpoint_every=1000000"))
+next(run)
+"""
+
+
+def test_a_loop_that_is_left_open_when_python_ends_leaves_the_same(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
+    command = [sys.executable, "-c", FORGOTTEN]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
+    assert "Exception ignored" not in done.stderr
+    saved, last, summary = left_behind(tmp_path / "runs" / "run")
+    assert (saved, last, summary["ended"]) == ([512], 512, "stopped")
 
 
 def test_a_signal_in_the_middle_of_an_iteration_waits_for_its_end(tmp_path, tiny_worlds):

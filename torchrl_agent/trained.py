@@ -71,8 +71,8 @@ def make_evaluator(
 
 
 class Judge:
-    """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would have
-    had anyway.
+    """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would
+    have had anyway.
 
     Worlds of ours begin anew as if freshly made, and are kept, so that nothing is compiled twice; others are made anew.
     """

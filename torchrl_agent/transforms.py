@@ -54,13 +54,20 @@ class RunningStatistics(RunningMeanStd):
             var = torch.where(here, (x - mean) ** 2, 0.0).sum(0) / number.clamp_min(1)
         total = self.count + number
         share, delta = number / total.clamp_min(1.0), mean - self.mean
-        self.var.copy_(self.var + share * (var - self.var + (1 - share) * delta**2))
-        self.mean.copy_(self.mean + share * delta)
-        self.count.copy_(total)
+        _write(self.var, self.var + share * (var - self.var + (1 - share) * delta**2))
+        _write(self.mean, self.mean + share * delta)
+        _write(self.count, total)
 
     def affine(self, epsilon: float) -> tuple[Tensor, Tensor]:
         """The mean and ``1 / sqrt(var + epsilon)`` in float32: what is large is never computed in float64."""
         return self.mean.float(), torch.rsqrt(self.var.float() + epsilon)
+
+
+def _write(target: Tensor, value: Tensor) -> None:
+    """Copy through a view: code that PyTorch 2.13 compiles for a CPU loses what is written to a float64 tensor without
+    dimensions.
+    """
+    target.view(-1).copy_(value.view(-1))
 
 
 class ObservationNormalizer(Transform):

@@ -198,6 +198,24 @@ def test_running_returns_go_on_over_rollouts():
     assert whole.returns.item() == pytest.approx(7 * 0.9 + 8)
 
 
+def test_compiled_code_keeps_what_it_merges():
+    """PyTorch 2.13 on a CPU loses what compiled code writes to a float64 tensor without dimensions."""
+    eager, compiled = RewardScaler(2, gamma=0.5), RewardScaler(2, gamma=0.5)
+
+    def update_and_scale(reward, done):
+        compiled.update(reward, done)
+        return compiled.scale(reward)
+
+    function = torch.compile(update_and_scale, fullgraph=True)
+    for number in range(2):
+        reward = torch.tensor([1.0, 3.0, -2.0, 0.5]).reshape(2, 2, 1) + number
+        done = torch.tensor([False, True, False, False]).reshape(2, 2, 1)
+        eager.update(reward, done)
+        torch.testing.assert_close(function(reward, done), eager.scale(reward))
+    torch.testing.assert_close(dict(compiled.state_dict()), dict(eager.state_dict()))
+    assert compiled.running.count.item() == 8
+
+
 def test_scaled_rewards_are_clipped_and_the_scale_has_an_epsilon():
     scaler = RewardScaler(1, clip=5.0, epsilon=0.25)
     scaler.running.var.zero_()

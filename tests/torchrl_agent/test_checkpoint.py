@@ -36,6 +36,13 @@ def names(folder):
     return [path.name for path in checkpoints(folder)]
 
 
+def test_scores_of_another_measure_are_not_compared(tmp_path):
+    save(tmp_path, 1, score=9.0)
+    save_checkpoint(tmp_path, 2, {"agent": {}}, {}, "hash", 1.0, 3, "eval/return_mean")
+    save_checkpoint(tmp_path, 3, {"agent": {}}, {}, "hash", 0.5, 3, "eval/return_mean")
+    assert json.loads((tmp_path / "best.json").read_text())["checkpoint"] == "checkpoint_2.pt"
+
+
 def test_what_is_saved_is_loaded(tmp_path):
     path = save(tmp_path, 512, score=1.5)
     state = load_checkpoint(path)

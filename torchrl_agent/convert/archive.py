@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,6 +134,20 @@ class Archive:
         return value
 
 
+@contextmanager
+def understanding(path: Path) -> Iterator[None]:
+    """A context in which a model is made sense of: whatever breaks on the way, because something in the file is not
+    what it should be, is one sentence about the file.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise  # a sentence already
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise ValueError(f"{path} is damaged, it cannot be understood ({reason}): save the model again.") from None
+
+
 def read_archive(path: Path) -> Archive:
     """A model saved by Stable-Baselines3's ``model.save``.
 
@@ -147,15 +164,38 @@ def read_archive(path: Path) -> Archive:
         data = json.loads(parts.get("data", b"{}"))
         policy = torch.load(io.BytesIO(parts["policy.pth"]), "cpu", weights_only=True) if "policy.pth" in parts else {}
     except Exception as error:  # zipfile, json and torch.load raise many kinds for damaged or foreign files
-        reason = str(error).strip().split("\n")[0][:120]
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if wanted is not None:
+            raise ValueError(
+                f"{path} wants to execute {wanted[1]} when its policy.pth is read, which was not done: weights need "
+                "nothing executed, do not use this file."
+            ) from None
+        reason = " ".join(str(error).split(". ")[0].split())
         raise ValueError(f"{path} is damaged or no zip archive ({reason}): save the model again.") from None
     if not (isinstance(data, dict) and data and isinstance(policy, dict) and policy):
         raise ValueError(f"{path} is no model of Stable-Baselines3: it needs the parts data and policy.pth.")
     version = parts.get(_MEMBERS[2], b"unknown").decode(errors="replace")
     archive = Archive(path, policy, data, version.strip())
-    _check_policy(archive)
-    _check_spaces(archive)
+    with understanding(path):
+        _check_policy(archive)
+        _check_shapes(archive)
+        _check_spaces(archive)
     return archive
+
+
+def _check_shapes(archive: Archive) -> None:
+    """Raise ValueError unless each layer reads what the one before it writes, in finite numbers."""
+    for name, value in archive.policy.items():
+        if not value.is_floating_point() or not bool(value.isfinite().all()):
+            raise ValueError(f"{archive.path} holds no finite numbers in {name}: save the model again.")
+    for network in ("policy", "value", "target"):
+        memory, width = archive.memory(network), None
+        if memory:
+            width = memory["weight_hh_l0"].shape[1]
+        for weight, bias in archive.layers(network):
+            if weight.ndim != 2 or bias.shape != weight.shape[:1] or width not in (None, weight.shape[1]):
+                raise ValueError(f"{archive.path} has layers of its {network} that do not fit: save the model again.")
+            width = weight.shape[0]
 
 
 def _check_policy(archive: Archive) -> None:

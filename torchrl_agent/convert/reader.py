@@ -8,7 +8,7 @@ from typing import Any
 
 from torchrl_agent import keys
 from torchrl_agent.convert import deep_q
-from torchrl_agent.convert.archive import Archive, find_activation, read_archive
+from torchrl_agent.convert.archive import Archive, find_activation, read_archive, understanding
 from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
 from torchrl_agent.convert.normalization import Normalization, read_normalization
 from torchrl_agent.experiment import Experiment
@@ -82,14 +82,17 @@ def from_sb3(
     archive = read_archive(model)
     notes: list[str] = []
     normalization = _normalization(archive, vecnormalize, trust, notes)
-    function, how = find_activation(archive, activation)
-    notes.append(f"the activation function is {function} ({how})")
-    settings = {
-        **_hyperparameters(archive, normalization, notes),
-        **{f"model.{name}": value for name, value in model_settings(archive).items()},
-        "model.activation": function,
-        "model.normalize_observations": normalization.observations,
-    }
+    with understanding(model):
+        function, how = find_activation(archive, activation)
+        notes.append(f"the activation function is {function} ({how})")
+        frames = max(0, int(archive.data.get("num_timesteps") or 0))
+        settings = {
+            **_hyperparameters(archive, normalization, notes),
+            "total_frames": max(1, frames),
+            **{f"model.{name}": value for name, value in model_settings(archive).items()},
+            "model.activation": function,
+            "model.normalize_observations": normalization.observations,
+        }
     _check_overrides(overrides, model)
     theirs = [f"{name}={_hydra(value)}" for name, value in settings.items()]
     experiment = Experiment.load(config, *theirs, *overrides)
@@ -98,11 +101,12 @@ def from_sb3(
         raise ValueError(f"algorithm={experiment.algorithm} was asked for, but {model} holds {held}: leave it out.")
     _check_world(archive, experiment, config, notes)
     learner = Learner(experiment)
-    learner.frames = int(archive.data.get("num_timesteps") or 0)
-    if archive.algorithm == "DQN":
-        deep_q.go_on(learner, archive)
-    else:
-        fill(learner.agent, archive)
+    learner.frames = frames
+    with understanding(model):
+        if archive.algorithm == "DQN":
+            deep_q.go_on(learner, archive)
+        else:
+            fill(learner.agent, archive)
     statistics = {**learner.statistics(), **normalization.statistics}
     set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
     if normalization.observations:
@@ -151,7 +155,6 @@ def _hyperparameters(archive: Archive, normalization: Normalization, notes: list
         notes.append(
             f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with {section}.gamma from now on"
         )
-    found["total_frames"] = max(1, int(archive.data.get("num_timesteps") or 0))
     return found
 
 

@@ -170,8 +170,10 @@ def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphMo
         for node in module.graph.nodes:
             node.args = torch.fx.node.map_aggregate(node.args, swap)
             node.kwargs = torch.fx.node.map_aggregate(node.kwargs, swap)
-            if node.op == "get_attr" and isinstance(getattr(module, node.target), Tensor):
-                with mode:
+            with mode:
+                if module is not graph and "val" in node.meta:  # of a scan's body, which is not propagated
+                    node.meta["val"] = torch.fx.node.map_aggregate(node.meta["val"], fake)
+                if node.op == "get_attr" and isinstance(getattr(module, node.target), Tensor):
                     setattr(module, node.target, fake(getattr(module, node.target)))
         module.recompile()
     with mode:
@@ -355,13 +357,19 @@ def pretended_h100() -> Iterator[None]:
         stack.enter_context(patch(helpers, "set_driver_to_gpu", answer(None)))
         if hasattr(fake_tensor, "init_gpu_context"):
             stack.enter_context(patch(fake_tensor, "init_gpu_context", answer(None)))
-        # passes ask by it whether shapes fit; a build without CUDA cannot even look at such a tensor
+        # passes copy and index to learn shapes; these two methods want a device's runtime, which a CPU build lacks
         stack.enter_context(patch(fake_tensor.FakeTensor, "copy_", lambda tensor, *_, **__: tensor, create=True))
+        stack.enter_context(patch(fake_tensor.FakeTensor, "__getitem__", _get_item, create=True))
         triton.runtime.driver.set_active(driver)
         try:
             yield
         finally:
             triton.runtime.driver._active = active
+
+
+def _get_item(tensor: Tensor, index: Any) -> Tensor:
+    whole = isinstance(index, int)
+    return torch.ops.aten.select.int(tensor, 0, index) if whole else Tensor.__getitem__(tensor, index)
 
 
 def _believe(stack: contextlib.ExitStack, name: str, replacement: Callable) -> None:

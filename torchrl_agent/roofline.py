@@ -229,7 +229,8 @@ def table(row: dict[str, Any]) -> str:
         size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
         lines.append(
             f"  {part['name']:<36} {part['launches']:>5} launches {size:>20} {part['flops'] / 1e9:>9,.1f} GFLOP"
-            f" {part['registers']:>4} registers {part['spills']} spilling, {part['calls']} calls"
+            f" {part['registers']:>4} registers {part['spills']} spilling,"
+            f" {part['calls']} calls, gaps {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
         )
     for name, rates in row["per_second"].items():
         bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())

@@ -1,6 +1,5 @@
-"""Everything that is compiled on a GPU compiles for one, without one: every world and observation, every loss.
-
-Bounds are a few percent above what was counted, so that a change that costs a GPU more is noticed.
+"""A step and a loss compile for a GPU, without one; their bounds are a little above what was counted, so that a change
+that costs a GPU more is noticed.
 """
 
 from __future__ import annotations
@@ -14,27 +13,10 @@ from torchrl_agent.roofline import lower_training, lower_world, small_experiment
 
 pytestmark = pytest.mark.slow
 
-WORLDS = [
-    (ArenaEnv, {}),
-    (ArenaEnv, {"observation": "extended", "style": 2}),
-    (ArenaEnv, {"observation": "dict"}),
-    (ArenaEnv, {"observation": "pixels"}),
-    (ArenaEnv, {"observation": "heatmap"}),
-    *((TownEnv, {"level": f"L{number}"}) for number in range(9)),
-    (TownEnv, {"level": "L6", "observation": "groups", "privileged": True, "potential": True}),
-]
-LOSSES = [
-    ["algorithm=ppo"],
-    ["algorithm=ppo", "ppo.precision=bfloat16"],
-    ["algorithm=a2c"],
-    ["algorithm=impala"],
-    ["algorithm=dqn", "dqn.rollout_steps=8"],
-    ["policy=cnn", "world.observation=heatmap"],
-    ["policy=gru"],
-    ["policy=lstm"],
-]
-MOST = {ArenaEnv: (80, 14_000), TownEnv: (140, 75_000)}
-"""Launches, and bytes per world and step (pictures apart)."""
+WORLDS = [(ArenaEnv, {}), (TownEnv, {"level": "L8"})]
+LOSSES = [["algorithm=ppo"]]
+MOST = {ArenaEnv: (50, 10_500), TownEnv: (120, 62_000)}
+"""Launches, and bytes per world and step."""
 
 
 @pytest.mark.parametrize(("make", "options"), WORLDS, ids=lambda value: str(getattr(value, "__name__", value)))
@@ -43,11 +25,9 @@ def test_a_step_compiles_for_a_gpu_and_asks_nothing(make, options):
     part = lower_world(make(worlds, **options), "the test")
     launches, size = MOST[make]
     assert part.waits == 0
-    assert part.registers <= 255
-    assert part.spills == 0
-    if options.get("observation") not in ("pixels", "heatmap"):
-        assert part.launches <= launches
-        assert part.bytes <= worlds * size
+    assert 0 < part.registers <= 255
+    assert part.launches <= launches
+    assert part.bytes <= worlds * size
 
 
 @pytest.mark.parametrize("overrides", LOSSES, ids=" ".join)
@@ -59,11 +39,4 @@ def test_training_compiles_for_a_gpu_and_asks_nothing(overrides):
     by_name = {part.name: part for part in parts}
     assert by_name["the loss"].graphs == ["forward", "backward"]
     assert by_name["the loss"].flops > 0
-    assert all(part.waits == 0 and part.registers <= 255 for part in parts)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_four_modules_compile_for_a_gpu(precision):
-    overrides = [f"ppo.precision={precision}", "ppo.rollout_steps=16", "world.num_envs=16"]
-    parts, _ = lower_training(small_experiment("town_agent", overrides))
     assert all(part.waits == 0 and part.registers <= 255 for part in parts)

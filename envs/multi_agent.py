@@ -99,6 +99,7 @@ class PettingZooWorld(EnvBase):
         super().__init__(device=torch.device(device), batch_size=[num_envs])
         self.worlds = [_parallel_env(module, kwargs) for _ in range(num_envs)]
         self.agents, self.show_state = list(self.worlds[0].possible_agents), show_state
+        self.group_map = {GROUP: self.agents}
         self._seeds: list[int | None] = [None] * num_envs
         seen, act = _shared_spaces(self.worlds[0], module)
         agents = (num_envs, len(self.agents))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -47,7 +46,6 @@ def play(folder: Path, algorithm: str, fatal: int | None) -> None:
     if begun:
         experiment = Experiment.load(folder / "config.yaml")
     else:
-        shutil.rmtree(folder, ignore_errors=True)
         named = [f"run.folder={folder.parent}", f"run.name={folder.name}", f"algorithm={algorithm}"]
         experiment = Experiment.load("smoke", *QUIET, *SMALL, *named)
     for _ in train(experiment, resume=folder if begun else None):

@@ -140,6 +140,15 @@ def test_the_target_network_follows_at_its_rate_and_interval():
     assert steps == [2, 4]
 
 
+def test_with_an_interval_of_one_the_target_network_follows_every_update():
+    dqn, steps = make(target_interval=1), []
+    dqn.target.step = lambda: steps.append(1)
+    dqn.replay.add(torch.cat([transition()] * 8))
+    for _ in range(3):
+        dqn._update()
+    assert len(steps) == 3
+
+
 # --- exploring
 
 

@@ -30,7 +30,7 @@ from torchrl_agent.models.specs import group_spec
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.rollout import fill_caches
 
-CONFIGS = ("arena", "town", "town_agent")
+CONFIGS = ("arena", "town")
 NUM_ENVS = 4096
 """Worlds that are lowered; all but the weights that a policy reads grows with them, and is stated per world."""
 MINIBATCH = 8192
@@ -130,10 +130,15 @@ def bounds(config: str, overrides: list[str], world_only: bool = False, assemble
         not over agents).
 
     Raises:
-        ValueError: there is no Triton, or the world cannot be traced.
+        ValueError: there is no Triton, the world cannot be traced, or the agent has a memory.
     """
     require_triton()
     experiment = small_experiment(config, overrides)
+    if not world_only and experiment.model.memory != "none":
+        raise ValueError(
+            f"{config} learns from sequences by a loop over time, which cannot be lowered without a GPU: "
+            "use --world-only or model.memory=none."
+        )
     world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
     per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
     result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 WORLDS = [(ArenaEnv, {}), (TownEnv, {"level": "L8"})]
 LOSSES = [["algorithm=ppo"]]
-MOST = {ArenaEnv: (50, 10_500), TownEnv: (120, 62_000)}
+MOST = {ArenaEnv: (50, 10_500), TownEnv: (100, 44_000)}
 """Launches, and bytes per world and step."""
 
 

@@ -312,3 +312,15 @@ def test_a_memory_of_other_rows_is_refused(memory):
         other = other.exclude("hidden") if hidden is None else other.set("hidden", hidden)
         with pytest.raises(ValueError, match=rf"the memory 'hidden' {found} .* \(4,\) rows .* shape \(4, 1, 128\)"):
             agent.policy(other)
+
+
+@pytest.mark.slow
+def test_a_memory_that_is_not_needed_hardly_slows_learning_with_short_rollouts(tmp_path):
+    path = tmp_path / "gather.yaml"
+    path.write_text(
+        "defaults: [experiment_schema, _self_]\nname: gather\ntotal_frames: 30_000\ndevice: cpu\n"
+        "world: {_target_: gather_world.GatherEnv, num_envs: 64}\nmodel: {memory: gru, hidden_sizes: [64, 64]}\n"
+        "ppo: {rollout_steps: 16, minibatch_size: 256, learning_rate: {initial: 1.0e-3}}\n"
+    )
+    *_, last = learn(Experiment.load(path, *EAGER))
+    assert last.metrics["rollout/ep_rew_mean"] > 9  # a perfect player has about 12, chance 0.7

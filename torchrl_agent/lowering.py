@@ -290,7 +290,7 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
         options=tuner._create_compile_options(tuner.configs[0], meta),
     )
     ptx = folder / "kernel.ptx"
-    ptx.write_text(binary.asm["ptx"])
+    ptx.write_text(binary.asm["ptx"], encoding="utf-8")
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     command = [tool, "-v", "--gpu-name=sm_90a", ptx, "-o", folder / "kernel.cubin"]
     text = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stderr

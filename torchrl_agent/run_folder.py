@@ -220,7 +220,9 @@ def _emptied(folder: Path) -> bool:
     """Whether there was a run that ended before its first checkpoint; what it wrote is gone then."""
     inside = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
     visible = {name for name in inside if not name.startswith(".")}  # hidden is what a killed process was writing
-    if not {"checkpoints", "code.json"} <= visible <= set(WRITTEN) or checkpoints(folder / "checkpoints"):
+    whole = {"checkpoints", "code.json"} <= visible <= set(WRITTEN)
+    barely = folder.is_dir() and all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
+    if not (whole or barely) or checkpoints(folder / "checkpoints"):
         return False
     lock(folder).close()
     for path in inside.values():

@@ -112,3 +112,10 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, undisturbed, algorithm, 
         assert found == rows
         for part in ("agent", "algorithm", "world", "frames"):
             assert_same(last[part], state[part])
+
+
+@pytest.mark.parametrize("fatal", [2, 3, 4])
+def test_a_run_killed_while_its_folder_is_made_is_begun_again(tmp_path, fatal):
+    assert in_a_process(tmp_path / "run", "ppo", fatal) == -signal.SIGKILL
+    play(tmp_path / "run", "ppo", None)
+    assert checkpoints(tmp_path / "run" / "checkpoints")

@@ -399,6 +399,7 @@ def _cuda_module(gpu: PretendCuda) -> dict[str, Any]:
         ),
         **dict.fromkeys(("is_available", "is_initialized"), lambda: True),
         **dict.fromkeys(("max_memory_allocated", "memory_allocated", "current_device"), lambda *_: 0),
+        "mem_get_info": lambda *_: (2**36, 2**36),
         "device_count": lambda: 1,
         "is_bf16_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: gpu.recording is not None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _FACTORIES = ("empty", "zeros", "ones", "full", "rand", "randn", "randperm", "arange")
 """Operations that make tensors of a size, which is their first argument."""
+
+
+def size_limit(what: str, mend: str, device: torch.device) -> AbstractContextManager:
+    """A :class:`SizeLimit` on a CPU; another device's allocator refuses what it has not, and ends no process."""
+    return SizeLimit(what, mend) if device.type == "cpu" else nullcontext()
 
 
 class SizeLimit(TorchDispatchMode):

@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.capacity import SizeLimit
+from torchrl_agent.capacity import size_limit
 from torchrl_agent.hidden import check_envs
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.specs import agent_group
@@ -204,7 +204,7 @@ class Experiment:
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
-        with SizeLimit("the agent's networks", "size under model"):
+        with size_limit("the agent's networks", "size under model", resolve_device(self.device)):
             return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
 
 
@@ -227,7 +227,7 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
     if "_target_" not in arguments:
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
-        with SizeLimit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs"):
+        with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
             env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
     except HydraException as error:
         cause = error.__cause__

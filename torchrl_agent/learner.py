@@ -65,7 +65,7 @@ class Learner:
 
     def _check_room(self, steps: int) -> None:
         """Raise ValueError if what is kept of the frames cannot fit into the device's memory."""
-        step = self.env.fake_tensordict().bytes()
+        step = sum(value.numel() * value.element_size() for value in self.env.fake_tensordict().values(True, True))
         mend = f"{self.algorithm.name}.rollout_steps or world.num_envs"
         check_room(steps * step, self.device, f"a rollout of {steps} steps of {self.num_envs} worlds", mend)
         if self.algorithm.replay is not None:

@@ -25,6 +25,7 @@ from torchrl_agent import keys
 from torchrl_agent.capacity import size_limit
 from torchrl_agent.hidden import check_envs
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.a2c import A2CConfig
@@ -204,6 +205,8 @@ class Experiment:
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
+        if self.model.memory != "none":
+            try_scan(resolve_device(self.device))
         with size_limit("the agent's networks", "size under model", resolve_device(self.device)):
             return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
 

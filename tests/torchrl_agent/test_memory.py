@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -64,6 +67,16 @@ def play(module, states, data):
         out.append(frame["out"])
         carried = {name: frame["next", name] for name in states}
     return torch.stack(out, 1)
+
+
+def test_making_an_agent_leaves_scans_possible():
+    """In a process of its own: what was found out once is remembered."""
+    program = (
+        "from hoptorch.scan import ensure_scan_backward\nfrom torchrl_agent import Experiment\n"
+        "experiment = Experiment.load('smoke', 'device=cpu', 'policy=gru')\n"
+        "experiment.make_agent(experiment.make_world())\nassert ensure_scan_backward('cpu')"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_sequences_equal_steps(kind):

@@ -184,6 +184,13 @@ def recurrence(
     return module, {name: Unbounded((1, size)) for name in names}
 
 
+def try_scan(device: torch.device) -> None:
+    """Have TorchRL find out whether compiled code can scan sequences on a device, and remember it. It does so when the
+    first recurrent network is made, but finds that it cannot where a dispatch mode watches.
+    """
+    recurrence("gru", 1, 1, "value", "out", device)
+
+
 def _right(mask: Tensor, like: Tensor) -> Tensor:
     """A mask [..., 1] with as many dimensions as ``like``."""
     return mask.reshape(*mask.shape, *[1] * (like.ndim - mask.ndim))

@@ -112,27 +112,31 @@ _GRU_SCAN = inspect.unwrap(GRUModule.forward)  # without a decorator that sets a
 
 
 def _remember(module: GRU | LSTM, network: nn.Module, tensordict: TensorDictBase) -> TensorDictBase:
-    """One step, or all steps of sequences one after the other, with states that begin at 0 where episodes do.
+    """One step, or all steps of sequences one after the other. Where an episode begins a step starts from 0, and a
+    sequence, as TorchRL's do, from the states recorded there: a replay that cuts sequences calls their first frames
+    beginnings too.
 
     TorchRL's way with sequences in eager code asks the device how long the episodes are, and takes 1.0 to 1.8 times as
     long on a CPU; the numbers are the same.
     """
     value = tensordict.get(module.in_keys[0])
     state_keys = [key for key in module.in_keys[1:] if key != keys.IS_INIT]
-    begins, before = tensordict.get(keys.IS_INIT), [tensordict.get(key) for key in state_keys]
-    if not module.recurrent_mode:  # as sequences of a single step
-        value, begins = value.reshape(-1, 1, value.shape[-1]), begins.reshape(-1, 1, 1)
-    steps = value.shape[1]
-    states = [state.reshape(-1, steps, state.shape[-1])[:, 0].unsqueeze(0) for state in before]
+    shape, before = value.shape[:-1], [tensordict.get(key) for key in state_keys]
+    steps = shape[-1] if module.recurrent_mode else 1
+    value = value.reshape(-1, steps, value.shape[-1])
+    begins = tensordict.get(keys.IS_INIT).reshape(-1, steps, 1)
+    recorded = [state.reshape(-1, steps, state.shape[-1]) for state in before]
+    states = [state[:, 0].unsqueeze(0) for state in recorded]  # [1, rows, size], as the network takes them
     outs, history = [], []
     for step in range(steps):
-        states = [torch.where(begins[:, step].unsqueeze(0), 0.0, state) for state in states]
+        starts = [state[:, step].unsqueeze(0) if module.recurrent_mode else 0.0 for state in recorded]
+        begin = begins[:, step].unsqueeze(0)
+        states = [torch.where(begin, start, state) for start, state in zip(starts, states, strict=True)]
         out, following = network(value[:, step : step + 1], states[0] if len(states) == 1 else tuple(states))
         states = [following] if len(states) == 1 else list(following)
         outs.append(out)
         history.append([state.squeeze(0) for state in states])
-    shape = tensordict.get(module.in_keys[0]).shape
-    tensordict.set(module.out_keys[0], torch.cat(outs, 1).reshape(*shape[:-1], -1))
+    tensordict.set(module.out_keys[0], torch.cat(outs, 1).reshape(*shape, -1))
     for key, reached, like in zip(module.out_keys[1:], zip(*history, strict=True), before, strict=True):
         tensordict.set(key, torch.stack(reached, 1).reshape(like.shape))
     return tensordict

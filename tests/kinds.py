@@ -17,13 +17,11 @@ MIND = [
     "ppo.minibatch_size=16",
     "ppo.num_epochs=1",
 ]
-FAST = {
+KINDS = {
     "ppo": [],
     "gru": ["policy=gru"],
     "dqn": DQN,
     "impala": ["algorithm=impala", "impala.rollout_steps=4"],
-}
-OTHERS = {
     "stops early": ["ppo.target_kl=0.001"],
     "bfloat16": ["ppo.precision=bfloat16"],
     "float16": ["ppo.precision=float16"],
@@ -40,7 +38,7 @@ OTHERS = {
     "mind": ["config=town_agent", *MIND],
     "mind by itself": ["config=small_town", *MIND, "ppo.minibatch_size=12"],
 }
-"""By name; FAST are the most different ones. Overrides, the configuration first if it is not the smoke test's."""
+"""By name: overrides of the smoke test's configuration, or of the one that they name."""
 
 
 def learner_of(overrides: list[str], *more: str) -> Learner:

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from kinds import FAST, OTHERS, SMALL, UNCOMPILED, learner_of
+from kinds import KINDS, SMALL, UNCOMPILED, learner_of
 from pretend_cuda import CudaTensor, PretendCuda
 from tensordict import TensorDict
 
@@ -240,15 +240,15 @@ def check_learning(gpu, overrides):
     assert found == expected  # to the last bit
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", ["ppo"])
 def test_captured_code_learns_what_eager_code_learns_and_never_waits(gpu, name):
-    check_learning(gpu, FAST[name])
+    check_learning(gpu, KINDS[name])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "ppo"])
 def test_every_other_kind_too(gpu, name):
-    check_learning(gpu, OTHERS[name])
+    check_learning(gpu, KINDS[name])
 
 
 def test_a_rollout_and_an_iterations_updates_are_one_launch_each(gpu):
@@ -264,9 +264,9 @@ def test_a_rollout_and_an_iterations_updates_are_one_launch_each(gpu):
     assert (sum(gpu.waits.values()), gpu.synchronized) == (0, 0)
 
 
-@pytest.mark.parametrize("name", ["ppo", "gru"])
+@pytest.mark.parametrize("name", ["ppo", pytest.param("gru", marks=pytest.mark.slow)])
 def test_compiled_code_can_be_recorded(gpu, name):
-    learner = learner_of(FAST[name], *(word.replace("false", "true") for word in UNCOMPILED))
+    learner = learner_of(KINDS[name], *(word.replace("false", "true") for word in UNCOMPILED))
     gpu.reset()
     metrics = [iteration for iteration, _ in zip(iterate(learner), range(4), strict=False)][-1].metrics
     assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
@@ -300,6 +300,7 @@ def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu):
 # --- life cycle -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
     module = sys.modules["torchrl_agent.train"]
     small = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 8}", "total_frames=64", "run.checkpoint_every=64"]
@@ -313,6 +314,7 @@ def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
     assert evaluate(loaded, agent, episodes=2)["episodes"] == 2
 
 
+@pytest.mark.slow
 def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(gpu):
     learner = learner_of([], *UNCOMPILED)
     loop = iterate(learner)
@@ -325,6 +327,7 @@ def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(g
     assert learner.modes() == {"rollout": CUDA_GRAPH, "update": CUDA_GRAPH}
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypatch):
     monkeypatch.setattr("torchrl_agent.training.evaluation.CHECK_EVERY", 5)
     options = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]

@@ -48,7 +48,7 @@ def film_policy(
         finished.logical_or_(played.get((keys.NEXT, keys.DONE)).squeeze(-1))
 
     with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
-        play = Player(env, policy, every, watch, acceleration)
+        play = Player(env, policy, min(every, steps), watch, acceleration)
         for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
             play()

@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.checkpoint import write_atomically
 from torchrl_agent.training.metrics import read_metrics
 
@@ -202,7 +203,8 @@ def _read_run(folder: Path) -> Run:
         name, seed = str(config.pop("name")), config.pop("seed")
     except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
-    settings = {key: value for key, value in config.items() if key not in ("run", "defaults")}
+    unused = {"run", "defaults", *ALGORITHMS} - {config.get("algorithm")}
+    settings = {key: value for key, value in config.items() if key not in unused}
     return Run(folder, name, seed, _flatten(settings))
 
 
@@ -220,7 +222,8 @@ def _labels(groups: list[list[Run]]) -> list[str]:
     for run, *_ in groups:
         alike = [first.settings for (first, *_) in groups if first.name == run.name]
         names = sorted({name for settings in alike for name in settings})
-        differing = [name for name in names if len({settings.get(name) for settings in alike}) > 1]
+        # what one of them lacks, such as another algorithm's section, is no setting in which they differ
+        differing = [name for name in names if len({each[name] for each in alike if name in each}) > 1]
         if len(differing) > NAMED_DIFFERENCES:
             differing = []
         labels.append(

@@ -51,10 +51,10 @@ def _check_specs(env: EnvBase, name: str) -> None:
     rows = tuple(group_spec(env).shape)
     for key in observation_shapes(env):
         kind = group_spec(env)[key].dtype
-        if kind != torch.float32:
+        if kind not in (torch.float32, torch.uint8):
             raise ValueError(
-                f"the observation {key} of {name} has type {_kind(kind)}: its spec must be float32, which TorchRL's "
-                "DoubleToFloat makes of float64."
+                f"the observation {key} of {name} has type {_kind(kind)}: its spec must be float32 (TorchRL's "
+                "DoubleToFloat makes it of float64), or uint8 for pictures."
             )
     reward = env.full_reward_spec[env.reward_key]
     if tuple(reward.shape) != (*rows, 1) or reward.dtype != torch.float32:

@@ -1,7 +1,18 @@
 """For all tests."""
 
+import signal
+
 import pytest
 import torch
+
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """A shell starts what runs in its background deaf to Ctrl-C, and Python then leaves it so."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

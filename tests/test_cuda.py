@@ -281,6 +281,7 @@ def test_modes_are_told_where_graphs_are_off(gpu):
     assert metrics["acceleration/rollout"] == metrics["acceleration/update"] == 0
 
 
+@pytest.mark.slow
 def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu):
     """It goes back after the fifth iteration: from there on graphs learn from restored tensors what eager code does."""
     watched = ["governor.enabled=true", "governor.warmup=3", "governor.snapshot_every=1"]

@@ -23,6 +23,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 def test_players_and_seeds_are_judged_alike():
     result = measure_skill("town", TINY, [3, 4])
     players = [(row["player"], row.get("seed")) for row in result["rows"]]
@@ -38,6 +39,7 @@ def test_players_and_seeds_are_judged_alike():
     assert result["reached"] is None
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_one_object(capsys):
     main(["bench", "skill", "town", *TINY, "--seeds", "0", "--json"])
     *_, last = capsys.readouterr().out.strip().splitlines()

@@ -37,10 +37,10 @@ def test_a_function_that_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog
     assert "\n" not in ours[0].getMessage()
 
 
+@torch._dynamo.config.patch(recompile_limit=2)
 def test_a_shape_too_many_is_no_end(caplog):
     part = Accelerated("the step", lambda value: value * 2, compile=True)
-    limit = torch._dynamo.config.recompile_limit
-    for size in range(1, limit + 3):
+    for size in range(1, 5):
         assert part(torch.ones(size)).tolist() == [2.0] * size
     assert part.mode == "eager"
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("torchrl_agent")]

@@ -25,8 +25,9 @@ from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.lowering import Lowered, lower, machine_code, pretended_h100, require_triton
+from torchrl_agent.lowering import Lowered, lower
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.pretended_gpu import machine_code, pretended_h100, require_triton
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.rollout import fill_caches
 
@@ -71,6 +72,8 @@ class Part:
     spills: int = 0
     """Kernels that need more."""
     waits: int = 0
+    loop_steps: int = 0
+    """Steps of loops over time (scans), which the host makes one after the other; the numbers above are of all."""
     calls: int = 1
     """In the iteration that was lowered."""
     precision: str = "float32"
@@ -86,7 +89,8 @@ class Part:
         self.launches += graph.launches
         self.bytes += graph.bytes
         self.flops += graph.flops
-        self.waits += len(graph.waits)
+        self.waits += graph.waits
+        self.loop_steps += sum(graph.loops.values())
         used = machine_code(graph.kernels).values() if assemble else ()
         self.registers = max(self.registers, *(each.registers for each in used), 0)
         self.spills += sum(each.spilled > 0 for each in used)
@@ -130,15 +134,10 @@ def bounds(config: str, overrides: list[str], world_only: bool = False, assemble
         not over agents).
 
     Raises:
-        ValueError: there is no Triton, the world cannot be traced, or the agent has a memory.
+        ValueError: there is no Triton, or the world cannot be traced.
     """
     require_triton()
     experiment = small_experiment(config, overrides)
-    if not world_only and experiment.model.memory != "none":
-        raise ValueError(
-            f"{config} learns from sequences by a loop over time, which cannot be lowered without a GPU: "
-            "use --world-only or model.memory=none."
-        )
     world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
     per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
     result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}

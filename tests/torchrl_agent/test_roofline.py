@@ -62,11 +62,6 @@ def test_a_world_of_the_host_is_refused(capsys):
     assert "asks the host at every step" in capsys.readouterr().err
 
 
-def test_learning_from_sequences_is_refused(capsys):
-    assert main(["roofline", "smoke", "policy=gru"]) == 2
-    assert "use --world-only or model.memory=none" in capsys.readouterr().err
-
-
 def test_a_row_replaces_that_of_its_name(tmp_path):
     path = tmp_path / "rows.json"
     for rate in (1, 2):

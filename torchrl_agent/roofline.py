@@ -29,7 +29,10 @@ from torchrl_agent.lowering import Lowered, lower
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.pretended_gpu import machine_code, pretended_h100, require_triton
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
-from torchrl_agent.training.rollout import fill_caches
+from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.rollout import RolloutCollector, fill_caches
+from torchrl_agent.uncompiled import Uncompiled, Work
 
 CONFIGS = ("arena", "town")
 NUM_ENVS = 4096
@@ -38,6 +41,16 @@ MINIBATCH = 8192
 """Frames of a minibatch that is lowered, likewise."""
 LAUNCH_GAP = 1.5e-6
 """Time between two kernels of a CUDA graph [s]; an estimate, and not in the bounds."""
+
+UNCOMPILED: dict[tuple[type, str], str | None] = {
+    (RolloutCollector, "collect"): "keeping the frames",
+    (ActorCritic, "_values"): "the critic's values",
+    (Algorithm, "_clip_gradients"): "clipping",
+    (Algorithm, "_apply_gradients"): "the optimiser",
+    (torch.Tensor, "backward"): None,  # lowered with the loss
+}
+"""Stages of an iteration in which operations run eagerly, by method."""
+REST = "minibatches and statistics"
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
 
 @dataclass
 class Part:
-    """One compiled function: what a call of it does."""
+    """One compiled function: what a call of it does. Or a stage that is not compiled: what it does in an iteration."""
 
     name: str
     launches: int = 0
@@ -188,33 +201,51 @@ def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
 def lower_training(
     experiment: Experiment, assemble: bool = True, names: Collection[str] | None = None
 ) -> tuple[list[Part], int]:
-    """What an iteration of training compiles (all, or the functions of these names), with the number of calls; and the
-    steps of worlds that it plays.
+    """What an iteration of training does: the functions that it compiles, with the number of calls, and the stages that
+    it does not compile, or only the functions of these names; and the steps of worlds that it plays.
     """
     learner = Learner(experiment)
-    with recorded(experiment.hyperparameters.precision, assemble, names) as parts:
+    precision = experiment.hyperparameters.precision
+    _make_moments(learner.algorithm)
+    with recorded(precision, assemble, names) as (parts, work):
         rollout = learner.collector.collect()
         learner.improve(rollout, experiment.hyperparameters.learning_rate.initial)
-    return list(parts.values()), rollout.shape[0] * rollout.shape[1]
+    stages = [Part(stage, each.launches, each.bytes, each.flops, precision=precision) for stage, each in work.items()]
+    return [*parts.values(), *(stages if names is None else ())], rollout.shape[0] * rollout.shape[1]
+
+
+def _make_moments(algorithm: Algorithm) -> None:
+    """Let the optimiser make its moments, which it does in its first step only."""
+    for parameter in algorithm.parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    algorithm.optimizer.step()
 
 
 @contextlib.contextmanager
-def recorded(precision: str, assemble: bool, names: Collection[str] | None) -> Iterator[dict[str, Part]]:
-    """Functions that would be compiled run eagerly; their first call lowers them, in the modes that hold there."""
+def recorded(
+    precision: str, assemble: bool, names: Collection[str] | None
+) -> Iterator[tuple[dict[str, Part], dict[str, Work]]]:
+    """Functions that would be compiled run eagerly; their first call lowers them, in the modes that hold there. What
+    runs around them is counted by stages.
+    """
     parts: dict[str, Part] = {}
+    watched = Uncompiled(REST)
 
     def call(function: Accelerated, *args: Any) -> Any:
-        if function.name in parts:
-            parts[function.name].calls += 1
-        elif function.compiled and (names is None or function.name in names):
-            part = parts[function.name] = Part(function.name, precision=precision)
-            for kind, graph in lower(function.eager, *args).items():
-                part.graphs.append(kind)
-                part.add(graph, assemble)
-        return function.eager(*args)
+        if not function.compiled:
+            return function.eager(*args)
+        with watched.stage(None):
+            if function.name in parts:
+                parts[function.name].calls += 1
+            elif names is None or function.name in names:
+                part = parts[function.name] = Part(function.name, precision=precision)
+                for kind, graph in lower(function.eager, *args).items():
+                    part.graphs.append(kind)
+                    part.add(graph, assemble)
+            return function.eager(*args)
 
-    with mock.patch.object(Accelerated, "__call__", call):
-        yield parts
+    with mock.patch.object(Accelerated, "__call__", call), watched.stages(UNCOMPILED), watched:
+        yield parts, watched.work
 
 
 def record(path: Path, row: dict[str, Any]) -> None:

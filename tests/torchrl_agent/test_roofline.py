@@ -11,8 +11,9 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 
 from torchrl_agent import roofline
 from torchrl_agent.cli import main
+from torchrl_agent.learner import Learner
 from torchrl_agent.lowering import lower
-from torchrl_agent.roofline import GPUS, Part
+from torchrl_agent.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
 
 
 def test_a_slice_counts_as_what_is_read_of_it():
@@ -76,8 +77,13 @@ def test_the_command_prints_a_table_and_keeps_it(tmp_path, capsys):
     assert main(["roofline", "smoke", "--no-assembler", "--json", str(path)]) == 0
     assert "at most on H200: world" in capsys.readouterr().out
     (row,) = json.loads(path.read_text())
-    names = [part["name"] for part in row["parts"]]
-    assert names == ["the policy with the world's step", "the advantage function", "the loss"]
+    parts = {part["name"]: part for part in row["parts"]}
+    compiled = [name for name, part in parts.items() if part["graphs"]]
+    assert compiled == ["the policy with the world's step", "the advantage function", "the loss"]
+    assert parts.keys() - compiled == {*UNCOMPILED.values(), REST} - {None}
+    weights = sum(each.numel() for each in Learner(small_experiment("smoke", [])).algorithm.parameters)
+    moved = parts["the loss"]["calls"] * 7 * 4 * weights  # Adam reads four numbers of a weight and writes three
+    assert moved < parts["the optimiser"]["bytes"] < 1.1 * moved
     assert not any(part["waits"] for part in (row["world"], *row["parts"]))
     h100, h200 = row["per_second"]["H100"], row["per_second"]["H200"]
     assert h100["training"] < h100["world"] < h200["world"]

@@ -1,0 +1,118 @@
+"""What operations that run eagerly would start and move on a GPU: the part of training that nothing compiles.
+
+On CUDA these operations are recorded in the same graphs as compiled code, and run as one kernel each, at least.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+aten = torch.ops.aten
+ALLOCATING = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
+"""Operations that only find room."""
+OVERWRITING = {aten.copy_, aten.fill_, aten.zero_, aten._foreach_copy_, aten._foreach_zero_}
+"""Operations that do not read what they write to."""
+CHOOSING = {aten.index, aten.index_select, aten.gather}
+"""Operations that read as much of their first argument as they return."""
+
+
+@dataclass
+class Work:
+    """What some operations do."""
+
+    launches: int = 0
+    bytes: int = 0
+    """Read and written, every element once for each operation."""
+    flops: int = 0
+    """Of matrix products and convolutions."""
+
+
+class Uncompiled(TorchDispatchMode):
+    """Counts operations by the stage in which they run; see :meth:`stage`."""
+
+    def __init__(self, rest: str) -> None:
+        super().__init__()
+        self._stage: str | None = rest
+        self.work: dict[str, Work] = defaultdict(Work)
+
+    @contextlib.contextmanager
+    def stage(self, name: str | None) -> Iterator[None]:
+        """What runs inside is counted under this name, or not at all; an outer stage goes on behind it."""
+        before, self._stage = self._stage, name
+        with contextlib.nullcontext() if name is not None else _disable_current_modes():
+            try:
+                yield
+            finally:
+                self._stage = before
+
+    @contextlib.contextmanager
+    def stages(self, methods: dict[tuple[type, str], str | None]) -> Iterator[None]:
+        """Each of these methods, by class and name, is a stage."""
+        with contextlib.ExitStack() as stack:
+            for (owner, method), name in methods.items():
+                stack.enter_context(mock.patch.object(owner, method, self._within(name, getattr(owner, method))))
+            yield
+
+    def _within(self, name: str | None, function: Callable) -> Callable:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.stage(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run an operation and count it."""
+        result = func(*args, **kwargs or {})
+        if self._stage is not None:
+            self._count(self.work[self._stage], func, args, kwargs or {}, result)
+        return result
+
+    def _count(self, work: Work, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
+        seen, made = _tensors((args, kwargs)), _tensors(result)
+        places = {_place(each) for each in seen}
+        written = [each for argument, value in _named(func, args, kwargs) if argument for each in _tensors(value)]
+        fresh = [each for each in made if _place(each) not in places]
+        if func.overloadpacket in ALLOCATING or not (written or fresh):
+            return  # a view is no kernel
+        read = seen
+        if func.overloadpacket in CHOOSING:
+            read = [*_tensors((args[1:], kwargs)), *fresh]
+        elif func.overloadpacket in OVERWRITING:
+            read = _tensors((args[1:], kwargs))
+        work.launches += 1
+        work.bytes += sum(map(_size, (*read, *written, *fresh)))
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is not None:
+            work.flops += int(formula(*args, **kwargs, out_val=result))
+
+
+def _named(func: Any, args: tuple, kwargs: dict) -> Iterator[tuple[bool, Any]]:
+    """Whether an operation writes to an argument, and the argument."""
+    for number, argument in enumerate(func._schema.arguments):
+        value = args[number] if number < len(args) else kwargs.get(argument.name)
+        writes = argument.alias_info is not None and argument.alias_info.is_write
+        yield writes and argument.name != "grads", value  # which fused optimisers could unscale, but here need not
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [each for each in tree_leaves(values) if isinstance(each, Tensor)]
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _size(tensor: Tensor) -> int:
+    """Bytes of its elements, each once where it is an expanded one."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())

@@ -124,8 +124,8 @@ def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphMo
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+    # a loop over time reads its step, on the host, which needs a shape environment
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
-    mode.allow_scalar_outputs = True  # a loop over time reads its step, on the host
 
     def swap(value: Any) -> Any:
         return GPU if isinstance(value, torch.device) and value.type == "cpu" else value

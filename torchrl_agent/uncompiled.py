@@ -43,18 +43,21 @@ class Uncompiled(TorchDispatchMode):
 
     def __init__(self, rest: str) -> None:
         super().__init__()
-        self._stage: str | None = rest
+        self._stage = rest
         self.work: dict[str, Work] = defaultdict(Work)
 
     @contextlib.contextmanager
     def stage(self, name: str | None) -> Iterator[None]:
         """What runs inside is counted under this name, or not at all; an outer stage goes on behind it."""
-        before, self._stage = self._stage, name
-        with contextlib.nullcontext() if name is not None else _disable_current_modes():
-            try:
+        if name is None:
+            with _disable_current_modes():
                 yield
-            finally:
-                self._stage = before
+            return
+        before, self._stage = self._stage, name
+        try:
+            yield
+        finally:
+            self._stage = before
 
     @contextlib.contextmanager
     def stages(self, methods: dict[tuple[type, str], str | None]) -> Iterator[None]:
@@ -74,8 +77,7 @@ class Uncompiled(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run an operation and count it."""
         result = func(*args, **kwargs or {})
-        if self._stage is not None:
-            self._count(self.work[self._stage], func, args, kwargs or {}, result)
+        self._count(self.work[self._stage], func, args, kwargs or {}, result)
         return result
 
     def _count(self, work: Work, func: Any, args: tuple, kwargs: dict, result: Any) -> None:

@@ -8,7 +8,10 @@ import pytest
 
 pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 
+from kinds import MIND
+
 from envs import ArenaEnv, TownEnv
+from torchrl_agent import roofline
 from torchrl_agent.roofline import lower_training, lower_world, small_experiment
 
 pytestmark = pytest.mark.slow
@@ -54,3 +57,19 @@ def test_every_loss_is_lowered_and_asks_nothing(overrides):
     assert loss.graphs == ["forward", "backward"]
     assert loss.flops > 0
     assert all(part.waits == 0 for part in parts)
+
+
+MEMORIES = {"gru": ("smoke", ["policy=gru"]), "lstm": ("smoke", ["policy=lstm"]), "mind": ("town_agent", MIND)}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_losses_over_sequences_compile_for_a_gpu_and_ask_nothing(memory, monkeypatch):
+    monkeypatch.setattr(roofline, "MINIBATCH", 256)
+    config, overrides = MEMORIES[memory]
+    experiment = small_experiment(config, overrides)
+    ((loss,), _) = lower_training(experiment, names=("the loss",))
+    # forward and backward; the four-module agent remembers the others' steps besides its own
+    assert loss.loop_steps == (4 if memory == "mind" else 2) * experiment.hyperparameters.rollout_steps
+    assert loss.graphs == ["forward", "backward"]
+    assert loss.waits == 0
+    assert 0 < loss.registers <= 255

@@ -9,6 +9,8 @@ import torch
 
 pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 
+from torch._higher_order_ops.scan import scan
+
 from torchrl_agent import roofline
 from torchrl_agent.cli import main
 from torchrl_agent.learner import Learner
@@ -48,6 +50,17 @@ def test_a_loop_over_time_is_one_kernel():
     (graph,) = lower(returns, torch.zeros(4, 100)).values()
     assert graph.bytes == 2 * 4 * 4 * 100
     assert graph.launches == 1
+
+
+def test_a_scan_over_time_is_a_kernel_for_every_step():
+    def step(following, reward):
+        following = 0.9 * following + reward
+        return following, following.clone()
+
+    (graph,) = lower(lambda start, reward: scan(step, start, reward), torch.zeros(1000), torch.zeros(10, 1000)).values()
+    assert graph.bytes == 10 * 4 * 4 * 1000  # reads a sum and a reward, writes the sum twice
+    assert graph.launches == 10
+    assert graph.waits == 0
 
 
 def test_the_bound_is_what_takes_longer():

@@ -398,7 +398,9 @@ def _cuda_module(gpu: PretendCuda) -> dict[str, Any]:
             ("_lazy_init", "set_device", "empty_cache", "set_rng_state", "manual_seed", "manual_seed_all"), nothing
         ),
         **dict.fromkeys(("is_available", "is_initialized"), lambda: True),
-        **dict.fromkeys(("max_memory_allocated", "memory_allocated", "current_device"), lambda *_: 0),
+        **dict.fromkeys(
+            ("max_memory_allocated", "memory_allocated", "memory_reserved", "current_device"), lambda *_: 0
+        ),
         "mem_get_info": lambda *_: (2**36, 2**36),
         "device_count": lambda: 1,
         "is_bf16_supported": lambda *_, **__: True,

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def size_limit(what: str, mend: str, device: torch.device) -> AbstractContextMan
 
 
 class SizeLimit(TorchDispatchMode):
-    """A context in which no tensor is made that the device could not hold even if it were empty.
+    """A context in which no tensor is made that the device could not hold besides what is there already.
 
     Args:
         what: what is being made.
@@ -51,19 +52,25 @@ class SizeLimit(TorchDispatchMode):
 
 
 def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
-    """Raise ValueError if so many bytes are more than a device has."""
-    there = memory_of(device)
-    if there is not None and needed > there:
+    """Raise ValueError if so many bytes are more than a device has free."""
+    free = free_memory(device)
+    if free is not None and needed > free:
         raise ValueError(
-            f"{what} would need at least {needed / 2**30:,.0f} GiB, but {device} has {there / 2**30:,.0f}: give a "
+            f"{what} would need at least {needed / 2**30:,.1f} GiB, but {device} has {free / 2**30:,.1f} free: give a "
             f"smaller {mend}."
         )
 
 
-def memory_of(device: torch.device) -> int | None:
-    """Bytes of a device's memory; None where nobody says."""
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of a device's memory that can still be had (all of it where only that is known); None where nobody says."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[1]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, to use again
+        return torch.cuda.mem_get_info(device)[0] + kept
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
+        return int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):  # not Linux
+        pass
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows

@@ -64,14 +64,16 @@ class Learner:
         self.number = 0
 
     def _check_room(self, steps: int) -> None:
-        """Raise ValueError if what is kept of the frames cannot fit into the device's memory."""
+        """Raise ValueError if all that is kept of the frames cannot fit into the device's free memory."""
         step = sum(value.numel() * value.element_size() for value in self.env.fake_tensordict().values(True, True))
-        mend = f"{self.algorithm.name}.rollout_steps or world.num_envs"
-        check_room(steps * step, self.device, f"a rollout of {steps} steps of {self.num_envs} worlds", mend)
+        kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", f"{self.algorithm.name}.rollout_steps"
+        needed = steps * step
         if self.algorithm.replay is not None:
             rows = math.prod(group_spec(self.env).shape)
             size = self.algorithm.replay.size
-            check_room(size // rows * step, self.device, f"a replay of {size} frames", "dqn.replay_size")
+            kept, mend = f"{kept} with a replay of {size} frames", f"dqn.replay_size, {mend}"
+            needed += size // rows * step
+        check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import os
 import re
 
 import pytest
@@ -266,20 +267,43 @@ def test_infinity_means_without_bound_where_something_is_clipped():
     ],
 )
 def test_what_cannot_fit_into_memory_is_refused_before_it_is_made(override, culprit):
-    with pytest.raises(ValueError, match=r"would need at least [\d,]+ GiB") as caught:
+    with pytest.raises(ValueError, match=r"would need at least [\d,.]+ GiB") as caught:
         Learner(Experiment.load("smoke", *SMALL, override))
     assert culprit in one_sentence(caught)
 
 
 @pytest.mark.parametrize(
     ("overrides", "culprit"),
-    [((), "smaller ppo.rollout_steps or world.num_envs"), (("algorithm=dqn",), "smaller dqn.replay_size")],
+    [
+        ((), "smaller ppo.rollout_steps or world.num_envs"),
+        (("algorithm=dqn",), "smaller dqn.replay_size, dqn.rollout_steps or world.num_envs"),
+    ],
 )
 def test_frames_that_cannot_fit_into_memory_are_refused(overrides, culprit, monkeypatch):
-    monkeypatch.setattr(capacity, "memory_of", lambda device: 20_000)
+    monkeypatch.setattr(capacity, "free_memory", lambda device: 20_000)
     with pytest.raises(ValueError, match="would need") as caught:
         Learner(Experiment.load("smoke", *SMALL, "ppo.rollout_steps=32", "model.hidden_sizes=[1]", *overrides))
     assert culprit in one_sentence(caught)
+
+
+def test_a_rollout_and_a_replay_must_fit_together(monkeypatch):
+    settings = ("smoke", *SMALL, "algorithm=dqn", "dqn.rollout_steps=64", "dqn.replay_size=256")
+    learner = Learner(Experiment.load(*settings))
+    frame = sum(each.nbytes for each in learner.env.fake_tensordict()[0].values(True, True))
+    together = (64 * learner.num_envs + 256) * frame  # each alone is smaller
+    for free in (together, together - 1):
+        monkeypatch.setattr(capacity, "free_memory", lambda device, free=free: free)
+        if free == together:
+            Learner(Experiment.load(*settings))
+            continue
+        with pytest.raises(ValueError, match="a rollout of 64 steps of .* with a replay of 256 frames would need"):
+            Learner(Experiment.load(*settings))
+
+
+def test_free_memory_is_less_than_there_is():
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = capacity.free_memory(torch.device("cpu"))
+    assert 0 < free <= there
 
 
 def test_cuda_that_is_not_there_is_refused(monkeypatch):

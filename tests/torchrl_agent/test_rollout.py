@@ -1,5 +1,7 @@
 """What lands in the rollout buffers is what was played."""
 
+import time
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -47,6 +49,30 @@ class Counting(EnvBase):
 
     def _set_seed(self, seed):
         pass
+
+
+def test_long_rollouts_are_made_at_once():
+    env = Counting(1)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([1])), 1_000_000, EAGER)
+    collector._step = StopAfterOne(collector._step)
+    begin = time.process_time()
+    with pytest.raises(StopIteration):
+        collector.collect()
+    assert time.process_time() - begin < 5
+    assert {value.shape[0] for value in collector._buffers.values(True, True)} == {1_000_000}
+
+
+class StopAfterOne:
+    """Play a single step."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, root):
+        self.calls += 1
+        if self.calls > 1:
+            raise StopIteration
+        return self.function(root)
 
 
 def test_the_buffers_hold_what_stepping_by_hand_gives():

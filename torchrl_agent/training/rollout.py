@@ -84,7 +84,7 @@ class RolloutCollector:
         for step in range(self.steps):
             frame, root = self._step(root)
             if self._buffers is None:
-                self._buffers = torch.stack([torch.zeros_like(frame)] * self.steps)
+                self._buffers = frame.new_zeros(self.steps, *frame.shape)
             self._buffers[step].update_(frame)
         self.root.update_(root)
 

@@ -44,10 +44,14 @@ class Chance(NamedTuple):
         if count > width * _LANES_PER_STREAM:
             raise ValueError(f"a stream hands out at most {width * _LANES_PER_STREAM} numbers per step, not {count}.")
         lanes = torch.arange(count, dtype=torch.int32, device=self.key.device).unsqueeze(1)
-        return self.uniform_at(stream, lanes)
+        return self._uniform(stream, lanes)
 
     def uniform_at(self, stream: int, lanes: Tensor) -> Tensor:
         """The numbers of a stream in these places, int32 [..., N] or broadcastable, each below 256."""
+        # the mask changes nothing; Inductor folds sums and multiples of indices, and Triton refuses beyond 32 bits
+        return self._uniform(stream, lanes & (_LANES_PER_STREAM - 1))
+
+    def _uniform(self, stream: int, lanes: Tensor) -> Tensor:
         # wrapped here: Inductor folds lanes and stream into one constant, which Triton refuses beyond 32 bits
         start = _signed(stream * _LANES_PER_STREAM * _LANE_STRIDE & 0xFFFFFFFF)
         bits = _mix(self.key ^ _mix(self.clock * _CLOCK_STRIDE + (lanes * _LANE_STRIDE + start)))

@@ -28,7 +28,7 @@ def row(record: Any, world: int) -> Any:
 
 def choose(worlds: Tensor, new: Any, old: Any) -> Any:
     """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
-    return map_record(lambda a, b: torch.where(worlds, a, b), new, old)
+    return map_record(lambda a, b: a if a is b else torch.where(worlds, a, b), new, old)
 
 
 def write(target: Any, source: Any) -> None:

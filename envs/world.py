@@ -32,14 +32,15 @@ from envs.waiting import Step
 
 
 def inductor_options(device: torch.device) -> dict[str, int]:
-    """On a CPU, keep intermediate results of more than 20 operations in memory instead of computing them again in every
-    consumer.
+    """How Inductor compiles a function that holds the step.
 
-    A game is one long chain of small operations; with Inductor's default of 30 the Arena compiles 2.6 times longer on a
-    CPU for 13 % more speed. A GPU has other compilers, and memory is what bounds it there.
+    A game is one long chain of small operations. On a CPU, intermediate results of more than 20 of them are kept in
+    memory instead of computed again in every consumer: with Inductor's default of 30 the Arena compiles 2.6 times
+    longer for 13 % more speed. A GPU has other compilers, and memory is what bounds it: there, kernels may do more at
+    once than Inductor's default of 64 operations, and read what they share once.
     """
-    name = "realize_opcount_threshold"
-    return {name: 20} if device.type == "cpu" and hasattr(torch._inductor.config, name) else {}
+    options = {"realize_opcount_threshold": 20} if device.type == "cpu" else {"max_fusion_size": 200}
+    return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 
 CURRICULUM = "curriculum"
@@ -102,6 +103,14 @@ class World(EnvBase):
     def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
         """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronise."""
         raise NotImplementedError
+
+    def respawn(self, state: Any, settings: Any, chance: Chance) -> Any:
+        """Fresh worlds for those of ``state`` that end; by default as :meth:`spawn` makes them.
+
+        A game may leave tensors of ``state`` in them that nobody reads in a fresh world (such as where a dead thing
+        is): they are then not written again.
+        """
+        return self.spawn(settings, chance, midway=False)
 
     def advance(self, state: Any, action: Tensor, chance: Chance) -> Any:
         """One step of the game."""
@@ -184,7 +193,9 @@ class World(EnvBase):
     @property
     def compile_options(self) -> dict[str, int]:
         """Options for ``torch.compile`` of a function that holds the step, on this device."""
-        return inductor_options(self.device)
+        return self.compile_options_on(self.device)
+
+    compile_options_on = staticmethod(inductor_options)
 
     def eager(self) -> Self:
         """Undo :meth:`compile`."""
@@ -306,7 +317,7 @@ class World(EnvBase):
         else:
             ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
         last = map_record(torch.clone, state) if self._show_last else None
-        state = choose(done, self.spawn(snapshot.settings, chance, midway=False), state)
+        state = choose(done, self.respawn(state, snapshot.settings, chance), state)
         fresh = self._report(state) | _not_done(done)
         write(snapshot, Snapshot(state, snapshot.settings, chance, done))
         return Step(ended, fresh, last)
@@ -319,7 +330,7 @@ class World(EnvBase):
         else:
             worlds = worlds & ~snapshot.untouched
             chance = snapshot.chance.tick(worlds)
-            state = choose(worlds, self.spawn(snapshot.settings, chance, midway=False), snapshot.state)
+            state = choose(worlds, self.respawn(snapshot.state, snapshot.settings, chance), snapshot.state)
         untouched = torch.zeros_like(snapshot.untouched) if worlds is None else snapshot.untouched
         write(snapshot, Snapshot(state, snapshot.settings, chance, untouched))
         return self._report(state) | _not_done(snapshot.untouched)

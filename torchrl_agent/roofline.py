@@ -27,7 +27,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.lowering import Lowered, lower
 from torchrl_agent.models.specs import group_spec
-from torchrl_agent.pretended_gpu import machine_code, pretended_h100, require_triton
+from torchrl_agent.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.algorithm import Algorithm
@@ -191,8 +191,9 @@ def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
     fill_caches(env)
     root = env.reset()
     root.set(env.action_key, env.full_action_spec[env.action_key].rand())
+    options = env.compile_options_on(GPU) if hasattr(env, "compile_options_on") else None
     with torch.no_grad():
-        (graph,) = lower(env.step_and_maybe_reset, root).values()
+        (graph,) = lower(env.step_and_maybe_reset, root, options=options).values()
     part = Part("the world's step", graphs=["inference"])
     part.add(graph, assemble)
     return part

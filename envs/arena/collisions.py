@@ -117,8 +117,8 @@ def ram_ship(state: State, rules: Rules) -> State:
     ship, enemies = state.ship, state.enemies
     reach = (rules.enemy_radius + rules.ship_radius) ** 2
     touches = (enemies.health > 0) & (squared_distance(enemies.x - ship.x, enemies.y - ship.y) < reach)
-    touches = touches & (ship.health > 0)
     state, number = _damage_ship(state, touches, rules.enemy_contact_damage)
+    touches = touches & (ship.health > 0)
     return state._replace(
         enemies=enemies._replace(health=torch.where(touches, 0.0, enemies.health)),
         events=state.events._replace(enemies_rammed=number),

@@ -12,14 +12,7 @@ from torch import Tensor
 from envs.arena.collisions import hit_ship, hit_targets, ram_ship
 from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_enemies
 from envs.arena.rules import Rules
-from envs.arena.state import (
-    Enemies,
-    Projectiles,
-    State,
-    no_enemies,
-    no_events,
-    place_spawners,
-)
+from envs.arena.state import Projectiles, State, no_events, place_spawners
 from envs.chance import Chance
 from envs.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
 
@@ -149,10 +142,9 @@ def advance_phase(state: State, chance: Chance, rules: Rules) -> State:
     won = cleared & (phase >= len(rules.phases))
     begins = cleared & ~won
     fresh = place_spawners(phase, state.difficulty, chance, rules)
-    nobody = no_enemies(torch.zeros_like(phase), rules)
     return state._replace(
         spawners=type(fresh)(*(torch.where(begins, new, old) for new, old in zip(fresh, state.spawners, strict=True))),
-        enemies=Enemies(*(torch.where(begins, new, old) for new, old in zip(nobody, state.enemies, strict=True))),
+        enemies=state.enemies._replace(health=torch.where(begins, 0.0, state.enemies.health)),
         progress=progress._replace(
             phase=phase,
             phase_step=torch.where(begins, progress.step, progress.phase_step),

@@ -55,7 +55,7 @@ def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
         here = wants[index] & (distance == number)
         values = [torch.where(here, entry[index], old) for old, entry in zip(values, new, strict=True)]
         number = number + wants[index]
-    dropped = ((distance < number) & (pool.life > 0)).float().sum(0)
+    dropped = ((pool.life > 0) & (values[-1] > pool.life)).float().sum(0)  # a new shot outlives those in flight
     head = wrapped(state.ring_head + number, rules.max_enemy_projectiles)
     return state._replace(
         enemies=enemies._replace(cooldown=torch.where(wants, float(rules.enemy_cooldown), enemies.cooldown)),
@@ -79,20 +79,16 @@ def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
     )
     speed = rules.enemy_speed * look_up(phase, [p.enemy_speed for p in rules.phases]) * difficulty.enemy_speed
 
+    place_x, place_y = _clear_places(state, chance, rules)
     count = (enemies.health > 0).float().sum(0)
     rows = torch.arange(rules.max_enemies, device=phase.device).unsqueeze(1)
-    tries_x, tries_y = _places_to_try(state, chance, rules)  # [spawners, tries + 1, N]; the last is the way out
-    crowded = _too_close(tries_x[:, :-1], tries_y[:, :-1], enemies, rules)
-    created: list[tuple[Tensor, Tensor, Tensor]] = []
     cooldowns = []
     for index in range(rules.max_spawners):
-        x, y = _first_clear_place(tries_x[index], tries_y[index], crowded[index], created, rules)
         spawns = ready[index] & (count < room)
-        created.append((spawns, x, y))
         slot = spawns & (rows == count)
         enemies = Enemies(
-            x=torch.where(slot, x, enemies.x),
-            y=torch.where(slot, y, enemies.y),
+            x=torch.where(slot, place_x[index], enemies.x),
+            y=torch.where(slot, place_y[index], enemies.y),
             health=torch.where(slot, rules.enemy_health, enemies.health),
             speed=torch.where(slot, speed, enemies.speed),
             cooldown=torch.where(slot, 0.0, enemies.cooldown),
@@ -102,40 +98,38 @@ def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
     return state._replace(enemies=enemies, spawners=spawners._replace(cooldown=torch.stack(cooldowns)))
 
 
-def _places_to_try(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, Tensor]:
+def _clear_places(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Where each spawner's next enemy would appear, [spawners, N]: at the first of its tries that is not crowded.
+
+    Only enemies from before this step can crowd a place: spawners stand too far apart for their new ones to meet. The
+    chosen place is computed once more from its number, which costs less than keeping all of them in memory.
+    """
+    enemies = state.enemies
+    tries = torch.arange(rules.spawn_tries, dtype=torch.int32, device=enemies.x.device).view(1, -1, 1)
+    x, y = _places(state, chance, tries, rules)
+    squared = squared_distance(x.unsqueeze(2) - enemies.x, y.unsqueeze(2) - enemies.y)
+    crowded = torch.where(enemies.health > 0, squared, torch.inf).amin(2) < rules.spawn_clearance**2
+    first = torch.full_like(state.spawners.x, rules.spawn_tries, dtype=torch.int32)
+    for attempt in reversed(range(rules.spawn_tries)):
+        first = torch.where(crowded[:, attempt], first, attempt)
+    x, y = _places(state, chance, first.unsqueeze(1), rules)
+    return x.squeeze(1), y.squeeze(1)
+
+
+def _places(state: State, chance: Chance, attempt: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Where an ``attempt`` (int32 [spawners or 1, tries, N or 1]) of each spawner would put an enemy; the one after the
+    last try is the way out, close to the spawner.
+    """
     spawners, tries = state.spawners, rules.spawn_tries
-    slots = rules.max_spawners
-    luck = chance.uniform(STREAM_SPAWNS, slots * (2 * tries + 1)).unflatten(0, (slots, -1))
+    slots = torch.arange(rules.max_spawners, dtype=torch.int32, device=attempt.device).view(-1, 1, 1)
+    lanes = slots * (2 * tries + 1) + attempt
+    angle = chance.uniform_at(STREAM_SPAWNS, lanes) * TAU
     low, high = rules.spawn_distance
-    rim = rules.spawner_radius + rules.enemy_radius
-    angle = luck[:, : tries + 1] * TAU
-    gap = low + (high - low) * luck[:, tries + 1 :]
-    distance = rim + torch.cat((gap, torch.full_like(gap[:, :1], low)), 1)
+    gap = low + (high - low) * chance.uniform_at(STREAM_SPAWNS, lanes + (tries + 1))
+    distance = rules.spawner_radius + rules.enemy_radius + torch.where(attempt < tries, gap, low)
     x = clamp_disc(spawners.x.unsqueeze(1) + distance * torch.cos(angle), rules.enemy_radius, rules.width)
     y = clamp_disc(spawners.y.unsqueeze(1) + distance * torch.sin(angle), rules.enemy_radius, rules.height)
     return x, y
-
-
-def _too_close(x: Tensor, y: Tensor, enemies: Enemies, rules: Rules) -> Tensor:
-    """Whether each place [spawners, tries, N] is within the clearance of a living enemy."""
-    squared = squared_distance(x.unsqueeze(2) - enemies.x, y.unsqueeze(2) - enemies.y)
-    return torch.where(enemies.health > 0, squared, torch.inf).amin(2) < rules.spawn_clearance**2
-
-
-def _first_clear_place(
-    x: Tensor, y: Tensor, crowded: Tensor, created: list[tuple[Tensor, Tensor, Tensor]], rules: Rules
-) -> tuple[Tensor, Tensor]:
-    """The first place of [tries + 1, N] that is not crowded, also by enemies created earlier in this step; the last is
-    always taken.
-    """
-    for spawns, other_x, other_y in created:
-        squared = squared_distance(x[:-1] - other_x, y[:-1] - other_y)
-        crowded = crowded | (spawns & (squared < rules.spawn_clearance**2))
-    place_x, place_y = x[-1], y[-1]
-    for attempt in reversed(range(rules.spawn_tries)):
-        place_x = torch.where(crowded[attempt], place_x, x[attempt])
-        place_y = torch.where(crowded[attempt], place_y, y[attempt])
-    return place_x, place_y
 
 
 def remove_dead(state: State) -> State:

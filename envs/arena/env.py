@@ -112,6 +112,15 @@ class ArenaEnv(World):
             progress=state.progress._replace(step=step, phase_step=step), tally=state.tally._replace(first_step=step)
         )
 
+    def respawn(self, state: State, settings: Difficulty, chance: Chance) -> State:
+        """Worlds at the start of phase one, with what is left of enemies and shots where it was, but dead."""
+        fresh = self.spawn(settings, chance, midway=False)
+        return fresh._replace(
+            enemies=state.enemies._replace(health=fresh.enemies.health),
+            shots=state.shots._replace(life=fresh.shots.life),
+            enemy_shots=state.enemy_shots._replace(life=fresh.enemy_shots.life),
+        )
+
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
         """One step of the game, counted in the episode's statistics."""
         state = advance(state, action, chance, self.rules, self.style)

@@ -127,6 +127,9 @@ class Rules:
         for name in ("max_steps", "max_enemies", "ship_cooldown", "projectile_lifetime", "max_enemy_projectiles"):
             if getattr(self, name) < 1:
                 raise ValueError(f"rules.{name} is {getattr(self, name)}: it must be at least 1.")
+        most = (256 // self.max_spawners - 1) // 2  # each spawner draws an angle more than it draws distances
+        if not 0 <= self.spawn_tries <= most:
+            raise ValueError(f"rules.spawn_tries is {self.spawn_tries}: use 0 to {most}.")
         if self.max_ship_projectiles > 24:
             raise ValueError(
                 "rules allow more than 24 shots in flight: raise ship_cooldown or lower projectile_lifetime."

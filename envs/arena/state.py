@@ -146,11 +146,13 @@ def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
 def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules: Rules) -> Spawners:
     """The spawners of ``phase`` [N]: at their sites, jittered, ready to spawn."""
     slots = rules.max_spawners
-    jitter = (chance.uniform(STREAM_SITES, 2 * slots) * 2 - 1) * rules.spawner_jitter
-    x = torch.stack([look_up(phase, _site_column(rules, slot, 0)) for slot in range(slots)]) + jitter[:slots]
-    y = torch.stack([look_up(phase, _site_column(rules, slot, 1)) for slot in range(slots)]) + jitter[slots:]
+    slot = torch.arange(slots, dtype=torch.int32, device=phase.device).unsqueeze(1)
+    x, y = (
+        torch.stack([look_up(phase, _site_column(rules, index, axis)) for index in range(slots)])
+        + (chance.uniform_at(STREAM_SITES, slot + axis * slots) * 2 - 1) * rules.spawner_jitter
+        for axis in range(2)
+    )
     number = look_up(phase, [p.num_spawners for p in rules.phases])
-    slot = torch.arange(slots, device=phase.device).unsqueeze(1)
     health = whole(rules.spawner_health * difficulty.spawner_health)
     return Spawners(
         x=clamp_disc(x, rules.spawner_radius, rules.width),

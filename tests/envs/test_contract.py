@@ -121,6 +121,20 @@ def test_a_towns_rewards_do_not_depend_on_its_place_in_a_vector_of_the_processor
 
 
 @every_world
+def test_nobody_sees_what_a_fresh_world_kept_of_the_one_before(make, options):
+    env = make(num_envs=16, seed=2, **options)
+    play(env, actions(env, 130))
+    _, settings, chance, _ = env._snapshot
+    anew, again = env.spawn(settings, chance, midway=False), env.respawn(env.state, settings, chance)
+    for step in range(3):
+        seen, other = (TensorDict(env._report(state)) for state in (anew, again))
+        assert (seen == other).all(), step
+        action, chance = actions(env, 1, seed=step)[0], chance.tick()
+        anew, again = (env.advance(state, action, chance) for state in (anew, again))
+        assert torch.equal(env.outcome(anew)[0], env.outcome(again)[0]), step
+
+
+@every_world
 def test_a_partial_reset_touches_only_its_rows(make, options):
     env = make(num_envs=5, seed=2, **options)
     play(env, actions(env, 20))

@@ -296,7 +296,9 @@ def test_a_rollout_and_a_replay_must_fit_together(monkeypatch):
         if free == together:
             Learner(Experiment.load(*settings))
             continue
-        with pytest.raises(ValueError, match="a rollout of 64 steps of .* with a replay of 256 frames would need"):
+        with pytest.raises(
+            ValueError, match=r"rollout of 64 steps of \d+ worlds with a replay of 256 frames would need"
+        ):
             Learner(Experiment.load(*settings))
 
 

@@ -30,6 +30,19 @@ def test_chance_compiles_for_a_gpu(stream):
     assert used.spilled == 0
 
 
+def test_chance_at_places_compiles_for_a_gpu():
+    chance = seed_chance(0, 64)
+
+    def draw(key, clock):
+        places = torch.arange(5, dtype=torch.int32).unsqueeze(1) * 11 + 7
+        return chance._replace(key=key, clock=clock).uniform_at(1, places)
+
+    graph = lower(draw, *chance)["inference"]
+    assert graph.bytes == 64 * (2 * 4 + 5 * 4)
+    (used,) = machine_code(graph.kernels).values()  # Triton refuses constants beyond 32 bits
+    assert used.spilled == 0
+
+
 def test_what_the_host_reads_is_counted():
     with torch._dynamo.config.patch(capture_scalar_outputs=True):
         (graph,) = lower(lambda counts: counts * counts.sum().item(), torch.zeros(8, dtype=torch.int64)).values()

@@ -29,7 +29,7 @@ LOSSES = [
     ["algorithm=dqn", "dqn.rollout_steps=8"],
     ["policy=cnn", "world.observation=heatmap"],
 ]
-MOST = {"arena classic": (50, 10_500), "town L8": (100, 44_000)}
+MOST = {"arena classic": (30, 7_000), "town L8": (95, 42_000)}
 """Launches, and bytes per world and step."""
 
 

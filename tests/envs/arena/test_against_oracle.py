@@ -162,7 +162,7 @@ def stir(env, world, oracle_module, generator):
     near = clamp(x + rand(-90, 90), 25, 1575), clamp(y + rand(-90, 90), 25, 1255)
     for slot in range(state.spawners.x.shape[0]):
         place = near if slot == 0 else sites[min(slot, len(sites) - 1)]
-        apart = slot == 0 or math.dist(near, place) > 100  # spawners never overlap
+        apart = slot == 0 or math.dist(near, place) > 324  # as all are: 87 from each to its enemies, 150 between them
         exists = slot < len(sites) and apart and (slot == 0 or whole(0, 1))
         health = 10 * whole(1, 3) if exists else 0
         write(state.spawners, (slot, world), x=place[0], y=place[1], health=health, cooldown=whole(0, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -11,6 +12,7 @@ import torch
 from envs import ArenaEnv
 from envs.arena import Rules
 from envs.arena.observation import observe
+from envs.arena.rules import RULES
 
 IDLE, THRUST, LEFT, RIGHT, SHOOT = range(5)
 WAIT, UP, DOWN, WEST, EAST, FIRE = range(6)
@@ -360,18 +362,12 @@ def test_a_new_enemy_keeps_150_from_a_living_one_if_a_try_allows():
     assert clear.float().mean() > 0.8
 
 
-def test_an_enemy_of_the_same_step_counts_for_the_next_spawner():
-    env = ArenaEnv(num_envs=500, seed=6)
-    env.reset()
-    put(env.state.spawners.health, 100, 100)
-    put(env.state.spawners.x, 800, 830)
-    put(env.state.spawners.y, 300, 300)
-    put(env.state.spawners.cooldown, 0, 0)
-    play(env)
-    x, y = env.state.enemies.x, env.state.enemies.y
-    apart = torch.hypot(x[0] - x[1], y[0] - y[1]) >= 150 - 1e-2
-    fallback = (torch.hypot(x[1] - 830, y[1] - 300) - 42).abs() < 1e-2
-    assert (apart | fallback).all()
+def test_new_enemies_of_two_spawners_cannot_crowd_each_other():
+    rules = RULES["classic"]
+    # both jittered towards each other by 30 in x and y, both enemies 25 + 12 + 50 from their spawners on that line
+    nearer = 2 * (math.hypot(30, 30) + 87)
+    apart = [math.dist(a, b) for sites in rules.sites for a, b in itertools.combinations(sites, 2)]
+    assert min(apart) - nearer > rules.spawn_clearance
 
 
 def test_new_enemies_stay_inside_the_field():

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
@@ -180,21 +180,13 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
     return found[0]
 
 
-class _Part(NamedTuple):
-    """A graph of Inductor's: the whole, or what a loop repeats."""
-
-    graph: Any
-    times: int
-    """Steps of the loops around it."""
-
-
 def _counted(code: str, flops: int, lowering: Any) -> Lowered:
     """What the kernels of a graph, and of the loops in it, move, and what the host waits for."""
     from torch._inductor.virtualized import V
 
     moved: Counter[str] = Counter()
     waits, loops = 0, {}
-    for graph, times in _parts(_Part(lowering, 1)):
+    for graph, times in _parts(lowering):
         with V.set_graph_handler(graph):
             for node in graph.scheduler.nodes:
                 moved[",".join(sorted(node.get_buffer_names()))] += times * _moved(node, graph)
@@ -204,14 +196,14 @@ def _counted(code: str, flops: int, lowering: Any) -> Lowered:
     return Lowered(code, moved.total(), flops, waits, loops, moved.most_common(8))
 
 
-def _parts(whole: _Part) -> Iterator[_Part]:
-    """A graph, and the bodies of its loops."""
+def _parts(graph: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
+    """A graph, and the bodies of its loops, with the steps of all loops around each."""
     from torch._inductor.ir import WhileLoop
 
-    yield whole
-    for loop in whole.graph.operations:
+    yield graph, times
+    for loop in graph.operations:
         if isinstance(loop, WhileLoop):
-            yield from _parts(_Part(loop.body_subgraph.graph, whole.times * _steps(loop)))
+            yield from _parts(loop.body_subgraph.graph, times * _steps(loop))
 
 
 def _steps(loop: Any) -> int:

@@ -1,7 +1,7 @@
 """Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well."""
 
+from envs.adapters.gymnasium_registration import register_worlds
 from envs.arena import ArenaEnv
-from envs.registration import register_worlds
 from envs.town import TownEnv
 from envs.transformed_world import TransformedWorld
 from envs.world import World

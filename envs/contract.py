@@ -16,7 +16,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec, Unbounded
 
-from envs.records import map_record, named_tensors
+from envs.toolkit.records import map_record, named_tensors
 
 if TYPE_CHECKING:
     from envs.world import World

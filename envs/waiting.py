@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.records import choose
+from envs.toolkit.records import choose
 
 
 class Step(NamedTuple):

@@ -24,10 +24,10 @@ from typing_extensions import Self
 
 from envs.action_range import ActionRange
 from envs.arguments import checked_device, checked_number, checked_seed
-from envs.chance import Chance, seed_chance
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
-from envs.records import choose, map_record, named_tensors, write
+from envs.toolkit.chance import Chance, seed_chance
+from envs.toolkit.records import choose, map_record, named_tensors, write
 from envs.waiting import Step
 
 

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, load_agent, train
-from torchrl_agent.film import film_policy
+from torchrl_agent.runs.film import film_policy
 from torchrl_agent.train import iterate
 from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
 

@@ -15,8 +15,8 @@ from torchrl_agent.hidden import check_envs
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
+    from torchrl_agent.runs.trained import evaluate, load_agent
     from torchrl_agent.train import Iteration, learn, train
-    from torchrl_agent.trained import evaluate, load_agent
     from torchrl_agent.world_check import check_world
 
 HOMES = {

@@ -16,9 +16,9 @@ from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.run_folder import EVALUATION_RETURN, Books, new_run, save_learner
-from torchrl_agent.stopping import DelayedSignals
-from torchrl_agent.trained import Judge
+from torchrl_agent.runs.folder import EVALUATION_RETURN, Books, new_run, save_learner
+from torchrl_agent.runs.stopping import DelayedSignals
+from torchrl_agent.runs.trained import Judge
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.geometry import squared_distance
+from envs.toolkit.geometry import squared_distance
 
 
 def hit_targets(state: State, rules: Rules) -> State:

@@ -13,8 +13,8 @@ from envs.arena.collisions import hit_ship, hit_targets, ram_ship
 from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_enemies
 from envs.arena.rules import Rules
 from envs.arena.state import Projectiles, State, no_events, place_spawners
-from envs.chance import Chance
-from envs.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
+from envs.toolkit.chance import Chance
+from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
 
 NUM_ACTIONS = {1: 5, 2: 6}
 """Actions per control style; the last one always shoots."""

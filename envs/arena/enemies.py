@@ -7,8 +7,8 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.arena.state import STREAM_SHOTS, STREAM_SPAWNS, Enemies, Projectiles, State, whole
-from envs.chance import Chance
-from envs.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
+from envs.toolkit.chance import Chance
+from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
 
 
 def move_enemies(state: State, rules: Rules) -> State:

@@ -18,8 +18,8 @@ from envs.arena.rules import Difficulty, Rules, make_rules
 from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
-from envs.chance import Chance
 from envs.curriculum import load_curriculum
+from envs.toolkit.chance import Chance
 from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.raster import Stamp, around, box, put
+from envs.toolkit.raster import Stamp, around, box, put
 
 CHANNELS = ("ship", "aim", "spawners", "spawner_health", "enemies", "shots", "enemy_shots", "edge")
 """``aim`` is the line from the ship along its heading; ``spawner_health`` is the spawners' share times their health."""

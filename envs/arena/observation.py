@@ -11,7 +11,7 @@ from envs.arena.heatmap import CHANNELS, GRID, heatmap
 from envs.arena.pixels import SIZE, pixels
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.geometry import TAU, nearest, relative_angle, squared_distance
+from envs.toolkit.geometry import TAU, nearest, relative_angle, squared_distance
 
 MODES = ("classic", "extended", "dict", "pixels", "heatmap")
 CLASSIC_SIZE, EXTENDED_SIZE = 32, 44

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.drawing import Canvas, Colour, Point, mix, regular
-from envs.records import row
+from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
+from envs.toolkit.records import row
 
 GROUND: Colour = (8, 10, 16)
 FIELD: Colour = (21, 26, 38)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.arena.state import Projectiles, State
-from envs.raster import Colour, Stamp, around, box, capsule, coloured, disc, overlap, put
+from envs.toolkit.raster import Colour, Stamp, around, box, capsule, coloured, disc, overlap, put
 
 SIZE = 64
 """Rows and columns."""

@@ -21,7 +21,7 @@ from torchrl.envs import EnvBase
 from envs.arena.dynamics import NUM_ACTIONS
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.geometry import squared_distance
+from envs.toolkit.geometry import squared_distance
 
 HORIZON = 30
 """Steps that a plan looks ahead."""

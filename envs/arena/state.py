@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from envs.arena.rules import Difficulty, Rules
-from envs.chance import Chance
-from envs.geometry import clamp_disc, look_up
+from envs.toolkit.chance import Chance
+from envs.toolkit.geometry import clamp_disc, look_up
 
 STREAM_SITES, STREAM_SHOTS, STREAM_SPAWNS, STREAM_START = range(4)
 """Streams of chance: spawner sites, enemy shots, places of new enemies, first step counts."""

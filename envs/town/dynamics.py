@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from envs.chance import Chance
+from envs.toolkit.chance import Chance
 from envs.town.rules import INTERACT, WAIT, Rules
 from envs.town.state import (
     STREAM_CONTEST,

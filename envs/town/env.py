@@ -13,9 +13,9 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
-from envs.chance import Chance
 from envs.curriculum import Stage, load_curriculum
-from envs.records import map_record, write
+from envs.toolkit.chance import Chance
+from envs.toolkit.records import map_record, write
 from envs.town.checks import check_rules
 from envs.town.dynamics import advance, legal_actions, show_cues
 from envs.town.levels import load_level

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from envs.geometry import nearest
+from envs.toolkit.geometry import nearest
 from envs.town.rules import HOURS, Rules
 from envs.town.state import ABSENT, NUM_TRAITS, State, hour, standing_on
 from envs.town.tables import Tables

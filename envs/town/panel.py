@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from envs.drawing import Canvas, Colour, Point, mix
+from envs.toolkit.drawing import Canvas, Colour, Point, mix
 from envs.town.rules import INTERACT, Rules, visit
 from envs.town.state import State
 

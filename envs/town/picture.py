@@ -10,8 +10,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.drawing import Canvas, Colour, Point, mix, regular
-from envs.records import row
+from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
+from envs.toolkit.records import row
 from envs.town.panel import (
     DANGER,
     FAINT,

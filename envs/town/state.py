@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.chance import Chance, shuffled_cells
-from envs.records import map_record
+from envs.toolkit.chance import Chance, shuffled_cells
+from envs.toolkit.records import map_record
 from envs.town.rules import WAIT, Rules, Settings
 from envs.town.tables import Tables
 

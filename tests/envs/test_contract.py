@@ -21,7 +21,7 @@ from torchrl.envs import (
 
 from envs import WORLDS, TransformedWorld
 from envs.arena import Rules
-from envs.records import named_tensors
+from envs.toolkit.records import named_tensors
 
 VARIANTS = {
     "arena": [

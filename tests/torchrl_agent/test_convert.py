@@ -23,7 +23,7 @@ from torchrl_agent import cli
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.convert.archive import find_activation, read_archive
 from torchrl_agent.experiment import CONFIGS
-from torchrl_agent.trained import load_agent
+from torchrl_agent.runs.trained import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint
 from torchrl_agent.transforms import STATISTICS, read_statistics
 
@@ -33,7 +33,7 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
-from envs.sb3 import StableBaselinesVecEnv
+from envs.adapters.sb3 import StableBaselinesVecEnv
 
 GUIDE = CONFIGS.parent / "docs" / "stable_baselines3.md"
 OBSERVATIONS = 1000

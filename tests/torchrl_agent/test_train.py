@@ -22,7 +22,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
 from torchrl_agent.experiment import CONFIGS
-from torchrl_agent.film import film_policy
+from torchrl_agent.runs.film import film_policy
 from torchrl_agent.train import check_finite
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from torchrl_agent.arguments import add_json
-from torchrl_agent.report import compare, table
+from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.runs.report import compare, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

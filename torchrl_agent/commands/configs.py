@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchrl_agent.arguments import add_overrides
+from torchrl_agent.commands.arguments import add_overrides
 from torchrl_agent.experiment import Experiment, config_names
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from torchrl_agent.arguments import add_agent, add_json
+from torchrl_agent.commands.arguments import add_agent, add_json
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text

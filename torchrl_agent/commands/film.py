@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchrl_agent.arguments import add_acting, add_agent, add_overrides
-from torchrl_agent.film import film_policy
+from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides
 from torchrl_agent.models.acting import acting_policy
-from torchrl_agent.trained import load_agent
+from torchrl_agent.runs.film import film_policy
+from torchrl_agent.runs.trained import load_agent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

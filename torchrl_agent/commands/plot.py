@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchrl_agent.report import METRIC, plot
+from torchrl_agent.runs.report import METRIC, plot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

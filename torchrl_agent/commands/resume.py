@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchrl_agent.arguments import add_overrides
+from torchrl_agent.commands.arguments import add_overrides
 from torchrl_agent.commands.train import follow
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.train import train

@@ -11,10 +11,10 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
-from torchrl_agent.arguments import add_config, print_table
+from torchrl_agent.commands.arguments import add_config, print_table
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
-from torchrl_agent.stopping import Terminated, terminable
+from torchrl_agent.runs.stopping import Terminated, terminable
 from torchrl_agent.train import Iteration, train
 from torchrl_agent.training.checkpoint import checkpoints
 

@@ -14,7 +14,7 @@ from torchrl_agent.convert.normalization import Normalization, read_normalizatio
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
-from torchrl_agent.run_folder import new_run
+from torchrl_agent.runs.folder import new_run
 from torchrl_agent.training.checkpoint import save_checkpoint, write_json, write_text
 from torchrl_agent.transforms import set_statistics
 

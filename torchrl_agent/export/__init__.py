@@ -29,7 +29,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
-from torchrl_agent.trained import load_agent
+from torchrl_agent.runs.trained import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
 
 SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}

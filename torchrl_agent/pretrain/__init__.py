@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from torchrl_agent.arguments import add_config
+from torchrl_agent.commands.arguments import add_config
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
-from torchrl_agent.trained import evaluate
+from torchrl_agent.runs.trained import evaluate
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 from envs import ArenaEnv
 from envs.arena.state import STREAM_SHOTS, STREAM_SITES, STREAM_SPAWNS
-from envs.chance import seed_chance
+from envs.toolkit.chance import seed_chance
 
 WORLDS, SEED = 9, 5
 CLOSE_CALL = 2e-3

@@ -10,7 +10,7 @@ import torch
 from envs import ArenaEnv
 from envs.arena import Rules
 from envs.arena.heatmap import CHANNELS, heatmap
-from envs.records import map_record
+from envs.toolkit.records import map_record
 
 RULES = Rules()
 

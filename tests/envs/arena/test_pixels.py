@@ -28,7 +28,7 @@ from envs.arena.pixels import (
     WALL,
     pixels,
 )
-from envs.records import map_record
+from envs.toolkit.records import map_record
 
 RULES = Rules()
 UNIT = 1600 / 62

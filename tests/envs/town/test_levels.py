@@ -12,7 +12,7 @@ import yaml
 from tensordict import TensorDict
 
 from envs import TownEnv
-from envs.chance import seed_chance, shuffled_cells
+from envs.toolkit.chance import seed_chance, shuffled_cells
 from envs.town import LEVELS, Rules, load_level
 from envs.town.checks import check_rules
 from envs.town.levels import HERE

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from envs import TownEnv
-from envs.film import write_film
-from envs.records import map_record
+from envs.toolkit.film import write_film
+from envs.toolkit.records import map_record
 from envs.town import panel
 from envs.town.picture import FIELD, draw, has_panel, viewport
 

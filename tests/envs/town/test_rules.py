@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from envs import TownEnv
-from envs.records import named_tensors
+from envs.toolkit.records import named_tensors
 from envs.town import load_level
 from envs.town.dynamics import win_seats
 from envs.town.rules import Cue

@@ -1,0 +1,1 @@
+"""Our worlds for others: Gymnasium, PettingZoo, Stable-Baselines3."""

@@ -1,0 +1,54 @@
+"""What ``gymnasium.make`` and ``gymnasium.make_vec`` call for the ids of envs/adapters/gymnasium_registration.py."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from envs import WORLDS
+from envs.adapters.gymnasium_single import GymnasiumEnv, check_render_mode
+from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
+from envs.arguments import checked_seed
+from envs.world import World
+
+
+def make_single(world: str, render_mode: str | None = "rgb_array", **options: Any) -> GymnasiumEnv:
+    """One world by name, with its own keyword arguments."""
+    check_render_mode(render_mode)
+    return GymnasiumEnv(_make_world(world, 1, options), render_mode)
+
+
+def make_vector(
+    world: str,
+    num_envs: int = 1,
+    render_mode: str | None = "rgb_array",
+    autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+    **options: Any,
+) -> GymnasiumVectorEnv:
+    """``num_envs`` worlds by name, with their own keyword arguments."""
+    check_render_mode(render_mode)
+    vector = GymnasiumVectorEnv(_make_world(world, num_envs, options), autoreset_mode)
+    vector.render_mode = render_mode
+    return vector
+
+
+def _make_world(name: str, num_envs: int, options: dict[str, Any]) -> World:
+    """The world, of one agent where their number can be chosen.
+
+    Raises:
+        ValueError: an option is unknown or out of its range, or there would be several agents.
+    """
+    make = WORLDS[name]
+    known = [
+        option for option in inspect.signature(vars(make)["__init__"]).parameters if option not in ("self", "num_envs")
+    ]
+    known.append("compile")  # TorchRL takes it before the world is made
+    for option in options:
+        if option not in known:
+            more = " (for several worlds use gymnasium.make_vec)" if option == "num_envs" else ""
+            raise ValueError(f"the {name} has no option {option!r}: use {', '.join(known)}{more}.")
+    if "num_agents" in known:
+        options = {"num_agents": 1, **options}
+    return make(num_envs=num_envs, **{**options, "seed": checked_seed(options.get("seed", 0))})

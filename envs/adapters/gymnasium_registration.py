@@ -1,0 +1,23 @@
+"""Gymnasium ids of the worlds: ``TorchRLAgent/Arena-v0`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import gymnasium
+
+
+def register_worlds(names: Iterable[str]) -> None:
+    """Make ``gymnasium.make`` and ``gymnasium.make_vec`` know the worlds; those that it knows already stay as they are.
+
+    Worlds end their episodes themselves, so no time limit is added.
+    """
+    for name in names:
+        identifier = f"TorchRLAgent/{name.capitalize()}-v0"
+        if identifier not in gymnasium.registry:
+            gymnasium.register(
+                identifier,
+                entry_point="envs.adapters.gymnasium_make:make_single",
+                vector_entry_point="envs.adapters.gymnasium_make:make_vector",
+                kwargs={"world": name},
+            )

@@ -1,0 +1,1 @@
+"""What games are made of: chance, records, geometry, pictures. Knows no game."""

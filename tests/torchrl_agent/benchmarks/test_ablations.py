@@ -1,0 +1,292 @@
+"""The claims about the agent: figures counted by hand, verdicts that can fail, and the command itself."""
+
+import json
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from torchrl_agent import claims
+from torchrl_agent.benchmarks.ablations import CLAIMS, prove, table, town
+from torchrl_agent.benchmarks.ablations.measures import Run, measure
+from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, interval, judge
+from torchrl_agent.cli import main
+from torchrl_agent.experiment import Experiment
+
+QUICK = [
+    "total_frames=512",
+    "world.num_envs=8",
+    "ppo.minibatch_size=64",  # divides the rollouts of one, three and four agents
+    "ppo.num_epochs=1",
+    "ppo.rollout_steps=8",
+    "acceleration={step: false, advantages: false, update: false}",
+    "evaluation.episodes=4",
+]
+
+
+class Rules:
+    """What the figures need to know of a town: two beds and two kitchens."""
+
+    kinds = ("Bed", "HomeMeal")
+    meter_names = ("energy", "satiation")
+    action_names = ("up", "down", "left", "right", "interact", "wait")
+    places_per_kind, num_slots, num_agents, moves_every, view = 2, 4, 2, None, 1
+
+
+def episode(steps, agents=2, worlds=1, **changes):
+    """An episode in which nothing happens: agents in the corner, places in a row far away."""
+    zeros = torch.zeros(steps, worlds, agents, dtype=torch.int64)
+    played = {
+        "rules": Rules(),
+        "x": zeros.clone(),
+        "y": zeros.clone(),
+        "alive": zeros == 0,
+        "reward": zeros.float(),
+        "meters": torch.ones(steps, worlds, agents, 2),
+        "place_x": torch.tensor([2, 8, 3, 9]).expand(steps, worlds, 4).clone(),
+        "place_y": torch.zeros(steps, worlds, 4, dtype=torch.int64),
+        "rows": TensorDict({"action": zeros + 5}, [steps, worlds, agents]),
+    }
+    return {**played, **changes}
+
+
+# --- verdicts
+
+
+def test_intervals_are_students():
+    mean, half = interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.303 * 1.0 / math.sqrt(3))
+    assert interval([5.0]) == (5.0, math.inf)
+
+
+def test_checks_can_fail():
+    assert above("a", [1.0, 2.0], 1.5)["holds"]
+    assert not above("a", [1.0, 1.9], 1.5)["holds"]
+    assert better("a", [95.0], [100.0], 0.95)["holds"]
+    assert not better("a", [94.0], [100.0], 0.95)["holds"]
+    assert clearly_better("a", [3.0, 4.0], [1.0, 2.9])["holds"]
+    assert not clearly_better("a", [2.0, 9.0], [1.0, 2.9])["holds"]
+    assert not above("a", [math.nan, 1.0], 0.0)["holds"]
+
+
+def test_a_memory_that_does_not_help_fails():
+    def figures(fog, blank, probe):
+        return {
+            "full sight, memory": {"return_mean": [100.0, 100.0]},
+            "fog, memory": {"return_mean": fog, "belief_r2": probe, "observation_r2": [0.2, 0.2]},
+            "fog, no memory": {"return_mean": blank},
+        }
+
+    assert all(check["holds"] for check in judge("memory", figures([96.0, 97.0], [50.0, 60.0], [0.9, 0.9])))
+    found = judge("memory", figures([80.0, 90.0], [85.0, 60.0], [0.1, 0.9]))
+    assert [check["holds"] for check in found] == [False, False, False]
+
+
+def test_a_figure_that_was_not_found_fails_its_check():
+    shares = {f"error_by_confidence_quartile_{part}": [1.0 / part] for part in (1, 2, 3, 4)}
+    found = {"state_error_1": [0.1], "state_error_1_of_no_change": [0.5], "end_auroc": [math.nan], **shares}
+    found |= {"changes_within_tolerance": [0.9], "rewards_within_tolerance": [0.9]}
+    checks = judge("physics", {"world model": found})  # sequences of 4 steps, in which nobody died
+    assert [check["holds"] for check in checks] == [True, True, False, False, False, False, True, True, False, True]
+
+
+def test_small_town_is_the_same_where_there_is_a_gpu(monkeypatch):
+    here = Experiment.load("small_town")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Experiment.load("small_town") == here
+
+
+def test_every_claim_has_a_judge_and_variants_of_equal_size():
+    assert JUDGES.keys() == CLAIMS.keys()
+    for name, pair in (("contested", ("with C", "without C")), ("recovery", ("with D1", "flat"))):
+        sizes = []
+        for variant in pair:
+            experiment = Experiment.load("small_town", *CLAIMS[name]["base"], *CLAIMS[name]["variants"][variant])
+            agent = experiment.make_agent(experiment.make_world(num_envs=2))
+            sizes.append(sum(parameter.numel() for parameter in agent.parameters()))
+        assert sizes[0] / sizes[1] == pytest.approx(1, abs=0.05)
+
+
+# --- figures of the Town
+
+
+def test_the_probe_finds_what_is_linear_and_nothing_else():
+    torch.manual_seed(0)
+    features = torch.randn(400, 5)
+    target = features[:, :2] * 3 + 1
+    assert town.ridge_r2(features[:200], target[:200], features[200:], target[200:]) > 0.99
+    noise = torch.randn(400, 2)
+    assert town.ridge_r2(features[:200], noise[:200], features[200:], noise[200:]) < 0.1
+
+
+def test_the_bed_is_asked_for_only_when_it_was_seen_and_is_out_of_sight():
+    steps, worlds = 4, 40
+    torch.manual_seed(0)
+    played = episode(steps, agents=1, worlds=worlds)
+    bed = torch.randint(0, 2, (worlds, 2)) + 3
+    played["place_x"][..., 0], played["place_y"][..., 0] = bed[:, 0], bed[:, 1]
+    played["x"][1, :, 0], played["y"][1, :, 0] = bed[:, 0], bed[:, 1]  # it stands there in the second step
+    belief = torch.zeros(steps, worlds, 1, 2)
+    belief[2:, :, 0] = bed.float()
+    played["rows"].set("belief", TensorDict({"mean": belief}, [steps, worlds, 1]))
+    played["rows"].set("observation_normalized", torch.zeros(steps, worlds, 1, 1))
+    found = town.belief_probe(played)
+    assert found["belief_r2"] > 0.95  # before it was seen nobody could know: those moments must not count
+    assert found["observation_r2"] < 0.1
+
+
+def test_an_alternative_is_a_place_that_was_not_the_nearest():
+    played = episode(12)
+    # agent 0 sets out from 0 while agent 1 stands on the near bed (at 2), and goes to the far one (at 8)
+    played["x"][:, 0, 0] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8])
+    played["y"][1:8, 0, 0] = 1
+    played["x"][:, 0, 1] = 2
+    played["rows"]["action"][8:10, 0, 0] = town.INTERACT
+    found = {"alternative_when_taken": 1.0, "alternative_when_free": 0.0, "visits_when_taken": 1}
+    assert town.alternatives(played) == found
+    played["rows"]["action"][8:10, 0, 0] = 5
+    played["rows"]["action"][3:5, 0, 1] = town.INTERACT  # agent 1 uses the near one, which is its nearest
+    found = {"alternative_when_taken": 0.0, "alternative_when_free": 0.0, "visits_when_taken": 0}
+    assert town.alternatives(played) == found
+
+
+def test_a_place_is_taken_only_after_one_set_out():
+    played = episode(12)
+    # agent 0 uses the far bed (at 8) in steps 2 to 4 while agent 1 leaves the near one (at 2), and goes there
+    played["x"][:, 0, 0] = torch.tensor([8, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 2])
+    played["x"][:, 0, 1] = torch.tensor([0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0])
+    played["rows"]["action"][2:5, 0, 0] = played["rows"]["action"][11, 0, 0] = town.INTERACT
+    assert town.alternatives(played)["visits_when_taken"] == 0
+
+
+def test_recovery_compares_the_living_before_and_after_the_move():
+    played = episode(20)
+    played["rules"].moves_every = 10
+    played["reward"][5:10] = 1.0
+    played["reward"][10:15] = 0.5
+    played["reward"][:, :, 1] = 7.0
+    played["alive"][:, :, 1] = False
+    found = town.recovery(played)
+    assert found == {"reward_after_move": 0.5, "recovery": 0.5}
+
+
+def test_one_goes_to_what_is_needed_most():
+    played = episode(1)
+    played["x"][0, 0, 0], played["meters"][0, 0, 0] = 4, torch.tensor([0.9, 0.2])  # hungry, kitchens at 3 and 9
+    played["meters"][0, 0, 1] = torch.tensor([0.2, 0.9])  # tired, in the corner, beds at 2 and 8
+    places = played["place_x"], played["place_y"]
+    steps, nearest = town._to_need(played, slice(0, 1), *places)
+    assert steps[0, 0].int().tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
+    assert nearest[0, 0].tolist() == [2, 0]
+    played["place_y"][0, 0, 0] = 1  # the near bed is down and right: either way is good
+    assert town._to_need(played, slice(0, 1), *places)[0][0, 0, 1].int().tolist() == [0, 1, 0, 1]
+
+
+def sally_and_anne():
+    """Agent 1 is tired. Its bed was to its right, then moved to its left, where only agent 0 sees it."""
+    played = episode(3)
+    played["rules"].moves_every = 1
+    played["x"][..., 0], played["x"][..., 1] = 7, 10
+    played["meters"][..., 1, 0] = 0.1
+    played["place_x"][0], played["place_x"][1:] = torch.tensor([13, 40, 30, 31]), torch.tensor([6, 40, 30, 31])
+    played["rows"]["action"][..., 1] = 3  # it goes to the right
+    number = torch.tensor([1, 2]).reshape(2, 1).expand(3, 1, 2, 1)  # agent 0 sees it, and nobody is seen by it
+    logits = torch.full((3, 1, 2, 1, 6), -30.0)
+    logits[..., 3] = 0.0
+    played["rows"].set("others_number", number.clone())
+    played["rows"].set("social", TensorDict({"next_action": logits}, [3, 1, 2]))
+    return played
+
+
+def test_a_false_belief_is_asked_for_only_where_there_is_one():
+    found = town.false_belief(sally_and_anne())
+    assert found == {
+        "unaware": 2,
+        "expected_to_old": pytest.approx(1),
+        "went_to_old": 1,
+        "expected_to_new": pytest.approx(0),
+        "went_to_new": 0,
+    }
+    naive = sally_and_anne()
+    naive["rows"]["social", "next_action"][..., 2] = 30.0  # expects it where the bed is now
+    assert town.false_belief(naive)["expected_to_new"] == pytest.approx(1)
+    seen = sally_and_anne()
+    seen["x"][1, 0, 1] = 12  # it has seen that the bed is gone, and remembers it
+    assert town.false_belief(seen)["unaware"] == 0
+    found_out = sally_and_anne()
+    found_out["x"][1, 0, 1] = 7  # it has seen the new place
+    assert town.false_belief(found_out)["unaware"] == 0
+    ignorant = sally_and_anne()
+    ignorant["x"][..., 0] = 0  # the observer does not know where the bed is either
+    assert town.false_belief(ignorant)["unaware"] == 0
+    same_way = sally_and_anne()
+    same_way["place_x"][1:, :, 0], same_way["x"][..., 0] = 20, 20
+    assert town.false_belief(same_way)["unaware"] == 0
+    dead = sally_and_anne()
+    dead["alive"][..., 0] = False
+    assert town.false_belief(dead)["unaware"] == 0
+
+
+def test_goals_that_never_change_have_no_entropy():
+    played = episode(4)
+    goal = {"type": torch.zeros(4, 1, 2, dtype=torch.int64), "decided": torch.zeros(4, 1, 2, dtype=torch.bool)}
+    goal["decided"][::2] = True
+    played["rows"].set("goal", TensorDict(goal, [4, 1, 2]))
+    found = town.goal_use(played, 2)
+    assert found["goal_entropy"] == pytest.approx(0, abs=1e-6)
+    assert (found["goal_switch_rate"], found["goal_length"]) == (0.5, 2.0)
+    goal["type"][:2] = 1
+    played["rows"].set("goal", TensorDict(goal, [4, 1, 2]))
+    assert town.goal_use(played, 2)["goal_entropy"] == pytest.approx(1, abs=1e-5)
+
+
+# --- the runs
+
+
+def test_a_leak_would_be_seen(monkeypatch):
+    run = Run("leak", tuple(QUICK))
+    assert measure(run, 0)["changed_after"] == 0
+    assert measure(run, 0)["changed_before"] > 0
+    from torchrl_agent.benchmarks.ablations import measures
+
+    honest = measures._belief
+
+    def leaking(learner, rows):
+        belief = honest(learner, rows)
+        return belief + rows["meters"][:, :1].sum()
+
+    monkeypatch.setattr(measures, "_belief", leaking)
+    assert measure(run, 0)["changed_after"] > 0
+
+
+@pytest.mark.slow
+def test_the_command_measures_trains_and_says_what_fails(capsys):
+    code = main(
+        ["bench", "claims", "contested", "recovery", "false belief", "open mind", "--seeds", "0", "--json", *QUICK]
+    )
+    text = capsys.readouterr().out
+    assert code == 0
+    result = json.loads(text.strip().split("\n")[-1])
+    assert list(result["claims"]) == ["contested", "recovery", "false belief", "open mind"]
+    assert result["claims"]["open mind"]["holds"]
+    found = result["claims"]["recovery"]["figures"]["with D1"]
+    assert set(found) >= {"return_mean", "recovery", "goal_entropy", "parameters"}
+    assert "expected_to_old" in result["claims"]["false belief"]["figures"]["social model"]
+    assert all(math.isfinite(value) for values in found.values() for value in values)
+    assert "FAILS" in table(result) or "HOLDS" in table(result)
+
+
+def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(claims, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
+    with pytest.raises(ValueError, match=r"ppo\.minibatch_size"):
+        prove(["contested"], [0], ["ppo.minibatch_size=7"])
+    for name in CLAIMS:
+        with pytest.raises(pytest.fail.Exception, match="it ran"):
+            prove([name], [0], [])
+
+
+def test_unknown_claims_are_refused():
+    with pytest.raises(ValueError, match="there is no claim 'telepathy': use some of memory, leak"):
+        prove(["telepathy"], [0], [])

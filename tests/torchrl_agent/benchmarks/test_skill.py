@@ -1,0 +1,71 @@
+"""The skill benchmark: players and policies on the same worlds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from torchrl_agent.benchmarks.skill import measure_skill, record, table
+from torchrl_agent.cli import main
+
+TINY = [
+    "world.level=L1",
+    "world.num_envs=4",
+    "ppo.rollout_steps=16",
+    "ppo.minibatch_size=64",
+    "total_frames=128",
+    "threads=1",
+    "evaluation.episodes=4",
+    "acceleration.step=false",
+    "acceleration.advantages=false",
+    "acceleration.update=false",
+]
+
+
+@pytest.mark.slow
+def test_players_and_seeds_are_judged_alike():
+    result = measure_skill("town", TINY, [3, 4])
+    players = [(row["player"], row.get("seed")) for row in result["rows"]]
+    assert players == [("greedy", None), ("rest", None), ("wait", None), ("random", None), ("ppo", 3), ("ppo", 4)]
+    assert {row["episodes"] for row in result["rows"]} == {4}
+    greedy, rest = (next(row for row in result["rows"] if row["player"] == name) for name in ("greedy", "rest"))
+    assert greedy["lifetime"] > rest["lifetime"]
+    assert [row["frames"] for row in result["rows"][-2:]] == [128, 128]
+    *rows, last = table(result).splitlines()
+    assert len(rows) == 7
+    assert result["return_mean"] == sum(row["return_mean"] for row in result["rows"][-2:]) / 2
+    assert last == f"ppo over 2 seeds: {result['return_mean']:,.4g}"
+    assert result["reached"] is None
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_table_and_one_object(capsys):
+    main(["bench", "skill", "town", *TINY, "--seeds", "0", "--json"])
+    *_, last = capsys.readouterr().out.strip().splitlines()
+    assert json.loads(last)["rows"][-1]["player"] == "ppo"
+
+
+@pytest.mark.parametrize(("mark", "reached", "words"), [(1, True, "reached"), (501, False, "missed")])
+def test_a_mark_is_reached_or_missed(mark, reached, words):
+    tiny = ["device=cpu", "world.num_envs=2", "ppo.rollout_steps=8", "ppo.minibatch_size=16", "total_frames=16"]
+    result = measure_skill("cartpole", [*tiny, "evaluation.episodes=2", f"evaluation.mark={mark}"], [0])
+    assert result["reached"] is reached
+    assert words in table(result).splitlines()[-1]
+
+
+def test_results_are_recorded_one_per_configuration_and_keep_what_people_added(tmp_path):
+    path = tmp_path / "results.json"
+    first = {"config": "a", "overrides": [], "return_mean": 1.0}
+    record(path, first)
+    record(path, {**first, "overrides": ["seed=1"]})
+    entries = json.loads(path.read_text())
+    entries[0]["published"] = "somebody's 2.0"
+    path.write_text(json.dumps(entries))
+    record(path, {**first, "return_mean": 3.0})
+    entries = json.loads(path.read_text())
+    assert [(entry["overrides"], entry["return_mean"]) for entry in entries] == [([], 3.0), (["seed=1"], 1.0)]
+    assert entries[0]["published"] == "somebody's 2.0"
+    path.write_text('{"rows": []}')
+    with pytest.raises(ValueError, match="--record"):
+        record(path, first)

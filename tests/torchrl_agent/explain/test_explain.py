@@ -1,0 +1,274 @@
+"""Explaining a step: the page tells the agent's own tensors, and the diagnosis follows from numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import cli, keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.explain import explain, figures, write_page
+from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
+from torchrl_agent.explain.page import Table, as_text, sections
+from torchrl_agent.explain.thinking import think
+from torchrl_agent.runs.trained import load_agent
+from torchrl_agent.train import learn, save
+
+EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
+SMALL = [
+    "world.num_envs=4",
+    "ppo.rollout_steps=8",
+    "ppo.minibatch_size=32",
+    "ppo.num_epochs=1",
+    "model.hidden_sizes=[16]",
+    "model.perception.memory_size=12",
+    "model.perception.belief_size=8",
+    "model.perception.embedding_size=16",
+    "model.world_model.hidden_size=16",
+    "model.manager.steps=4",
+    "world.rules={max_steps: 9, sight: 14}",
+    "device=cpu",
+    *EAGER,
+]
+STEP, WORLD, AGENT = 3, 1, 2
+
+
+def make_run(folder, config, *overrides):
+    """A run that has learnt for one iteration."""
+    experiment = Experiment.load(config, f"run.folder={folder}", *overrides)
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text(experiment.to_yaml())
+    save(next(iter(learn(experiment))), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def town_run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("town") / "run", "town_agent", *SMALL)
+
+
+@pytest.fixture(scope="module")
+def arena_run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("arena") / "run", "smoke", "device=cpu", "threads=1")
+
+
+@pytest.fixture(scope="module")
+def thought(town_run):
+    return explain(town_run, STEP, WORLD, AGENT, "cpu")
+
+
+@pytest.fixture(scope="module")
+def played(town_run):
+    """The same episode by TorchRL's own loop, among more worlds: [worlds, steps]."""
+    experiment, agent = load_agent(town_run, "cpu")
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=3, seed=experiment.evaluation.seed))
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        return experiment, agent, env.rollout(20, agent.policy, break_when_any_done=True)
+
+
+def test_the_record_holds_the_agents_own_tensors(thought, played):
+    _, agent, rollout = played
+    row = rollout[WORLD, STEP]["agents"][AGENT]
+    assert thought.length == rollout.shape[1] == 9
+    torch.testing.assert_close(thought.belief.mean, row[keys.BELIEF, "mean"])
+    torch.testing.assert_close(thought.belief.known_state[:8], row["meters"])
+    usual = rollout[WORLD]["agents"][keys.BELIEF, "log_std"][:, AGENT].mean()
+    assert thought.belief.usual == pytest.approx(usual.item(), abs=1e-5)
+    assert thought.action.tolist() == [int(row["action"])]
+    assert thought.probabilities[0].argmax() == row["action"]
+    assert thought.probabilities[0][row["action"]].log().item() == pytest.approx(
+        row["action_log_prob"].item(), abs=1e-4
+    )
+    for name in ("actions", "rewards", "states", "confidence", "reason"):
+        torch.testing.assert_close(getattr(thought.futures, name), row[keys.FUTURES, name])
+    expected = agent.world_model.expected_return(row[keys.FUTURES])
+    torch.testing.assert_close(thought.futures.expected_return, expected)
+    assert thought.goal.type == int(row["goal", "type"])
+    assert thought.goal.probabilities.sum().item() == pytest.approx(1, abs=1e-5)
+    assert thought.goal.probabilities[thought.goal.type].item() == pytest.approx(thought.goal.priority, abs=1e-5)
+    with torch.no_grad():
+        state = rollout[WORLD, STEP]["state"]
+        value = agent.critic_head(TensorDict({keys.FEATURES: row[keys.FEATURES], "state": state}))[keys.VALUE]
+    assert thought.value == pytest.approx(value.item(), abs=1e-4)
+
+
+def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
+    experiment, agent, rollout = played
+    mine = rollout[WORLD]["next", "agents"][:, AGENT]
+    horizon = experiment.model.world_model.horizon
+    following = slice(STEP, STEP + horizon)
+    torch.testing.assert_close(thought.futures.true_states[:, :8], mine["meters"][following])
+    rewards = mine["reward"][following].squeeze(-1)
+    torch.testing.assert_close(thought.futures.true_rewards * thought.reward_unit, rewards)
+    assert thought.reward * thought.reward_unit == pytest.approx(rewards[0].item(), rel=1e-4)
+    assert abs(thought.reward_unit - 1) > 0.01, "or nothing would show which unit it is"
+    (checkpoint,) = (town_run / "checkpoints").glob("*.pt")
+    variance = torch.load(checkpoint, weights_only=True)["algorithm"]["reward_scaler"]["running.var"]
+    assert thought.reward_unit == pytest.approx(variance.sqrt().item(), rel=1e-4)
+    actions = rollout[WORLD]["agents", "action"][following, AGENT].reshape(1, -1)
+    belief = thought.belief
+    with torch.no_grad():
+        dreamt = agent.world_model.imagine(belief.mean, belief.known_state, actions)
+    torch.testing.assert_close(thought.futures.foreseen_states, dreamt["states"][0])
+
+
+def test_an_episode_ends_for_an_agent_with_its_death(town_run, monkeypatch):
+    experiment, agent = load_agent(town_run, "cpu")
+    world = experiment.make_world(evaluation=True, num_envs=2, seed=1)
+    env = agent.attach(world)
+    reset = env.reset
+
+    def starving():
+        root = reset()
+        env.state.meters[0, AGENT, WORLD] = 0.001
+        return root
+
+    monkeypatch.setattr(env, "reset", starving)
+    assert think(env, agent, WORLD, AGENT, 0).length == 1
+    with pytest.raises(ValueError, match="plays 1 steps"):
+        think(env, agent, WORLD, AGENT, 1)
+
+
+def test_minds_stand_beside_the_truth(thought, played):
+    _, _, rollout = played
+    group = rollout[WORLD, STEP]["agents"]
+    row = group[AGENT]
+    seen = row["others_number"] < 4
+    others = thought.others
+    assert others.number.tolist() == row["others_number"][seen].tolist() != []
+    torch.testing.assert_close(others.goal, row["social", "goal"][seen].softmax(-1))
+    torch.testing.assert_close(others.true_meters, group["meters"][others.number])
+    assert others.true_next_action.tolist() == group["action"][others.number].tolist()
+    assert others.true_goal.tolist() == row["privileged", "others_need"][seen].tolist()
+
+
+def test_the_page_shows_the_records_numbers(thought):
+    page = as_text(thought, diagnose(thought))
+    assert f"Step {STEP} of agent {AGENT} in world {WORLD}" in page
+    (candidates, *_), chosen = _tables(thought, "B"), thought.names.action(int(thought.action[0]))
+    assert [row[1] for row in candidates.rows] == [f"{value:.2f}" for value in thought.futures.expected_return]
+    assert f"{chosen} *" in page
+    assert f"goal {thought.goal.names[thought.goal.type]}," in page
+    assert f"state value {thought.value:.3f}" in page
+    known = _tables(thought, "A")[0].rows
+    assert [row[0] for row in known[:2]] == ["energy", "hygiene"]
+    assert known[0][1] == f"{thought.belief.known_state[0]:.2f}"
+    (minds, _) = _tables(thought, "C")
+    assert [row[0] for row in minds.rows] == [f"agent {number}" for number in thought.others.number]
+
+
+def _tables(thought, letter):
+    (section,) = (part for part in sections(thought, []) if part.title.startswith(letter))
+    return [part for part in section.body if isinstance(part, Table)]
+
+
+def test_parts_of_missing_modules_are_missing(thought):
+    assert len(sections(thought, [])) == 6
+    lonely = dataclasses.replace(thought, others=None, goal=None)
+    assert [part.title[0] for part in sections(lonely, [])] == list("SABPD")
+
+
+@pytest.mark.slow
+def test_an_agent_of_plain_networks_has_a_shorter_page(arena_run):
+    plain = explain(arena_run, 5, device="cpu")
+    assert plain.agent is None
+    assert plain.belief is plain.futures is plain.others is plain.goal is None
+    assert [part.title for part in sections(plain, [])] == ["Scene", "Policy: action", "Diagnosis"]
+    assert set(figures(plain)) == {"scene", "choice"}
+    assert diagnose(plain) == [NOTHING_UNUSUAL]
+    experiment, agent = load_agent(arena_run, "cpu")
+    env = experiment.make_world(evaluation=True, num_envs=1, seed=experiment.evaluation.seed)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        row = agent.critic(env.rollout(6, agent.policy)[0, 5])
+    assert plain.action.tolist() == [int(row["action"])]
+    torch.testing.assert_close(plain.probabilities[0], row["logits"].softmax(-1))
+    assert plain.value == pytest.approx(row["state_value"].item(), abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def value_run(tmp_path_factory):
+    """A DQN in a world with masks, after one iteration."""
+    settings = ["world.num_envs=4", "algorithm=dqn", "policy=mlp", "model.hidden_sizes=[16]", "device=cpu", *EAGER]
+    town = ["world.level=L3", "dqn.learning_starts=8", "dqn.batch_size=8", "dqn.epsilon_frames=64"]
+    return make_run(tmp_path_factory.mktemp("dqn") / "run", "town", *settings, *town)
+
+
+def test_action_values_are_no_probabilities(value_run, capsys):
+    step = explain(value_run, 2, device="cpu")
+    experiment, agent = load_agent(value_run, "cpu")
+    env = experiment.make_world(evaluation=True, num_envs=1, seed=experiment.evaluation.seed)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        row = env.rollout(3, agent.policy)[0, 2]["agents"][0]
+    torch.testing.assert_close(step.action_values.values, agent.actor(row.clone())["logits"])
+    assert step.action_values.legal.tolist() == row["action_mask"].tolist()
+    legal = step.action_values.values.where(row["action_mask"], -torch.inf)
+    assert step.action.tolist() == [int(legal.argmax())]
+    assert step.value == pytest.approx(legal.amax().item(), abs=1e-5)
+    epsilon = step.action_values.epsilon
+    assert epsilon == pytest.approx(1 - 0.95 * 32 / 64, abs=1e-6)  # after 4 worlds x 8 steps of 64 frames
+    expected = epsilon * row["action_mask"] / row["action_mask"].sum()
+    expected[int(step.action[0])] += 1 - epsilon
+    torch.testing.assert_close(step.probabilities[0], expected)
+    assert cli.main(["explain", str(value_run), "--step", "2", "--device", "cpu"]) == 0
+    page = capsys.readouterr().out
+    assert "Action values" in page and "greedy" in page and "probability" not in page and "Policy" not in page
+    assert f"{step.names.action(int(step.action[0]))} *" in page and f"{legal.amax():.3f}" in page
+    assert f"{epsilon:.1%} of the steps" in page
+    (panel,) = figures(step)["choice"].axes
+    assert panel.get_title() == "action values"
+    lengths = torch.tensor([bar.get_width() for bar in panel.patches], dtype=torch.float32)
+    torch.testing.assert_close(lengths, step.action_values.values)
+
+
+def test_without_labels_the_truth_is_unknown(tmp_path):
+    overrides = ("world.privileged=false", "model.social_model.enabled=false", "evaluation.episodes=2")
+    run = make_run(tmp_path / "run", "town_agent", *SMALL, *overrides)
+    blind = explain(run, 0, device="cpu")
+    assert blind.privileged == {}
+    assert blind.others is None
+    assert "cannot see" not in as_text(blind, [])
+
+
+def test_through_the_command_line(town_run, tmp_path, capsys):
+    page = tmp_path / "pages" / "step.html"
+    arguments = ["explain", str(town_run), "--step", str(STEP), "--agent", str(AGENT), "--world", str(WORLD)]
+    assert cli.main([*arguments, "--device", "cpu", "--output", str(page), "--json"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("A  Perception", "B  World model", "C  Social model", "D  Policy", "Diagnosis", str(page)):
+        assert part in printed
+    result = json.loads(printed.strip().splitlines()[-1])
+    assert result["step"] == STEP
+    assert len(result["futures"]["rewards"]) == 4
+    assert result["diagnosis"]
+    html = page.read_text()
+    assert html.count("data:image/png;base64,") == 3
+    assert "<script" not in html
+    assert "http" not in html
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--step", "9"], "agent 0 plays 9 steps in world 0, choose a --step of 0 to 8"),
+        (["--step", "-1"], "steps are counted from 0"),
+        (["--world", "256"], "there is no evaluation world 256"),
+        (["--agent", "4"], "there is no agent 4: each world has 4"),
+        (["--step", "1", "--output", "page.pdf"], "ends in .html"),
+        (["--step", "1", "--output", "/dev/null/page.html"], "cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(town_run, options, sentence, capsys):
+    assert cli.main(["explain", str(town_run), "--device", "cpu", *options]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
+    blind = dataclasses.replace(thought, picture=None)
+    assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 3

@@ -1,0 +1,265 @@
+"""What lands in the rollout buffers is what was played."""
+
+import time
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.envs import EnvBase, check_env_specs
+
+from envs import ArenaEnv
+from torchrl_agent.experiment import make_world
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.rollout import RolloutCollector, agent_rows, episode_entries, finished_episodes
+
+EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+
+
+class Counting(EnvBase):
+    """World i counts its steps, gives reward 1 per step and terminates after i + 2 of them; nothing is traced."""
+
+    def __init__(self, num_envs):
+        super().__init__(batch_size=[num_envs], device="cpu")
+        statistics = {name: Unbounded((num_envs, 1)) for name in ("return", "length")}
+        self.observation_spec = Composite(
+            observation=Unbounded((num_envs, 1)),
+            episode=Composite(**statistics, shape=(num_envs,)),
+            shape=(num_envs,),
+        )
+        self.action_spec = Categorical(2, shape=(num_envs,))
+        self.reward_spec = Unbounded((num_envs, 1))
+        self.count = torch.zeros(num_envs, 1)
+        self.last = torch.arange(num_envs).unsqueeze(-1) + 2.0
+
+    def _report(self):
+        statistics = TensorDict({"return": self.count.clone(), "length": self.count.clone()}, self.batch_size)
+        return TensorDict({"observation": self.count.clone(), "episode": statistics}, self.batch_size)
+
+    def _reset(self, tensordict=None):
+        rows = torch.ones_like(self.count, dtype=torch.bool) if tensordict is None else tensordict.get("_reset", None)
+        self.count = torch.where(torch.ones_like(self.count, dtype=torch.bool) if rows is None else rows, 0, self.count)
+        return self._report()
+
+    def _step(self, tensordict):
+        self.count = self.count + 1
+        done = self.count >= self.last
+        return self._report().update({"reward": torch.ones_like(self.count), "done": done, "terminated": done.clone()})
+
+    def _set_seed(self, seed):
+        pass
+
+
+def test_long_rollouts_are_made_at_once():
+    env = Counting(1)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([1])), 1_000_000, EAGER)
+    collector._step = StopAfterOne(collector._step)
+    begin = time.process_time()
+    with pytest.raises(StopIteration):
+        collector.collect()
+    assert time.process_time() - begin < 5
+    assert {value.shape[0] for value in collector._buffers.values(True, True)} == {1_000_000}
+
+
+class StopAfterOne:
+    """Play a single step."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, root):
+        self.calls += 1
+        if self.calls > 1:
+            raise StopIteration
+        return self.function(root)
+
+
+def test_the_buffers_hold_what_stepping_by_hand_gives():
+    collector_env, env = (ArenaEnv(5, seed=4, desynchronise=True) for _ in range(2))
+    torch.manual_seed(1)
+    agent = Agent(env, ModelConfig([16]))
+    torch.manual_seed(2)
+    collector = RolloutCollector(collector_env, agent, 7, EAGER)
+    played = [collector.collect().clone() for _ in range(2)]
+    torch.manual_seed(2)
+    root = env.reset()
+    for rollout in played:  # the second rollout goes on where the first one ended
+        assert rollout.shape == (7, 5)
+        for step in range(7):
+            with torch.no_grad():
+                root = agent.actor(root)
+            before, after = root["observation"].clone(), env.step(root)["next"]
+            assert torch.equal(rollout["observation"][step], before)
+            assert torch.equal(rollout["action"][step], root["action"])
+            assert torch.equal(rollout["action_log_prob"][step], root["action_log_prob"])
+            for key in ("observation", "reward", "done", "terminated", ("episode", "return"), ("episode", "length")):
+                assert torch.equal(rollout["next"][key][step], after[key]), key
+            root = env.maybe_reset(after.exclude("reward"))
+    assert played[0]["action"].unique().numel() > 1
+
+
+def test_the_rows_of_the_buffers_do_not_share_memory_with_the_world():
+    torch.manual_seed(0)
+    env = ArenaEnv(4)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 6, EAGER)
+    rollout = collector.collect()
+    rows = rollout["next", "observation"]
+    assert all(not torch.equal(rows[step], rows[step + 1]) for step in range(5))
+    kept = rows.clone()
+    env.rollout(3)
+    assert torch.equal(rollout["next", "observation"], kept)
+
+
+def test_next_holds_the_true_last_observation_and_the_next_frame_the_first_of_a_new_episode():
+    env = Counting(2)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 6, EAGER)
+    rollout = collector.collect()
+    # world 0 ends every 2 steps, world 1 every 3
+    assert rollout["observation"].squeeze(-1).T.tolist() == [[0, 1, 0, 1, 0, 1], [0, 1, 2, 0, 1, 2]]
+    assert rollout["next", "observation"].squeeze(-1).T.tolist() == [[1, 2, 1, 2, 1, 2], [1, 2, 3, 1, 2, 3]]
+    done = [[False, True] * 3, [False, False, True] * 2]
+    assert rollout["next", "done"].squeeze(-1).T.tolist() == done
+    assert rollout["next", "terminated"].squeeze(-1).T.tolist() == done
+
+
+def test_finished_episodes_by_hand_in_the_order_of_time():
+    env = Counting(2)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 5, EAGER)
+    assert collector.statistics == {"return": ("episode", "return"), "length": ("episode", "length")}
+    first = finished_episodes(collector.collect(), collector.statistics)
+    # steps 1 to 5: world 0 ends at 2 and 4, world 1 at 3
+    assert first["return"].tolist() == [2.0, 3.0, 2.0]
+    assert first["length"].tolist() == [2.0, 3.0, 2.0]
+    second = finished_episodes(collector.collect(), collector.statistics)
+    # steps 6 to 10: both end at 6, world 0 at 8 and 10, world 1 at 9
+    assert second["return"].tolist() == [2.0, 3.0, 2.0, 3.0, 2.0]
+
+
+def test_episodes_that_were_cut_off_are_finished_too():
+    flags = torch.tensor([[False, True], [True, False]]).unsqueeze(-1)
+    returns = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(-1)
+    following = TensorDict({"done": flags, "terminated": torch.zeros_like(flags), "episode_reward": returns}, [2, 2])
+    found = finished_episodes(TensorDict({"next": following}, [2, 2]), {"return": "episode_reward"})
+    assert found["return"].tolist() == [2.0, 3.0]
+
+
+def test_agents_become_rows_world_after_world():
+    value = torch.tensor([[[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]]).unsqueeze(-1)  # [T=1, N=2, A=3, 1]
+    group = TensorDict({"observation": value}, [1, 2, 3])
+    flags = torch.tensor([[False, True]]).unsqueeze(-1)
+    following = TensorDict({"agents": group + 100, "done": flags, "terminated": flags}, [1, 2])
+    rows = agent_rows(TensorDict({"agents": group, "next": following}, [1, 2]), "agents")
+    assert rows["observation"].flatten().tolist() == [0, 1, 2, 10, 11, 12]
+    assert rows["next", "observation"].flatten().tolist() == [100, 101, 102, 110, 111, 112]
+    assert rows["next", "done"].flatten().tolist() == [False] * 3 + [True] * 3
+
+
+def test_a_rollout_in_which_nothing_ends_has_no_finished_episodes():
+    env = Counting(2)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 1, EAGER)
+    finished = finished_episodes(collector.collect(), collector.statistics)
+    assert {name: value.tolist() for name, value in finished.items()} == {"return": [], "length": []}
+
+
+def test_buffers_are_used_again_and_do_not_grow():
+    env = ArenaEnv(3)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), 4, EAGER)
+    first = collector.collect()
+    address, kept = first["observation"].data_ptr(), first["observation"].clone()
+    second = collector.collect()
+    assert second["observation"].data_ptr() == address
+    assert not torch.equal(second["observation"], kept)
+
+
+def test_the_arena_reports_its_statistics_under_episode():
+    entries = episode_entries(ArenaEnv(1))
+    assert entries["win"] == ("episode", "win")
+    assert {"return", "length", "complete", "stage", "spawners_destroyed"} <= set(entries)
+
+
+def make_cartpole(target, **arguments):
+    world = {"_target_": target, "env_name": "CartPole-v1", **arguments}
+    return make_world(world, torch.device("cpu"), seed=0)
+
+
+@pytest.fixture
+def cartpole():
+    env = make_cartpole("envs.libs.gymnasium.VectorGymEnv", num_envs=3)
+    yield env
+    env.close()
+
+
+def play(env, steps):
+    torch.manual_seed(0)
+    collector = RolloutCollector(env, Agent(env, ModelConfig([8])), steps, EAGER)
+    return collector, collector.collect()
+
+
+def test_torchrls_gymnasium_worlds_are_played_through_make_world():
+    env = make_cartpole("torchrl.envs.GymEnv", num_envs=2, categorical_action_encoding=True)
+    try:
+        collector, rollout = play(env, 60)
+        assert rollout.shape == (60, 2)
+        assert collector.statistics == {"return": "episode_reward", "length": "step_count"}
+        assert collector.agent.input_keys == ["observation"]
+        assert rollout["action"].unique().tolist() == [0, 1]
+        assert rollout["next", "done"].any()
+    finally:
+        env.close()
+
+
+def test_gymnasium_worlds_give_true_last_observations_and_begin_anew(cartpole):
+    _, rollout = play(cartpole, 60)
+    done = rollout["next", "done"].squeeze(-1)
+    last, fresh = rollout["next", "observation"][done], rollout["observation"][1:][done[:-1]]
+    position, angle = last[:, 0].abs(), last[:, 2].abs()
+    assert ((position > 2.4) | (angle > 0.2095)).all()  # where CartPole ends
+    assert (fresh.abs() <= 0.05).all()  # where it begins
+    going = ~done[:-1]
+    assert torch.equal(rollout["next", "observation"][:-1][going], rollout["observation"][1:][going])
+
+
+def test_gymnasium_episodes_are_as_long_as_their_return(cartpole):
+    collector, rollout = play(cartpole, 60)
+    finished = finished_episodes(rollout, collector.statistics)
+    assert len(finished["return"]) > 2
+    assert finished["length"].tolist() == finished["return"].tolist()  # CartPole gives reward 1 per step
+
+
+def test_gymnasium_time_limits_are_truncations():
+    env = make_cartpole("envs.libs.gymnasium.VectorGymEnv", num_envs=2, max_episode_steps=5)
+    _, rollout = play(env, 11)
+    done = rollout["next", "done"].squeeze(-1)
+    assert done.T.tolist() == [[step in (4, 9) for step in range(11)]] * 2
+    assert not rollout["next", "terminated"].any()
+    assert (rollout["next", "observation"][done].abs().sum(-1) > 0).all()
+    env.close()
+
+
+def test_gymnasium_worlds_may_hide_numbers():
+    env, whole = (
+        make_cartpole("envs.libs.gymnasium.VectorGymEnv", num_envs=2, **more) for more in ({"shown": [0, 2]}, {})
+    )
+    check_env_specs(env)
+    for one in (env, whole):
+        one.set_seed(3)
+    root, other = env.reset(), whole.reset()
+    for _ in range(3):
+        assert torch.equal(root["observation"], other["observation"][:, [0, 2]])
+        action = torch.tensor([0, 1])
+        root, other = (one.step(now.set("action", action))["next"] for one, now in ((env, root), (whole, other)))
+    with pytest.raises(ValueError, match="shown"):
+        make_cartpole("envs.libs.gymnasium.VectorGymEnv", num_envs=2, shown=[4])
+    env.close(), whole.close()
+
+
+def test_gymnasium_worlds_are_seeded():
+    first, second, other = (play(make_seeded(seed), 30)[1] for seed in (3, 3, 4))
+    assert torch.equal(first["observation"], second["observation"])
+    assert not torch.equal(first["observation"], other["observation"])
+
+
+def make_seeded(seed):
+    world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "CartPole-v1", "num_envs": 2}
+    return make_world(world, torch.device("cpu"), seed)

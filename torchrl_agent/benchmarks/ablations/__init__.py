@@ -1,0 +1,108 @@
+"""What the four-module agent must prove: one command that measures every claim over seeds and says which of them hold.
+
+``claims.yaml`` says what is compared, ``measures.py`` makes the figures of one run, ``town.py`` those that need to know
+the Town, ``verdicts.py`` says from the figures of all seeds whether a claim holds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from torchrl_agent.benchmarks.ablations.measures import CONFIG, EAGER, Run, measure
+from torchrl_agent.benchmarks.ablations.verdicts import judge
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.progress import Progress
+from torchrl_agent.training.checkpoint import versions
+
+CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
+
+
+def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | None = None) -> dict[str, Any]:
+    """Measure claims, each run in a process of its own.
+
+    Args:
+        names: of :data:`CLAIMS`; none for all.
+        seeds: of the runs.
+        overrides: changes of every run's configuration, such as ``total_frames=10_000`` for a quick look.
+        jobs: runs at the same time, each on one CPU thread; by default one per processor.
+
+    Returns:
+        ``claims`` by name with ``claim``, ``figures`` (variant: measure: one number per seed), ``checks`` and
+        ``holds``; ``seconds``, ``seeds``, ``overrides``, ``versions``.
+
+    Raises:
+        ValueError: an unknown claim, no seeds, or overrides that cannot work.
+    """
+    strange = [name for name in names if name not in CLAIMS]
+    if strange:
+        raise ValueError(f"there is no claim {strange[0]!r}: use some of {', '.join(CLAIMS)}.")
+    if not seeds:
+        raise ValueError("no seeds: give at least one.")
+    start = time.perf_counter()
+    runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
+    for run in runs.values():
+        Learner(Experiment.load(CONFIG, *run.overrides, *EAGER))  # what cannot work is refused before anything runs
+    found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
+    claims = {}
+    for name in names or CLAIMS:
+        figures = {variant: _by_measure(found[runs[name, variant]]) for variant in _variants(name)}
+        checks = judge(name, figures)
+        claims[name] = {
+            "claim": CLAIMS[name]["claim"],
+            "figures": figures,
+            "checks": checks,
+            "holds": all(check["holds"] for check in checks),
+        }
+    seconds = round(time.perf_counter() - start, 1)
+    return {"claims": claims, "seeds": seeds, "overrides": overrides, "seconds": seconds, "versions": versions()}
+
+
+def table(result: dict[str, Any]) -> str:
+    """Claims, figures and checks for people."""
+    lines = []
+    for name, row in result["claims"].items():
+        lines.append(f"{'HOLDS ' if row['holds'] else 'FAILS '} {name}: {row['claim']}")
+        for variant, figures in row["figures"].items():
+            shown = ", ".join(f"{key} {_number(sum(values) / len(values))}" for key, values in figures.items())
+            lines.append(f"         {variant}: {shown}")
+        lines += [
+            f"    {'yes' if check['holds'] else 'NO '}  {check['check']}: {check['found']}" for check in row["checks"]
+        ]
+    return "\n".join(lines)
+
+
+def _variants(name: str) -> dict[str, list[str]]:
+    return CLAIMS[name]["variants"]
+
+
+def _run(name: str, variant: str, overrides: list[str]) -> Run:
+    claim = CLAIMS[name]
+    kind = name if name in ("leak", "open mind") else "pretrain" if "pretrain" in claim else "train"
+    lesson = tuple(sorted(claim.get("pretrain", {}).items()))
+    return Run(kind, (*claim["base"], *claim["variants"][variant], *overrides), lesson)
+
+
+def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:
+    found: dict[Run, dict[int, dict[str, float]]] = {run: {} for run in runs}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        tasks = {pool.submit(measure, run, seed): (run, seed) for seed in seeds for run in runs}
+        for task in Progress(len(tasks), "run").over(as_completed(tasks)):
+            run, seed = tasks[task]
+            found[run][seed] = task.result()
+    return {run: [by_seed[seed] for seed in seeds] for run, by_seed in found.items()}
+
+
+def _by_measure(by_seed: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {key: [figures[key] for figures in by_seed] for key in by_seed[0]}
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}"

@@ -1,0 +1,116 @@
+"""The figures of one run: train, pre-train or just build an agent, then look at what it does and believes."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torchrl.modules import set_recurrent_mode
+
+from torchrl_agent import keys
+from torchrl_agent.benchmarks.ablations.town import town_figures
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.explain import explain
+from torchrl_agent.explain.diagnosis import diagnose
+from torchrl_agent.learner import Learner
+from torchrl_agent.pretrain import PretrainConfig, pretrain
+from torchrl_agent.runs.trained import evaluate
+from torchrl_agent.train import learn, train
+from torchrl_agent.training.rollout import agent_rows
+
+CONFIG = "small_town"
+EAGER = ("acceleration={step: false, advantages: false, update: false}",)
+RESULTS = ("return_mean", "lifetime", "contested")
+"""Of the evaluation; further figures are in ``town.py``."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to do with one configuration."""
+
+    kind: str
+    """train, pretrain, leak, or open mind."""
+    overrides: tuple[str, ...]
+    lesson: tuple[tuple[str, Any], ...] = ()
+    """Of pre-training: ``module`` and fields of :class:`~torchrl_agent.pretrain.PretrainConfig`."""
+
+
+def measure(run: Run, seed: int) -> dict[str, float]:
+    """Figures of a run by name; called in a process of its own."""
+    torch.set_num_threads(1)
+    short = EAGER if run.kind in ("leak", "open mind") else ()
+    experiment = Experiment.load(CONFIG, *run.overrides, *short, f"seed={seed}")
+    if run.kind == "leak":
+        return leak(experiment)
+    with tempfile.TemporaryDirectory() as folder:
+        if run.kind == "open mind":
+            return open_mind(experiment, Path(folder))
+        if run.kind == "pretrain":
+            lesson = dict(run.lesson)
+            module = lesson.pop("module")
+            report = pretrain(module, experiment, PretrainConfig(**lesson), Path(folder) / "module")
+            return _numbers(report["figures"])
+    (iteration,) = deque(learn(experiment), maxlen=1)
+    agent = iteration.agent
+    result = evaluate(experiment, agent)
+    size = sum(parameter.numel() for parameter in agent.parameters())
+    figures = {name: result[name] for name in RESULTS if name in result}
+    return {**figures, **town_figures(agent, experiment), "parameters": float(size)}
+
+
+def leak(experiment: Experiment) -> dict[str, float]:
+    """Numbers of the belief after a reset that differ, bit by bit, when everything before the reset is changed; and of
+    those before it, to show that the change was one.
+    """
+    learner = Learner(experiment)
+    rows = agent_rows(learner.collector.collect(), learner.agent.group).transpose(0, 1).clone()
+    reset = rows.shape[1] // 2
+    rows.get(keys.IS_INIT)[:, reset] = True
+    other = rows.clone()
+    for key in learner.agent.input_keys:
+        value = other.get(key, None)
+        if value is not None and value.is_floating_point():
+            value[:, :reset] = torch.rand_like(value[:, :reset])
+    with torch.no_grad(), set_recurrent_mode(True):
+        beliefs = [_belief(learner, part) for part in (rows, other)]
+    different = beliefs[0] != beliefs[1]
+    before, after = int(different[:, :reset].sum()), int(different[:, reset:].sum())
+    return {"changed_before": float(before), "changed_after": float(after)}
+
+
+def _belief(learner: Learner, rows: TensorDictBase) -> torch.Tensor:
+    agent = learner.agent
+    assert agent.perception is not None
+    return agent.perception(agent.normalizer(rows.copy())).get((keys.BELIEF, "mean"))
+
+
+def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
+    """1 for each part of the explanation of a step that is there and finite, else 0."""
+    experiment.run.folder, experiment.run.name = str(folder), "run"
+    deque(train(experiment), maxlen=0)
+    thought = explain(folder / "run", step=10)
+    assert all(torch.allclose(part.sum(-1), part.new_ones(())) for part in thought.probabilities)
+    parts = {
+        "belief against truth": thought.belief is not None and thought.picture is not None,
+        "imagined futures": thought.futures is not None and bool(thought.futures.expected_return.isfinite().all()),
+        "predicted minds": thought.others is not None and thought.others.true_goal is not None,
+        "goal": thought.goal is not None,
+        "action probabilities": len(thought.probabilities) > 0,
+        "diagnosis": len(diagnose(thought)) > 0,
+    }
+    return {name: float(there) for name, there in parts.items()}
+
+
+def _numbers(figures: dict[str, Any]) -> dict[str, float]:
+    """Figures of a report as plain numbers; lists become one number each, what was not found NaN."""
+    plain: dict[str, Any] = {}
+    for name, value in figures.items():
+        several = isinstance(value, list)
+        plain |= {f"{name}_{place}": part for place, part in enumerate(value, 1)} if several else {name: value}
+    return {name: math.nan if value is None else float(value) for name, value in plain.items()}

@@ -1,0 +1,218 @@
+"""Speed of the four-module agent: each module and the whole, compiled beside eager, and what memory costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase, TensorDictSequential
+from torch import Tensor, nn
+from torchrl.modules import set_recurrent_mode
+
+from torchrl_agent import keys
+from torchrl_agent.benchmarks.timing import seconds_per_call
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.manager import Manager, ManagerLoss
+from torchrl_agent.models.networks import Join, masked_mean
+from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
+from torchrl_agent.models.world_model import Imagination, WorldModelLoss
+from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.ppo import PPOLoss
+from torchrl_agent.training.rollout import agent_rows
+
+FEED_FORWARD = ("model.memory=none", "model.perception.enabled=true")
+RECURRENT_ONLY = (
+    *(f"model.{name}.enabled=false" for name in ("world_model", "social_model", "manager")),
+    "model.perception.prediction_coeff=0",
+)
+"""Overrides that leave perception and controller, with a memory or without."""
+RESETS = 0.02
+"""Share of frames that begin an episode where memory is measured."""
+
+
+def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, Any]]:
+    """Milliseconds of each module, eager and compiled: ``act`` (one step of all agents, no gradients) and ``learn``
+    (loss and gradients of one minibatch of sequences, or of frames without memory), with ``act_ratio`` and
+    ``learn_ratio``, how many times faster compiled code is.
+
+    Args:
+        experiment: an agent with modules.
+        seconds: shortest time of each measurement.
+    """
+    learner = Learner(experiment)
+    agent, steps = learner.agent, experiment.ppo.rollout_steps
+    minibatch = _minibatch(learner)
+    root = learner.collector.root
+    frame = (root if agent.group is None else root.get(agent.group)).clone()
+    rows = []
+    for name, module, loss in _modules(agent, experiment):
+        row: dict[str, Any] = {"module": name, "agents": frame.numel(), "frames": minibatch.numel(), "steps": steps}
+        for what, function, given in (
+            ("act", _acting(module), frame),
+            ("learn", _learning(module, loss), minibatch),
+        ):
+            for mode in ("eager", "compiled"):
+                part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
+                with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):
+                    row[f"{what}_{mode}_ms"] = _milliseconds(partial(part, given), seconds, learner.device)
+                if mode == "compiled" and not part.compiled:
+                    row[f"{what}_compiled_ms"] = None
+            if row[f"{what}_compiled_ms"] is not None:
+                row[f"{what}_ratio"] = round(row[f"{what}_eager_ms"] / row[f"{what}_compiled_ms"], 2)
+        rows.append(row)
+        with torch.no_grad(), set_recurrent_mode(False):
+            frame = module(frame)
+        with torch.no_grad(), set_recurrent_mode(minibatch.ndim == 2):
+            minibatch = module(minibatch)
+    return rows
+
+
+def measure_memory(experiment: Experiment, resets: float, seconds: float) -> float:
+    """Milliseconds of the loss and gradients of one compiled minibatch, of whole sequences where the agent remembers.
+
+    Args:
+        experiment: an agent with memory, or the same without.
+        resets: share of frames that begin an episode.
+        seconds: shortest time of the measurement.
+    """
+    learner = Learner(experiment)
+    minibatch = _minibatch(learner)
+    if keys.IS_INIT in minibatch.keys():
+        begins = minibatch.get(keys.IS_INIT)
+        begins.copy_(torch.rand(begins.shape, device=begins.device) < resets)
+    return _milliseconds(partial(learner.algorithm._update_minibatch, minibatch), seconds, learner.device)
+
+
+def _minibatch(learner: Learner) -> TensorDictBase:
+    """The first minibatch of PPO's frames, or sequences, of a rollout."""
+    algorithm: Any = learner.algorithm  # PPO, which has advantages
+    data, _ = algorithm.advantages(agent_rows(learner.collector.collect(), learner.agent.group))
+    return data[: learner.experiment.ppo.minibatch_size // math.prod(data.shape[1:])].clone()
+
+
+def _modules(agent: Agent, experiment: Experiment) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
+    """Name, module and loss of each part of the agent in the order in which they run; what only copies goes along."""
+    losses = {type(loss): loss for loss in agent.auxiliary}
+    found: list[tuple[str, TensorDictModuleBase, nn.Module]] = []
+    waiting: list[TensorDictModuleBase] = []
+    for part in agent.encoder:
+        if isinstance(part, Perception):
+            found.append(("perception", TensorDictSequential(*waiting, part), _BeliefLoss()))
+        elif isinstance(part, SocialModel):
+            found.append(("social_model", part, losses.get(SocialModelLoss, _BeliefLoss())))
+        elif isinstance(part, Imagination):
+            found.append(("world_model", part, losses[WorldModelLoss]))
+        elif isinstance(part, Manager):
+            found.append(("manager", part, losses[ManagerLoss]))
+        elif not isinstance(part, Join):
+            waiting.append(part)
+    join = [part for part in agent.encoder if isinstance(part, Join)]
+    nothing = TensorDictSequential(*join)
+    heads: Any = SimpleNamespace(
+        actor_head=agent.actor_head, critic_head=agent.critic_head, encoder=nothing, auxiliary=[]
+    )
+    controller = TensorDictSequential(*join, *agent.actor_head)
+    return [*found, ("controller", controller, PPOLoss(heads, experiment.ppo))]
+
+
+class _BeliefLoss(nn.Module):
+    """Stands in for what later modules ask of perception: a gradient for every number of the belief."""
+
+    def forward(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        belief = tensordict.get((keys.BELIEF, "mean"))
+        return {"loss_belief": masked_mean(belief.square().mean(-1), torch.ones_like(belief[..., 0], dtype=torch.bool))}
+
+
+def _acting(module: TensorDictModuleBase) -> Callable[[TensorDictBase], TensorDictBase]:
+    @torch.no_grad()
+    def act(tensordict: TensorDictBase) -> TensorDictBase:
+        return module(tensordict.copy())
+
+    return act
+
+
+def _learning(module: TensorDictModuleBase, loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
+    """Losses and their gradients; the graph of the backward pass is compiled with that of the forward pass."""
+
+    def learn(tensordict: TensorDictBase) -> Tensor:
+        # the losses of the policy's heads run what they need themselves
+        seen = tensordict.copy() if isinstance(loss, PPOLoss) else module(tensordict.copy())
+        losses = loss(seen)
+        return sum(value for name, value in losses.items() if name.startswith("loss_"))
+
+    return learn
+
+
+def _milliseconds(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
+    """Of one call, gradients included where the function returns a loss."""
+
+    def once() -> None:
+        result = function()
+        if isinstance(result, Tensor) and result.requires_grad:
+            result.backward()
+
+    return round(1e3 * seconds_per_call(once, seconds, device), 3)
+
+
+def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """Everything that ``bench agent`` prints.
+
+    Args:
+        overrides: of ``configs/town_agent.yaml``.
+        whole: measures the whole agent in a mode (eager, compiled, cudagraphs), in a process of its own.
+        seconds: shortest time of each measurement.
+
+    Returns:
+        ``whole``: rows of agent-steps per second and peak memory, with ``act_ratio`` and ``learn_ratio`` of compiled to
+        eager; ``modules`` (see :func:`measure_modules`); ``recurrence``: milliseconds of an update of perception and
+        controller alone with memory and without, and their ``ratio``.
+    """
+    experiment = Experiment.load("town_agent", *overrides)
+    eager, compiled = whole("eager"), whole("compiled")
+    learning = [1 / row["training"] - 1 / row["world_policy"] for row in (eager, compiled)]
+    update = []
+    for memory in (FEED_FORWARD, ("model.memory=gru",)):
+        plain = Experiment.load("town_agent", *overrides, *RECURRENT_ONLY, *memory)
+        update.append(measure_memory(plain, RESETS, seconds))
+    return {
+        "config": "town_agent",
+        "overrides": overrides,
+        "whole": [eager, compiled],
+        "act_ratio": round(compiled["world_policy"] / eager["world_policy"], 2),
+        "learn_ratio": round(learning[0] / learning[1], 2),
+        "modules": measure_modules(experiment, seconds),
+        "recurrence": {
+            "resets": RESETS,
+            "steps": experiment.ppo.rollout_steps,
+            "feed_forward_ms": update[0],
+            "recurrent_ms": update[1],
+            "ratio": round(update[1] / update[0], 2),
+        },
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The figures for people."""
+    names = ("module", "act_eager_ms", "act_compiled_ms", "act_ratio", "learn_eager_ms", "learn_compiled_ms")
+    lines = ["  ".join(f"{name:>17}" for name in (*names, "learn_ratio"))]
+    lines += ["  ".join(f"{row.get(name, '')!s:>17}" for name in (*names, "learn_ratio")) for row in result["modules"]]
+    for row in result["whole"]:
+        lines.append(
+            f"whole, {row['mode']}: {row['world_policy']:,} agent-steps/s acting, {row['training']:,} training, "
+            f"{row['peak_memory_mb'] or math.nan:,} MB, {row['compile_seconds']} s compiling"
+        )
+    memory = result["recurrence"]
+    lines.append(f"compiled to eager: acting {result['act_ratio']}, update {result['learn_ratio']} times as fast")
+    lines.append(
+        f"update over {memory['steps']} steps, {memory['resets']:.0%} resets: {memory['recurrent_ms']} ms with memory, "
+        f"{memory['feed_forward_ms']} ms without: {memory['ratio']} times"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,249 @@
+"""Where the time of training goes: named ranges around the parts of an iteration, as torch.profiler sees them.
+
+The ranges are hung around functions from outside and taken off again, so ordinary training carries none. What is
+compiled stays one range, because looking into it would compile it anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from torchrl_agent.commands.arguments import add_config
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.manager import Manager, ManagerLoss
+from torchrl_agent.models.perception import Perception, PerceptionLoss
+from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
+from torchrl_agent.models.world_model import Imagination, WorldModelLoss
+from torchrl_agent.profiling.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
+from torchrl_agent.train import Iteration, learn
+from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.checkpoint import write_atomically
+
+WARMUP = 2
+"""Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
+
+
+MODULES: dict[type[nn.Module], str] = {
+    Perception: "perception",
+    PerceptionLoss: "perception",
+    Imagination: "world model",
+    WorldModelLoss: "world model",
+    SocialModel: "social model",
+    SocialModelLoss: "social model",
+    Manager: "manager",
+    ManagerLoss: "manager",
+}
+"""What stands in the table for the agent's modules, and for what they are taught with."""
+
+
+@dataclass
+class Profile:
+    """What :func:`profile_training` found."""
+
+    iterations: int
+    seconds: float
+    """Of one profiled iteration."""
+    seconds_without: float
+    """Of one iteration before, without ranges and profiler."""
+    ranges: list[Range]
+    """In the order of the loop, inner ones after the one around them."""
+    operators: list[Operator]
+    """The most expensive ones first."""
+
+
+def profile_training(experiment: Experiment, output: Path, iterations: int = 1, top: int = 20) -> Profile:
+    """Profile some iterations of training after a warm-up; writes ``ranges.csv``, ``operators.csv`` and ``trace.json``
+    (for chrome://tracing or ui.perfetto.dev) into a folder.
+
+    Args:
+        experiment: what to train; it may be compiled or not.
+        output: the folder, made if it is missing.
+        iterations: iterations to profile.
+        top: operators to keep.
+
+    Raises:
+        ValueError: a number below 1, a configuration that cannot work, or a folder that cannot be written to.
+    """
+    if iterations < 1 or top < 1:
+        raise ValueError("--iterations and --top must be at least 1.")
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{output} cannot be made ({error.strerror}): choose another folder with --output.") from None
+    experiment.total_frames = sys.maxsize
+    training = learn(experiment)
+    for _ in range(WARMUP):
+        start = time.perf_counter()
+        learner = next(training).learner
+        without = time.perf_counter() - start
+    recorded, seconds = _record(training, learner, iterations)
+    trace = output / "trace.json"
+    _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
+    events = read_trace(trace)
+    found = Profile(iterations, seconds / iterations, without, summarise(events), most_expensive(events, top))
+    _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges), encoding="utf-8"))
+    _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators), encoding="utf-8"))
+    return found
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    try:
+        write_atomically(path, write)
+    except ValueError:
+        raise ValueError(f"{path.parent} cannot be written to: choose another folder with --output.") from None
+
+
+def _record(training: Iterator[Iteration], learner: Learner, iterations: int) -> tuple[profile, float]:
+    """The profile of the next iterations, and the seconds that they took."""
+    activities = [ProfilerActivity.CPU]
+    if learner.device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with named_ranges(learner), profile(activities=activities) as recorded:
+        start = time.perf_counter()
+        for _ in range(iterations):
+            with record_function(ITERATION):
+                next(training)
+        seconds = time.perf_counter() - start
+    return recorded, seconds
+
+
+@contextmanager
+def named_ranges(learner: Learner) -> Iterator[None]:
+    """Name the parts of a learner's iterations for the profiler, as long as the context lasts."""
+    loop = sys.modules[learn.__module__]  # the module of the loop, whose name in its package is the function's
+    hung: list[tuple[Any, str, str]] = [
+        (learner.collector, "collect", "collect"),
+        (learner, "improve", "learn"),
+        (torch.Tensor, "backward", "backward"),
+        (loop, "check_finite", "check"),
+        (loop, "to_host", "metrics"),
+        (loop, "finished_episodes", "metrics"),
+        (learner.episodes, "add", "metrics"),
+        (learner.episodes, "metrics", "metrics"),
+    ]
+    if isinstance(learner.algorithm, ActorCritic):
+        hung.append((learner.algorithm, "advantages", "advantages"))
+    if learner.algorithm.replay is not None:
+        hung += [(learner.algorithm.replay, method, "replay") for method in ("add", "sample", "weigh")]
+    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
+    traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
+    eager = not any(part.compiled for part in parts)
+    if eager and traced:
+        hung.append((learner.algorithm.behaviour.policy, "forward", "policy"))
+    if eager:
+        hung += [(module, "forward", name) for module, name in _modules(learner).items()]
+    if eager or not traced:
+        hung.append((learner.env, "step_and_maybe_reset", "world"))
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(Accelerated, "__call__", _named_by_itself(Accelerated.__call__)))
+        for owner, attribute, name in hung:
+            stack.enter_context(_replaced(owner, attribute, _named(getattr(owner, attribute), name)))
+        yield
+
+
+def _modules(learner: Learner) -> dict[nn.Module, str]:
+    """The modules of the agent that learns and of the one that plays, and their losses, with their names."""
+    found: dict[nn.Module, str] = {}
+    for agent in (learner.agent, learner.algorithm.behaviour):
+        found |= {module: MODULES[type(module)] for module in agent.modules() if type(module) in MODULES}
+        found |= {module: name for name, module in agent.custom_modules.items()}
+        found[agent.critic_head] = "critic"
+    return found
+
+
+def _named(function: Callable, name: str) -> Callable:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with record_function(name):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _named_by_itself(function: Callable) -> Callable:
+    """The call of an accelerated function, which has a name of its own."""
+
+    @functools.wraps(function)
+    def call(self: Accelerated, *args: Any) -> Any:
+        with record_function(SHOWN.get(self.name, self.name)):
+            return function(self, *args)
+
+    return call
+
+
+@contextmanager
+def _replaced(owner: Any, attribute: str, function: Callable) -> Iterator[None]:
+    """An attribute of an object, a class or a module, replaced for a while."""
+    before = vars(owner).get(attribute)
+    setattr(owner, attribute, function)
+    try:
+        yield
+    finally:
+        delattr(owner, attribute)
+        if before is not None:  # it did not come from the class
+            setattr(owner, attribute, before)
+
+
+def _csv(rows: list[Range] | list[Operator]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(asdict(rows[0])))
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return buffer.getvalue()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``torchrl-agent profile``."""
+    add_config(parser)
+    parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
+    parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
+    parser.add_argument("--top", type=int, default=20, help="operators to list (20)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Carry out ``torchrl-agent profile``."""
+    experiment = Experiment.load(parsed.config, *parsed.overrides)
+    output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    found = profile_training(experiment, output, parsed.iterations, parsed.top)
+    print(table(found))
+    print(output)
+    if parsed.json:
+        print(json.dumps(asdict(found)))
+
+
+def table(found: Profile) -> str:
+    """Ranges, indented by nesting, and operators, for people."""
+
+    def line(name: str, entry: Range | Operator) -> str:
+        return f"{name:<32} {entry.calls:>7,} {entry.cpu_ms:>10,.1f} {entry.cuda_ms:>10,.1f}"
+
+    lines = [f"{'range':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10} {'share':>7}"]
+    for entry in found.ranges:
+        name = "  " * entry.name.count("/") + entry.name.rpartition("/")[2]
+        lines.append(f"{line(name, entry)} {entry.share:>7.1%}")
+    lines.append(f"\n{'operator (itself only)':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10}")
+    lines += [line(operator.name[:32], operator) for operator in found.operators]
+    lines.append(
+        f"\nan iteration took {found.seconds:.3g} s profiled, {found.seconds_without:.3g} s before; the figures are "
+        f"sums over {found.iterations}."
+    )
+    return "\n".join(lines)

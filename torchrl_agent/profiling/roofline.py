@@ -1,0 +1,274 @@
+"""What a GPU could do at best, computed from the code that it would run: ``torchrl-agent roofline``.
+
+A roofline (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009) bounds the speed
+of a kernel by what it moves, over the memory's bandwidth, and by what it multiplies, over the matrix units' rate. The
+kernels are those that Inductor makes for an H100 (``torchrl_agent/profiling/lowering.py``); nothing is timed, and no GPU is
+needed. What runs is slower than its bound; what the bound forbids no tuning will reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torchrl.envs import EnvBase
+from tqdm import tqdm
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.specs import group_spec
+from torchrl_agent.profiling.lowering import Lowered, lower
+from torchrl_agent.profiling.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
+from torchrl_agent.profiling.uncompiled import Uncompiled, Work
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.rollout import RolloutCollector, fill_caches
+
+CONFIGS = ("arena", "town")
+NUM_ENVS = 4096
+"""Worlds that are lowered; all but the weights that a policy reads grows with them, and is stated per world."""
+MINIBATCH = 8192
+"""Frames of a minibatch that is lowered, likewise."""
+LAUNCH_GAP = 1.5e-6
+"""Time between two kernels of a CUDA graph [s]; an estimate, and not in the bounds."""
+
+UNCOMPILED: dict[tuple[type, str], str | None] = {
+    (RolloutCollector, "collect"): "keeping the frames",
+    (ActorCritic, "_values"): "the critic's values",
+    (Algorithm, "_clip_gradients"): "clipping",
+    (Algorithm, "_apply_gradients"): "the optimiser",
+    (torch.Tensor, "backward"): None,  # lowered with the loss
+}
+"""Stages of an iteration in which operations run eagerly, by method."""
+REST = "minibatches and statistics"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What bounds a kernel, from the vendor's data sheet (SXM, dense)."""
+
+    name: str
+    bandwidth: float
+    """Bytes per second."""
+    products: dict[str, float]
+    """Operations per second of matrix products by precision; float32 is TF32, which training uses."""
+
+    def seconds(self, part: Part) -> float:
+        """Least time of one call of a part."""
+        return max(part.bytes / self.bandwidth, part.flops / self.products[part.precision])
+
+
+_PRODUCTS = {"float32": 494.7e12, "bfloat16": 989.4e12, "float16": 989.4e12}
+GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
+
+
+@dataclass
+class Part:
+    """One compiled function: what a call of it does. Or a stage that is not compiled: what it does in an iteration."""
+
+    name: str
+    launches: int = 0
+    bytes: int = 0
+    flops: int = 0
+    registers: int = 0
+    """Most that a kernel needs, of 255."""
+    spills: int = 0
+    """Kernels that need more."""
+    waits: int = 0
+    loop_steps: int = 0
+    """Steps of loops over time (scans), which the host makes one after the other; the numbers above are of all."""
+    calls: int = 1
+    """In the iteration that was lowered."""
+    precision: str = "float32"
+    graphs: list[str] = field(default_factory=list)
+
+    @property
+    def bound_by(self) -> str:
+        """What takes longer on an H100, the memory or the matrix units."""
+        return "bytes" if self.bytes / GPUS[0].bandwidth >= self.flops / GPUS[0].products[self.precision] else "flops"
+
+    def add(self, graph: Lowered, assemble: bool) -> None:
+        """Count a graph of it."""
+        self.launches += graph.launches
+        self.bytes += graph.bytes
+        self.flops += graph.flops
+        self.waits += graph.waits
+        self.loop_steps += sum(graph.loops.values())
+        used = machine_code(graph.kernels).values() if assemble else ()
+        self.registers = max(self.registers, *(each.registers for each in used), 0)
+        self.spills += sum(each.spilled > 0 for each in used)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of ``torchrl-agent roofline``."""
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="CONFIG|KEY=VALUE",
+        help=f"configurations ({' '.join(CONFIGS)}), and changes of all of them",
+    )
+    parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
+    parser.add_argument(
+        "--no-assembler", action="store_true", help="leave registers and spills out, which take longest"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="also put the rows into this file, in place of those of their name"
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Carry out ``torchrl-agent roofline``."""
+    require_triton()
+    overrides = [word for word in parsed.overrides if "=" in word]
+    configs = [word for word in parsed.overrides if "=" not in word] or list(CONFIGS)
+    for config in tqdm(configs, unit="configuration", disable=not sys.stderr.isatty()):
+        row = bounds(config, overrides, parsed.world_only, not parsed.no_assembler)
+        print(table(row), flush=True)
+        if parsed.json is not None:
+            record(Path(parsed.json), row)
+
+
+def bounds(config: str, overrides: list[str], world_only: bool = False, assemble: bool = True) -> dict[str, Any]:
+    """What a configuration does on a GPU and how fast that could be.
+
+    Returns:
+        ``world`` and ``parts``: launches, bytes, operations, registers and spills of a call; ``per_second``: by GPU,
+        the bound of the world's steps and of the steps that training plays and learns from (both summed over worlds,
+        not over agents).
+
+    Raises:
+        ValueError: there is no Triton, or the world cannot be traced.
+    """
+    require_triton()
+    experiment = small_experiment(config, overrides)
+    world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
+    per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
+    result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}
+    if not world_only:
+        parts, frames = lower_training(experiment, assemble)
+        for gpu in GPUS:
+            seconds = sum(part.calls * gpu.seconds(part) for part in parts)
+            per_second[gpu.name]["training"] = round(frames / seconds)
+        result |= {"frames": frames, "parts": [{**asdict(part), "bound_by": part.bound_by} for part in parts]}
+    return {**result, "per_second": per_second}
+
+
+def small_experiment(config: str, overrides: list[str]) -> Experiment:
+    """The experiment with the settings that it has on CUDA, in sizes that a CPU can trace.
+
+    The rollout shrinks to one minibatch, so that an iteration makes as many passes over its frames as at full size.
+    """
+    with pretended_h100():
+        experiment = Experiment.load(config, *overrides, "device=cuda")
+    experiment.device, experiment.acceleration = "cpu", AccelerationConfig()
+    hyperparameters = experiment.hyperparameters
+    for name in ("minibatch_size", "batch_size"):
+        if hasattr(hyperparameters, name):
+            setattr(hyperparameters, name, min(MINIBATCH, getattr(hyperparameters, name)))
+    agents = math.prod(group_spec(experiment.make_world(num_envs=1)).shape)
+    experiment.world["num_envs"] = max(1, MINIBATCH // (hyperparameters.rollout_steps * agents))
+    if hasattr(hyperparameters, "replay_size"):
+        hyperparameters.replay_size = MINIBATCH
+    return experiment
+
+
+def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
+    """A step with its resets, whatever the policy."""
+    if not getattr(env, "branchless", False):
+        raise ValueError(
+            f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
+        )
+    fill_caches(env)
+    root = env.reset()
+    root.set(env.action_key, env.full_action_spec[env.action_key].rand())
+    options = env.compile_options_on(GPU) if hasattr(env, "compile_options_on") else None
+    with torch.no_grad():
+        (graph,) = lower(env.step_and_maybe_reset, root, options=options).values()
+    part = Part("the world's step", graphs=["inference"])
+    part.add(graph, assemble)
+    return part
+
+
+def lower_training(
+    experiment: Experiment, assemble: bool = True, names: Collection[str] | None = None
+) -> tuple[list[Part], int]:
+    """What an iteration of training does: the functions that it compiles, with the number of calls, and the stages that
+    it does not compile, or only the functions of these names; and the steps of worlds that it plays.
+    """
+    learner = Learner(experiment)
+    precision = experiment.hyperparameters.precision
+    _make_moments(learner.algorithm)
+    with recorded(precision, assemble, names) as (parts, work):
+        rollout = learner.collector.collect()
+        learner.improve(rollout, experiment.hyperparameters.learning_rate.initial)
+    stages = [Part(stage, each.launches, each.bytes, each.flops, precision=precision) for stage, each in work.items()]
+    return [*parts.values(), *(stages if names is None else ())], rollout.shape[0] * rollout.shape[1]
+
+
+def _make_moments(algorithm: Algorithm) -> None:
+    """Let the optimiser make its moments, which it does in its first step only."""
+    for parameter in algorithm.parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    algorithm.optimizer.step()
+
+
+@contextlib.contextmanager
+def recorded(
+    precision: str, assemble: bool, names: Collection[str] | None
+) -> Iterator[tuple[dict[str, Part], dict[str, Work]]]:
+    """Functions that would be compiled run eagerly; their first call lowers them, in the modes that hold there. What
+    runs around them is counted by stages.
+    """
+    parts: dict[str, Part] = {}
+    watched = Uncompiled(REST)
+
+    def call(function: Accelerated, *args: Any) -> Any:
+        if not function.compiled:
+            return function.eager(*args)
+        with watched.stage(None):
+            if function.name in parts:
+                parts[function.name].calls += 1
+            elif names is None or function.name in names:
+                part = parts[function.name] = Part(function.name, precision=precision)
+                for kind, graph in lower(function.eager, *args).items():
+                    part.graphs.append(kind)
+                    part.add(graph, assemble)
+            return function.eager(*args)
+
+    with mock.patch.object(Accelerated, "__call__", call), watched.stages(UNCOMPILED), watched:
+        yield parts, watched.work
+
+
+def record(path: Path, row: dict[str, Any]) -> None:
+    """Put a row into a JSON file of rows, in place of that of the same configuration."""
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    key = (row["config"], row["overrides"])
+    rows = [other for other in rows if (other["config"], other["overrides"]) != key]
+    path.write_text(json.dumps([*rows, row], indent=1) + "\n", encoding="utf-8")
+
+
+def table(row: dict[str, Any]) -> str:
+    """A row for reading."""
+    n = row["num_envs"]
+    lines = [" ".join([row["config"], *row["overrides"]])]
+    for part in [row["world"], *row.get("parts", [])]:
+        size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
+        lines.append(
+            f"  {part['name']:<36} {part['launches']:>5} launches {size:>20} {part['flops'] / 1e9:>9,.1f} GFLOP"
+            f" {part['registers']:>4} registers {part['spills']} spilling,"
+            f" {part['calls']} calls, gaps {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
+        )
+    for name, rates in row["per_second"].items():
+        bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())
+        lines.append(f"  at most on {name}: {bound}")
+    return "\n".join(lines)

@@ -1,14 +1,28 @@
-"""Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well."""
+"""Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well.
 
+``arena/`` and ``town/`` are the games, ``world.py`` makes them TorchRL environments, ``toolkit/`` is what games are
+made of; ``adapters/`` are our worlds for others, ``libs/`` others' worlds for us.
+"""
+
+from typing import Any
+
+from envs import moved
 from envs.adapters.gymnasium_registration import register_worlds
 from envs.arena import ArenaEnv
 from envs.town import TownEnv
-from envs.transformed_world import TransformedWorld
+from envs.transformed import BranchlessTransformedEnv
 from envs.world import World
 
 WORLDS = {"arena": ArenaEnv, "town": TownEnv}
 """The public worlds by name."""
 
 register_worlds(WORLDS)
+moved.install(moved.MODULES, moved.CLASSES)
 
-__all__ = ["WORLDS", "ArenaEnv", "TownEnv", "TransformedWorld", "World"]
+__all__ = ["WORLDS", "ArenaEnv", "BranchlessTransformedEnv", "TownEnv", "World"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TransformedWorld":
+        return moved.look_up("envs", ["envs.transformed"], name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 
 import pytest
 import torch
@@ -17,8 +16,8 @@ from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, load_agent, train
+from torchrl_agent.loop import iterate
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.train import iterate
 from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
 
 PER_ITERATION = 4
@@ -303,14 +302,13 @@ def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu):
 
 @pytest.mark.slow
 def test_a_run_goes_from_one_device_to_the_other(gpu, tmp_path):
-    module = sys.modules["torchrl_agent.train"]
     small = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 8}", "total_frames=64", "run.checkpoint_every=64"]
     run = [f"run.folder={tmp_path}", "run.name=run", "run.final_evaluation=false", "run.film=false"]
     experiment = Experiment.load("smoke", "device=cuda", *small, *run)
     assert [each.frames for each in train(experiment)][-1] == 64
     for device, frames in (("cuda", 128), ("cpu", 192), ("cuda", 256)):
         again = Experiment.load(tmp_path / "run" / "config.yaml", f"device={device}", f"total_frames={frames}")
-        assert [each.frames for each in module.train(again, resume=tmp_path / "run")][-1] == frames
+        assert [each.frames for each in train(again, resume=tmp_path / "run")][-1] == frames
     loaded, agent = load_agent(tmp_path / "run", device="cpu")
     assert evaluate(loaded, agent, episodes=2)["episodes"] == 2
 

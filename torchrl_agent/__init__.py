@@ -11,22 +11,25 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchrl_agent import moved
 from torchrl_agent.hidden import check_envs
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
-    from torchrl_agent.runs.trained import evaluate, load_agent
-    from torchrl_agent.train import Iteration, learn, train
+    from torchrl_agent.judging import evaluate
+    from torchrl_agent.loop import Iteration, learn
+    from torchrl_agent.runs.load import load_agent
+    from torchrl_agent.runs.run import train
     from torchrl_agent.world_check import check_world
 
 HOMES = {
     "Experiment": "experiment",
-    "Iteration": "train",
+    "Iteration": "loop",
     "check_world": "world_check",
-    "evaluate": "trained",
-    "learn": "train",
-    "load_agent": "trained",
-    "train": "train",
+    "evaluate": "judging",
+    "learn": "loop",
+    "load_agent": "runs.load",
+    "train": "runs.run",
 }
 __all__ = ["Experiment", "Iteration", "check_world", "evaluate", "learn", "load_agent", "train"]
 
@@ -39,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """A package whose ``train`` stays the function, although importing the module of that name would bind it here."""
+    """A package whose ``train`` stays the function, although importing the old module of that name would bind it."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in HOMES and isinstance(value, ModuleType)):
@@ -47,3 +50,4 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+moved.install()

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from importlib import metadata
+from types import ModuleType
 from typing import NoReturn
 
 from torchrl_agent.errors import HiddenPackageError, TrainingError
@@ -37,22 +38,23 @@ examples:
 
 VERBS = {
     "train": ("commands.train", "train the agent of a configuration"),
-    "pretrain": ("pretrain", "teach one module from rollouts of scripted and random players"),
+    "pretrain": ("commands.pretrain", "teach one module from rollouts of scripted and random players"),
     "resume": ("commands.resume", "continue a run from its last checkpoint"),
     "evaluate": ("commands.evaluate", "judge a run's policy"),
     "film": ("commands.film", "film a run's policy"),
     "explain": ("commands.explain", "open an agent's head in one step of an evaluation episode"),
     "plot": ("commands.plot", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("commands.compare", "a table of runs, with mean and deviation over a configuration's seeds"),
-    "bench": ("bench", "measure speed, skill and claims, or learning against Stable-Baselines3"),
-    "export": ("export", "write a run's agent, or one module, as a file for PyTorch or ONNX runtimes"),
-    "profile": ("profiling", "say where the time of a training iteration goes"),
-    "roofline": ("roofline", "compute what a GPU could do at best, without one"),
-    "convert": ("convert.command", "make a run of a Stable-Baselines3 model, or the other way round"),
+    "bench": ("commands.bench", "measure speed, skill and claims, or learning against Stable-Baselines3"),
+    "export": ("commands.export", "write a run's agent, or one module, as a file for PyTorch or ONNX runtimes"),
+    "profile": ("commands.profile", "say where the time of a training iteration goes"),
+    "roofline": ("commands.roofline", "compute what a GPU could do at best, without one"),
+    "convert": ("commands.convert", "make a run of a Stable-Baselines3 model, or the other way round"),
     "doctor": ("commands.doctor", "check versions, device and compiler, and say what to do"),
     "configs": ("commands.configs", "list configurations, or show one in full"),
 }
-"""What can be asked for: the module that does it, with ``add_arguments`` and ``run``, and what it does."""
+"""What can be asked for: its module, with ``add_arguments`` and ``run`` (and perhaps ``complete``, for words that may
+be left out), and what it does."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,7 +76,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; overrides may also stand behind options, where argparse does not look for them."""
-    parser = _parser(next((word for word in arguments if not word.startswith("-")), ""))
+    chosen = next((word for word in arguments if not word.startswith("-")), "")
+    parser, module = _parser(chosen)
+    if module is not None and hasattr(module, "complete"):
+        behind = arguments.index(chosen) + 1
+        arguments = [*arguments[:behind], *module.complete(arguments[behind:])]
     parsed, rest = parser.parse_known_args(arguments)
     strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
     if strange:
@@ -84,8 +90,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parsed
 
 
-def _parser(chosen: str) -> argparse.ArgumentParser:
-    """All verbs, of which only the chosen one knows its arguments."""
+def _parser(chosen: str) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """All verbs, of which only the chosen one knows its arguments; and its module."""
+    module = None
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -100,7 +107,7 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
             module.add_arguments(verb)
             verb.add_argument("--quiet", action="store_true", help="show no progress")
             verb.set_defaults(run=module.run)
-    return parser
+    return parser, module
 
 
 def _version() -> str:

@@ -19,7 +19,7 @@ from torchrl.envs import (
     check_env_specs,
 )
 
-from envs import WORLDS, TransformedWorld
+from envs import WORLDS, BranchlessTransformedEnv
 from envs.arena import Rules
 from envs.toolkit.records import named_tensors
 
@@ -88,7 +88,7 @@ def test_specs_describe_what_the_world_does(make, options):
 
 @every_world
 def test_the_same_seed_is_the_same_game_and_another_seed_another(make, options):
-    games = [play(env := make(num_envs=4, seed=seed, **options), actions(env, 60)) for seed in (5, 5, 6)]
+    games = [play(env := make(num_envs=4, seed=seed, **options), actions(env, 30)) for seed in (5, 5, 6)]
     assert same(games[0], games[1])
     assert not same(games[0], games[2])
 
@@ -96,7 +96,7 @@ def test_the_same_seed_is_the_same_game_and_another_seed_another(make, options):
 @every_world
 def test_set_seed_begins_the_same_game_again(make, options):
     env = make(num_envs=4, seed=5, **options)
-    plan = actions(env, 30)
+    plan = actions(env, 15)
     first = play(env, plan)
     env.set_seed(5)
     assert same(first, play(env, plan))
@@ -105,7 +105,7 @@ def test_set_seed_begins_the_same_game_again(make, options):
 @every_world
 def test_a_row_does_not_depend_on_how_many_rows_there_are_nor_on_what_they_do(make, options):
     small, large = make(num_envs=2, seed=9, **options), make(num_envs=7, seed=9, **options)
-    plan = actions(large, 80)
+    plan = actions(large, 40)
     few, many = play(small, plan[:, :2]), play(large, plan)
     for (a, b), (c, d) in zip(few, many, strict=True):
         assert (a == c[:2]).all()
@@ -152,9 +152,9 @@ def test_a_partial_reset_touches_only_its_rows(make, options):
 
 @every_world
 def test_ten_thousand_random_steps_stay_finite_and_inside_the_spec(make, options):
-    env = make(num_envs=64, seed=4, **options)
+    env = make(num_envs=128, seed=4, **options)
     env.reset()
-    for played, root in frames(env, actions(env, 160)):
+    for played, root in frames(env, actions(env, 80)):
         following = played["next"]
         for key in leaves(env.observation_spec):
             assert env.observation_spec[key].is_in(following[key]), key
@@ -180,9 +180,9 @@ def test_what_a_step_returns_is_never_written_to_again(make, options):
 @every_world
 def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make, options):
     options = {**options, "desynchronise": True}
-    env = make(num_envs=64, seed=3, **options)
+    env = make(num_envs=256, seed=3, **options)
     ended = 0
-    for played, root in frames(env, actions(env, 120)):
+    for played, root in frames(env, actions(env, 40)):
         done = played["next", "done"].squeeze(-1)
         terminated, truncated = played["next", "terminated"], played["next", "truncated"]
         assert torch.equal(played["next", "done"], terminated | truncated)
@@ -198,10 +198,10 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
 
 @every_world
 def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_nothing(make, options):
-    env = make(num_envs=256, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=512, seed=3, **{**options, "desynchronise": True})
     env.reset()
     ended = 0
-    for action in actions(env, 40):
+    for action in actions(env, 20):
         done = env.step(TensorDict({env.action_key: action}, batch_size=env.batch_size))["next", "done"]
         if not done.any():
             continue
@@ -224,10 +224,10 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
     def transforms():
         return Compose(InitTracker(), StepCounter(), RewardSum())
 
-    worlds = [make(num_envs=32, seed=8, **options) for _ in range(3)]
-    plan = actions(worlds[0], 80)
+    worlds = [make(num_envs=128, seed=8, **options) for _ in range(3)]
+    plan = actions(worlds[0], 30)
     plain = frames(TransformedEnv(worlds[0], transforms()), plan)
-    branchless = frames(TransformedWorld(worlds[1], transforms()), plan)
+    branchless = frames(BranchlessTransformedEnv(worlds[1], transforms()), plan)
     bare = frames(worlds[2], plan)
     ended = 0
     for (a, b), (c, d), (e, f) in zip(plain, branchless, bare, strict=True):
@@ -242,9 +242,9 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
 
 @every_world
 def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
-    env, twin = (make(num_envs=64, seed=3, **{**options, "desynchronise": True}) for _ in range(2))
-    for action in actions(env, 80):
-        request = TensorDict({env.action_key: action}, batch_size=[64])
+    env, twin = (make(num_envs=256, seed=3, **{**options, "desynchronise": True}) for _ in range(2))
+    for action in actions(env, 40):
+        request = TensorDict({env.action_key: action}, batch_size=[256])
         ended, _ = env.step(request)["next"], twin.step(request)
         done = ended["done"].squeeze(-1)
         if done.any():
@@ -256,7 +256,7 @@ def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
     assert (again[~done] == expected[~done]).all()
     assert (again.exclude(env.reward_key)[done] == ended.exclude(env.reward_key)[done]).all()
     assert (again[env.reward_key][done] == 0).all()
-    env.reset(TensorDict({"_reset": ended["done"]}, batch_size=[64]))
+    env.reset(TensorDict({"_reset": ended["done"]}, batch_size=[256]))
     assert (env.step(request)["next"][done] == expected[done]).all()
 
 
@@ -276,11 +276,11 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=256, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=1024, seed=3, **{**options, "desynchronise": True})
     if wrapped:
-        env = TransformedWorld(env, Compose(InitTracker(), StepCounter(), RewardSum()))
+        env = BranchlessTransformedEnv(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
-    plan = torch.zeros(40, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
+    plan = torch.zeros(10, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
     ended = 0
     for action in plan:
         with Watch() as watch:
@@ -299,11 +299,11 @@ def test_the_watch_notices_a_sync():
 @every_world
 def test_saved_worlds_continue_as_if_never_stopped(make, options):
     env = make(num_envs=8, seed=6, **options)
-    play(env, actions(env, 40))
+    play(env, actions(env, 20))
     state = env.state_dict()
     other = make(num_envs=8, seed=1, **options)
     other.load_state_dict(state)
-    plan = actions(env, 40, seed=1)
+    plan = actions(env, 20, seed=1)
     roots = [env.observation_spec.zero(), other.observation_spec.zero()]
     for action in plan:
         steps = [
@@ -395,7 +395,7 @@ def test_an_action_of_the_wrong_shape_is_refused(make):
         env.step(root.set(env.action_key, torch.zeros(3, 1, 1, 1, dtype=torch.int64)))
 
 
-@pytest.mark.parametrize("wrapper", [TransformedEnv, TransformedWorld])
+@pytest.mark.parametrize("wrapper", [TransformedEnv, BranchlessTransformedEnv])
 def test_frames_that_are_skipped_swallow_no_end(wrapper):
     worlds, limit, skip = 16, 42, 4
     env = wrapper(WORLDS["arena"](num_envs=worlds, rules=Rules(max_steps=limit)), FrameSkipTransform(skip))

@@ -15,7 +15,7 @@ from torchrl_agent import cli, load_agent
 from torchrl_agent.experiment import CONFIGS, Experiment
 from torchrl_agent.export import export_run
 from torchrl_agent.export.parts import MEAN, flat_name, parts
-from torchrl_agent.train import train
+from torchrl_agent.runs.run import train
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 
 QUICK = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]

@@ -10,13 +10,13 @@ from tensordict import TensorDict
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import learn
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
-from torchrl_agent.train import learn
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import (
     MODULES,

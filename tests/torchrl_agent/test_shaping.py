@@ -6,10 +6,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from envs import TownEnv, TransformedWorld
+from envs import BranchlessTransformedEnv, TownEnv
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.train import learn
+from torchrl_agent.loop import learn
 from torchrl_agent.transforms import PotentialShaping, check_shaping
 
 REWARD, POTENTIAL = ("agents", "reward"), ("agents", "potential")
@@ -43,7 +43,9 @@ def test_shaping_by_hand():
 
 def test_the_shaped_return_differs_by_the_potential_of_the_start_alone():
     plain = TownEnv(4, level="L2", seed=1, potential=True)
-    shaped = TransformedWorld(TownEnv(4, level="L2", seed=1, potential=True), PotentialShaping(POTENTIAL, REWARD, 1.0))
+    shaped = BranchlessTransformedEnv(
+        TownEnv(4, level="L2", seed=1, potential=True), PotentialShaping(POTENTIAL, REWARD, 1.0)
+    )
     first, second = plain.reset(), shaped.reset()
     start, difference = first[POTENTIAL].clone(), torch.zeros(4, 1, 1)
     torch.manual_seed(0)
@@ -56,7 +58,7 @@ def test_the_shaped_return_differs_by_the_potential_of_the_start_alone():
 
 
 def test_another_discount_is_refused():
-    env = TransformedWorld(TownEnv(2, potential=True), PotentialShaping(POTENTIAL, REWARD, 0.9))
+    env = BranchlessTransformedEnv(TownEnv(2, potential=True), PotentialShaping(POTENTIAL, REWARD, 0.9))
     check_shaping(env, 0.9)
     with pytest.raises(ValueError, match=r"gamma 0\.9 but the learner has 0\.99"):
         check_shaping(env, 0.99)

@@ -22,8 +22,8 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
 from torchrl_agent.experiment import CONFIGS
+from torchrl_agent.loop import check_finite
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.train import check_finite
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy, summarise

@@ -11,7 +11,7 @@ from torchrl.data import Bounded
 from torchrl.envs import Compose, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
-from envs import ArenaEnv, TransformedWorld
+from envs import ArenaEnv, BranchlessTransformedEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.transforms import (
     ObservationNormalizer,
@@ -240,7 +240,7 @@ def transforms(num_envs):
     return ObservationNormalizer(["observation"], [32]), RewardScaler(num_envs, gamma=0.9)
 
 
-@pytest.mark.parametrize("wrapper", [TransformedWorld, TransformedEnv])
+@pytest.mark.parametrize("wrapper", [BranchlessTransformedEnv, TransformedEnv])
 def test_in_an_environment_every_step_of_every_world_is_counted_once(wrapper):
     normalizer, scaler = transforms(6)
     env = wrapper(ArenaEnv(6, seed=3), Compose(normalizer, scaler))
@@ -266,7 +266,7 @@ def test_in_an_environment_every_step_of_every_world_is_counted_once(wrapper):
     torch.testing.assert_close(played["next", "observation"], expected)
 
 
-@pytest.mark.parametrize("wrapper", [TransformedWorld, TransformedEnv])
+@pytest.mark.parametrize("wrapper", [BranchlessTransformedEnv, TransformedEnv])
 def test_partial_resets_normalise_but_do_not_change_the_statistics(wrapper):
     normalizer, scaler = transforms(4)
     env = wrapper(ArenaEnv(4, seed=3), Compose(normalizer, scaler))
@@ -281,7 +281,7 @@ def test_partial_resets_normalise_but_do_not_change_the_statistics(wrapper):
     torch.testing.assert_close(root["observation"][rows.squeeze(-1)], normalizer.normalize(raw)[rows.squeeze(-1)])
 
 
-@pytest.mark.parametrize("wrapper", [TransformedWorld, TransformedEnv])
+@pytest.mark.parametrize("wrapper", [BranchlessTransformedEnv, TransformedEnv])
 def test_the_transformed_arena_keeps_its_specs(wrapper):
     env = wrapper(ArenaEnv(3), Compose(*transforms(3)))
     check_env_specs(env)

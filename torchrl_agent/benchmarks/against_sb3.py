@@ -24,8 +24,8 @@ from torchrl_agent.benchmarks.sb3_baseline import (
     samples_per_frame,
 )
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
-from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 

@@ -12,8 +12,8 @@ from typing import Any
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
-from torchrl_agent.train import learn
 from torchrl_agent.training.checkpoint import versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 

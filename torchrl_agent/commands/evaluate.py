@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_acting, add_agent, add_json, add_overrides, print_table
-from torchrl_agent.runs.trained import evaluate, load_agent
+from torchrl_agent.judging import evaluate
+from torchrl_agent.runs.load import load_agent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

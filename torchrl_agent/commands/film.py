@@ -8,7 +8,7 @@ from pathlib import Path
 from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.runs.trained import load_agent
+from torchrl_agent.runs.load import load_agent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from torchrl_agent.commands.arguments import add_overrides
 from torchrl_agent.commands.train import follow
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.train import train
+from torchrl_agent.runs.run import train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

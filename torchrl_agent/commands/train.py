@@ -13,9 +13,10 @@ from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_config, print_table
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress
+from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
-from torchrl_agent.train import Iteration, train
 from torchrl_agent.training.checkpoint import checkpoints
 
 HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "stage": "curriculum/stage"}

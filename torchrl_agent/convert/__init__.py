@@ -1,7 +1,6 @@
 """Runs made of Stable-Baselines3's models, and Stable-Baselines3's models made of runs (docs/stable_baselines3.md)."""
 
-from torchrl_agent.convert.command import add_arguments, run
 from torchrl_agent.convert.reader import from_sb3
 from torchrl_agent.convert.writer import to_sb3
 
-__all__ = ["add_arguments", "from_sb3", "run", "to_sb3"]
+__all__ = ["from_sb3", "to_sb3"]

@@ -21,7 +21,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
-from torchrl_agent.runs.trained import load_agent
+from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import read_statistics
 

@@ -18,7 +18,7 @@ from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
-from torchrl_agent.runs.trained import load_agent
+from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_text
 from torchrl_agent.transforms import RewardScaler
 

@@ -8,7 +8,6 @@ several agents it is one agent's module, and a row is an agent.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import logging
@@ -29,7 +28,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
-from torchrl_agent.runs.trained import load_agent
+from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
 
 SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
@@ -203,22 +202,3 @@ def _absent(module: str, found: list[str]) -> str:
     """What to say of a part that the agent does not have."""
     hint = "; a perception comes with model.memory=gru or model.perception.enabled=true" if module != "policy" else ""
     return f"this agent has no module {module!r} to export: use {', '.join(found)} or all{hint}."
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``torchrl-agent export``."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
-    parser.add_argument(
-        "--module",
-        default="policy",
-        help="perception, world_model, social_model, policy, or all (policy)",
-    )
-    parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
-    parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
-    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
-
-
-def run(parsed: argparse.Namespace) -> None:
-    """Carry out ``torchrl-agent export``."""
-    paths = export_run(parsed.run_folder, parsed.module, parsed.format, parsed.output, parsed.checkpoint)
-    print("\n".join(str(path) for path in paths))

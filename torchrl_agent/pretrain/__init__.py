@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +12,12 @@ from typing import Any
 
 import torch
 
-from torchrl_agent.commands.arguments import add_config
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import evaluate
 from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
-from torchrl_agent.runs.trained import evaluate
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
@@ -191,39 +188,3 @@ def _check(config: PretrainConfig) -> None:
     for name in ("frames", "updates", "batch_frames", "learning_rate"):
         if getattr(config, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(config, name)}: it must be above 0.")
-
-
-# --- command line -----------------------------------------------------------------------------------------------------
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``torchrl-agent pretrain``."""
-    parser.add_argument("module", choices=MODULES)
-    add_config(parser)
-    defaults = PretrainConfig()
-    parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")
-    parser.add_argument("--updates", type=int, default=defaults.updates)
-    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
-    parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
-    parser.add_argument("--players", nargs="+", help="who plays, in worlds of their own, such as greedy random")
-    parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
-    parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
-
-
-def run(parsed: argparse.Namespace) -> None:
-    """``torchrl-agent pretrain``: pre-train and print the report."""
-    words = parsed.players or []  # overrides may stand behind the players
-    overrides = [*parsed.overrides, *(word for word in words if "=" in word)]
-    players = [word for word in words if "=" not in word] or None
-    experiment = Experiment.load(parsed.config, *overrides)
-    if parsed.freeze_perception and "perception" not in experiment.frozen:
-        experiment.frozen = [*experiment.frozen, "perception"]
-    config = PretrainConfig(parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players)
-    report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
-    print(
-        f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"
-    )
-    print(f"kept: the weights after update {report['best_update']:,}, which did best in the validation worlds")
-    for part in ("validation_before", "validation_after", "validation_last", "figures", "world"):
-        if part in report:
-            print(f"{part}: {json.dumps(report[part], indent=2)}")

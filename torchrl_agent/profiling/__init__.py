@@ -1,1 +1,5 @@
-"""Where time goes: measured (``profile``), or computed for a GPU that is not there (``roofline``)."""
+"""Where time goes: measured (``profile.py``), or computed for a GPU that is not there (``roofline.py``)."""
+
+from torchrl_agent.profiling.profile import profile_training
+
+__all__ = ["profile_training"]

@@ -6,17 +6,14 @@ compiled stays one range, because looking into it would compile it anew.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import functools
 import io
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +21,14 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from torchrl_agent.commands.arguments import add_config
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import Iteration, learn
 from torchrl_agent.models.manager import Manager, ManagerLoss
 from torchrl_agent.models.perception import Perception, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
 from torchrl_agent.models.world_model import Imagination, WorldModelLoss
 from torchrl_agent.profiling.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
-from torchrl_agent.train import Iteration, learn
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.checkpoint import write_atomically
@@ -208,26 +204,6 @@ def _csv(rows: list[Range] | list[Operator]) -> str:
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     return buffer.getvalue()
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``torchrl-agent profile``."""
-    add_config(parser)
-    parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
-    parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
-    parser.add_argument("--top", type=int, default=20, help="operators to list (20)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-
-
-def run(parsed: argparse.Namespace) -> None:
-    """Carry out ``torchrl-agent profile``."""
-    experiment = Experiment.load(parsed.config, *parsed.overrides)
-    output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    found = profile_training(experiment, output, parsed.iterations, parsed.top)
-    print(table(found))
-    print(output)
-    if parsed.json:
-        print(json.dumps(asdict(found)))
 
 
 def table(found: Profile) -> str:

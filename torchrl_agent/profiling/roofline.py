@@ -2,17 +2,15 @@
 
 A roofline (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009) bounds the speed
 of a kernel by what it moves, over the memory's bandwidth, and by what it multiplies, over the matrix units' rate. The
-kernels are those that Inductor makes for an H100 (``torchrl_agent/profiling/lowering.py``); nothing is timed, and no GPU is
+kernels are those that Inductor makes for an H100 (``profiling/lowering.py``); nothing is timed, and no GPU is
 needed. What runs is slower than its bound; what the bound forbids no tuning will reach.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import math
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +19,6 @@ from unittest import mock
 
 import torch
 from torchrl.envs import EnvBase
-from tqdm import tqdm
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
@@ -107,35 +104,6 @@ class Part:
         used = machine_code(graph.kernels).values() if assemble else ()
         self.registers = max(self.registers, *(each.registers for each in used), 0)
         self.spills += sum(each.spilled > 0 for each in used)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``torchrl-agent roofline``."""
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="CONFIG|KEY=VALUE",
-        help=f"configurations ({' '.join(CONFIGS)}), and changes of all of them",
-    )
-    parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
-    parser.add_argument(
-        "--no-assembler", action="store_true", help="leave registers and spills out, which take longest"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="also put the rows into this file, in place of those of their name"
-    )
-
-
-def run(parsed: argparse.Namespace) -> None:
-    """Carry out ``torchrl-agent roofline``."""
-    require_triton()
-    overrides = [word for word in parsed.overrides if "=" in word]
-    configs = [word for word in parsed.overrides if "=" not in word] or list(CONFIGS)
-    for config in tqdm(configs, unit="configuration", disable=not sys.stderr.isatty()):
-        row = bounds(config, overrides, parsed.world_only, not parsed.no_assembler)
-        print(table(row), flush=True)
-        if parsed.json is not None:
-            record(Path(parsed.json), row)
 
 
 def bounds(config: str, overrides: list[str], world_only: bool = False, assemble: bool = True) -> dict[str, Any]:

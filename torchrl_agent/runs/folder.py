@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import EVALUATION_RETURN, evaluate
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.model_card import write_model_card
-from torchrl_agent.runs.trained import evaluate
 from torchrl_agent.training.checkpoint import (
     TRAINING_RETURN,
     best_score,
@@ -33,8 +33,7 @@ from torchrl_agent.training.checkpoint import (
 )
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 
-EVALUATION_RETURN = "eval/return_mean"
-SOURCE = Path(__file__).resolve().parents[1]
+SOURCE = Path(__file__).resolve().parents[2]
 WRITTEN = ("checkpoints", "code.json", "config.yaml", "metrics.csv", "tensorboard", "wandb", "wandb_id.txt")
 """What a run may have written before its first checkpoint."""
 

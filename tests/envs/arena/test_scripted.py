@@ -2,7 +2,7 @@ import pytest
 import torch
 from torchrl.envs import RewardSum
 
-from envs import ArenaEnv, TransformedWorld
+from envs import ArenaEnv, BranchlessTransformedEnv
 from envs.arena.rules import Rules
 from envs.arena.scripted import ScriptedPlayer, play
 
@@ -127,7 +127,7 @@ def test_plays_a_world_the_same_alone_and_in_a_crowd(style):
 
 
 def test_fits_a_wrapped_world_and_does_not_own_it():
-    env = TransformedWorld(ArenaEnv(2, seed=1), RewardSum())
+    env = BranchlessTransformedEnv(ArenaEnv(2, seed=1), RewardSum())
     player = ScriptedPlayer(env)
     rollout = env.rollout(120, player, break_when_any_done=False)
     assert env.action_spec.is_in(rollout["action"][:, 0])
@@ -139,9 +139,9 @@ def test_fits_a_wrapped_world_and_does_not_own_it():
 
 
 @pytest.mark.parametrize("style", [1, 2])
-def test_destroys_three_spawners_on_average_in_a_third_of_an_episode(style):
-    result, _ = play_on(ArenaEnv(32, seed=1, style=style), steps=1000)
-    assert result["spawners_destroyed"].mean() >= 3
+def test_destroys_a_spawner_on_average_in_a_tenth_of_an_episode(style):
+    result, _ = play_on(ArenaEnv(64, seed=1, style=style), steps=300)
+    assert result["spawners_destroyed"].mean() >= 1
 
 
 @pytest.mark.slow

@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
+from tensordict.nn import TensorDictModuleBase
 
 from envs import TownEnv
 from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
-WORLDS = 32
+WORLDS = 24
+"""Of each player."""
 
-
-def play(level, player, **options):
-    torch.manual_seed(0)
-    env = TownEnv(WORLDS, level=level, seed=5, **options)
-    return summarise(evaluate_policy(player(env), env))
-
-
-@pytest.mark.parametrize("level", ["L2", "L3", "L4", "L5"])
-def test_the_greedy_player_retires(level):
-    figures = play(level, GreedyPlayer)
-    assert figures["win_rate"] == 1.0
-    assert figures["illegal_actions"] == 0
-
-
-@pytest.mark.parametrize("level", ["L6", "L7", "L8"])
-def test_most_greedy_players_retire_where_places_are_contested(level):
-    figures = play(level, GreedyPlayer)
-    assert figures["win_rate"] > 0.75
-    assert figures["contested"] > 1
-
-
-@pytest.mark.parametrize("level", ["L0", "L1"])
-def test_lessons_without_a_happy_end(level):
-    greedy, waiting = play(level, GreedyPlayer), play(level, lambda env: ConstantPlayer(env, "wait"))
-    assert greedy["win_rate"] == 0
-    assert greedy["lifetime"] > 1.3 * waiting["lifetime"]
-
-
-@pytest.mark.parametrize("level", ["L2", "L3", "L5", "L6"])
-def test_neither_resting_nor_waiting_nor_chance_pays(level):
-    greedy = play(level, GreedyPlayer)["return_mean"]
-    idlers = [lambda env: ConstantPlayer(env, "rest"), lambda env: ConstantPlayer(env, "wait"), RandomPlayer]
-    for idler in idlers:
-        figures = play(level, idler)
-        assert figures["return_mean"] < greedy / 3
-        assert figures["win_rate"] == 0
+pytestmark = pytest.mark.xdist_group("players of the town")  # so that a level is played once
 
 
 class Oscillator(ConstantPlayer):
@@ -68,18 +37,82 @@ class Presser(ConstantPlayer):
         return tensordict.set(("agents", "action"), torch.where(mask[..., 4], 4, moves))
 
 
-@pytest.mark.parametrize("player", [Oscillator, Presser])
-def test_known_tricks_earn_less_than_living(player):
-    assert play("L3", lambda env: player(env, "wait"))["return_mean"] < play("L3", GreedyPlayer)["return_mean"] / 2
+PLAYERS = {
+    "greedy": GreedyPlayer,
+    "resting": lambda env: ConstantPlayer(env, "rest"),
+    "waiting": lambda env: ConstantPlayer(env, "wait"),
+    "random": RandomPlayer,
+    "oscillator": lambda env: Oscillator(env, "wait"),
+    "presser": lambda env: Presser(env, "wait"),
+}
+
+
+class SideBySide(TensorDictModuleBase):
+    """Each player plays worlds of its own."""
+
+    def __init__(self, env):
+        super().__init__()
+        self.players = [player(env) for player in PLAYERS.values()]
+        self.in_keys, self.out_keys = self.players[0].in_keys, self.players[0].out_keys
+
+    def forward(self, tensordict):
+        action = ("agents", "action")
+        played = [player(tensordict.clone())[action].split(WORLDS) for player in self.players]
+        return tensordict.set(action, torch.cat([rows[index] for index, rows in enumerate(played)]))
+
+
+@functools.cache
+def figures(level):
+    """Of every player, on the same level."""
+    torch.manual_seed(0)
+    env = TownEnv(len(PLAYERS) * WORLDS, level=level, seed=5)
+    episodes = evaluate_policy(SideBySide(env), env)
+    rows = [{name: values.split(WORLDS)[index] for name, values in episodes.items()} for index in range(len(PLAYERS))]
+    return {player: summarise(own) for player, own in zip(PLAYERS, rows, strict=True)}
+
+
+@pytest.mark.parametrize("level", ["L2", "L3", "L4", "L5"])
+def test_the_greedy_player_retires(level):
+    greedy = figures(level)["greedy"]
+    assert greedy["win_rate"] == 1.0
+    assert greedy["illegal_actions"] == 0
+
+
+@pytest.mark.parametrize("level", ["L6", "L7", "L8"])
+def test_most_greedy_players_retire_where_places_are_contested(level):
+    greedy = figures(level)["greedy"]
+    assert greedy["win_rate"] > 0.75
+    assert greedy["contested"] > 1
+
+
+@pytest.mark.parametrize("level", ["L0", "L1"])
+def test_lessons_without_a_happy_end(level):
+    players = figures(level)
+    assert players["greedy"]["win_rate"] == 0
+    assert players["greedy"]["lifetime"] > 1.3 * players["waiting"]["lifetime"]
+
+
+@pytest.mark.parametrize("level", ["L2", "L3", "L5", "L6"])
+def test_neither_resting_nor_waiting_nor_chance_pays(level):
+    players = figures(level)
+    for idler in ("resting", "waiting", "random"):
+        assert players[idler]["return_mean"] < players["greedy"]["return_mean"] / 3
+        assert players[idler]["win_rate"] == 0
+
+
+@pytest.mark.parametrize("trick", ["oscillator", "presser"])
+def test_known_tricks_earn_less_than_living(trick):
+    players = figures("L3")
+    assert players[trick]["return_mean"] < players["greedy"]["return_mean"] / 2
 
 
 def test_rewards_that_were_hacked_can_still_be_hacked():
     """Teaching examples keep their flaw: under ``proximity`` a parked agent earns nearly as much as it possibly can."""
-    rules = {"reward": "proximity"}
-    parked = play("L3", lambda env: Presser(env, "wait"), rules=rules)
+    env = TownEnv(WORLDS, level="L3", seed=5, rules={"reward": "proximity"})
+    parked = summarise(evaluate_policy(Presser(env, "wait"), env))
     assert parked["return_mean"] > 0.9 * parked["lifetime"]
 
 
-def test_random_players_take_legal_actions_only():
-    for level in ("L3", "L8"):
-        assert play(level, RandomPlayer)["illegal_actions"] == 0
+@pytest.mark.parametrize("level", ["L3", "L8"])
+def test_random_players_take_legal_actions_only(level):
+    assert figures(level)["random"]["illegal_actions"] == 0

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent import claims
+from torchrl_agent.benchmarks import ablations
 from torchrl_agent.benchmarks.ablations import CLAIMS, prove, table, town
 from torchrl_agent.benchmarks.ablations.measures import Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, interval, judge
@@ -279,7 +279,7 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
 
 
 def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(claims, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
+    monkeypatch.setattr(ablations, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
     with pytest.raises(ValueError, match=r"ppo\.minibatch_size"):
         prove(["contested"], [0], ["ppo.minibatch_size=7"])
     for name in CLAIMS:

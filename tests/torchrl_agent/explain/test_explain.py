@@ -16,8 +16,9 @@ from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
 from torchrl_agent.explain.thinking import think
-from torchrl_agent.runs.trained import load_agent
-from torchrl_agent.train import learn, save
+from torchrl_agent.loop import learn
+from torchrl_agent.runs.load import load_agent
+from torchrl_agent.runs.run import save
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [

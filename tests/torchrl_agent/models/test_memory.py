@@ -18,10 +18,10 @@ from envs import ArenaEnv, TownEnv
 from envs.arena.rules import Rules
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import Memory, recurrence
 from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.train import learn
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]

@@ -15,6 +15,7 @@ from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
 from torchrl_agent.models.networks import Join, masked_mean, symexp, symlog
@@ -30,7 +31,6 @@ from torchrl_agent.models.world_model import (
     WorldModelLoss,
     spread,
 )
-from torchrl_agent.train import learn
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]

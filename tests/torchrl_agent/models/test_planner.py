@@ -13,6 +13,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.manager import ManagerConfig
@@ -21,7 +22,7 @@ from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.planner import CrossEntropyPlanner, PlannerConfig
 from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
-from torchrl_agent.train import learn, save
+from torchrl_agent.runs.run import save
 
 CODE = (3, 1, 2, 3)
 BAIT, BAIT_REWARD, OPEN_REWARD = 0, 1.1, 10.0

@@ -1,5 +1,4 @@
-"""Every kernel that a GPU would run compiles for one, though there is none here (``torchrl_agent/profiling/lowering.py``,
-``pretended_gpu.py``)."""
+"""Every kernel that a GPU would run compiles for one, though there is none here (``profiling/lowering.py``)."""
 
 from __future__ import annotations
 

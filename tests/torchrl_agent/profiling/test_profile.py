@@ -12,9 +12,9 @@ import torch
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import learn
 from torchrl_agent.profiling.profile import named_ranges, profile_training
 from torchrl_agent.profiling.trace import Operator, most_expensive, read_trace, summarise
-from torchrl_agent.train import learn
 from torchrl_agent.training.acceleration import Accelerated
 
 TINY = ["device=cpu", "threads=1", "world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=4"]

@@ -11,9 +11,9 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 
 from torch._higher_order_ops.scan import scan
 
-from torchrl_agent import roofline
 from torchrl_agent.cli import main
 from torchrl_agent.learner import Learner
+from torchrl_agent.profiling import roofline
 from torchrl_agent.profiling.lowering import lower
 from torchrl_agent.profiling.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from torchrl_agent import cli, report
+from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.runs import report
 
 RETURN = "rollout/ep_rew_mean"
 

@@ -10,7 +10,7 @@ import torch
 
 from torchrl_agent import Experiment, cli, learn, train
 from torchrl_agent.learner import Learner
-from torchrl_agent.train import iterate
+from torchrl_agent.loop import iterate
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import load_checkpoint
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies

@@ -9,7 +9,7 @@ from kinds import KINDS, learner_of
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
 from torchrl_agent.learner import Learner
-from torchrl_agent.train import iterate
+from torchrl_agent.loop import iterate
 from torchrl_agent.training.acceleration import CUDA_GRAPH
 
 pytestmark = [

@@ -18,10 +18,11 @@ from torchrl_agent.benchmarks.ablations.town import town_figures
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
+from torchrl_agent.judging import evaluate
 from torchrl_agent.learner import Learner
+from torchrl_agent.loop import learn
 from torchrl_agent.pretrain import PretrainConfig, pretrain
-from torchrl_agent.runs.trained import evaluate
-from torchrl_agent.train import learn, train
+from torchrl_agent.runs.run import train
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"

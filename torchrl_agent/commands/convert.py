@@ -1,17 +1,16 @@
-"""The command ``torchrl-agent convert``."""
+"""``torchrl-agent convert``: make a run of a Stable-Baselines3 model, or the other way round."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from torchrl_agent.convert.reader import from_sb3
-from torchrl_agent.convert.writer import to_sb3
+from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.models.networks import ACTIVATIONS
 
 
 def add_arguments(verb: argparse.ArgumentParser) -> None:
-    """The two directions of ``torchrl-agent convert``."""
+    """The two directions."""
     ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
 
     way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")

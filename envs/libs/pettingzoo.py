@@ -1,9 +1,8 @@
-"""Other people's worlds of several agents, as batched TorchRL worlds: VMAS's and PettingZoo's."""
+"""PettingZoo's worlds of several agents as batched TorchRL worlds."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -12,64 +11,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase, MarlGroupMapType, VmasEnv
+from torchrl.envs import EnvBase
 
-GROUP = "agents"
-
-
-class VmasWorld(VmasEnv):
-    """A scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
-
-    TorchRL 0.14.1 reports the end of time as termination; here it is truncation, so that the value of what would have
-    followed is not lost. All agents are in one group, ``agents``.
-
-    Args:
-        scenario: VMAS's name, such as ``balance`` or ``navigation``.
-        num_envs: number of worlds.
-        max_steps: steps until the world is truncated.
-        show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
-        **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
-            as ``n_agents``.
-
-    Raises:
-        ValueError: VMAS is not installed, or the agents differ in what they see or do.
-    """
-
-    def __init__(
-        self, scenario: str, num_envs: int = 1, max_steps: int = 100, show_state: bool = False, **kwargs: Any
-    ) -> None:
-        _require("vmas", "vmas")
-        self.time_limit, self.show_state = max_steps, show_state
-        kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
-        super().__init__(scenario, num_envs=num_envs, **kwargs)
-        if self.het_specs:
-            raise ValueError(f"the agents of VMAS's {scenario!r} differ in what they see or do, and share one policy.")
-
-    def _make_specs(self, env: Any) -> None:
-        super()._make_specs(env)
-        done, shown = self.full_done_spec.clone(), self.full_observation_spec.clone()
-        done["truncated"] = Categorical(2, shape=(*self.batch_size, 1), dtype=torch.bool, device=self.device)
-        if self.show_state:
-            size = shown[GROUP, "observation"].shape[1:].numel()
-            shown["state"] = Unbounded((*self.batch_size, size), device=self.device)
-        self.done_spec, self.observation_spec = done, shown
-
-    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        return self._complete(super()._reset(tensordict, **kwargs))
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        return self._complete(super()._step(tensordict))
-
-    def _complete(self, tensordict: TensorDictBase) -> TensorDictBase:
-        truncated = (self._env.steps >= self.time_limit).unsqueeze(-1)
-        tensordict.set("truncated", truncated)
-        tensordict.set("done", tensordict.get("terminated") | truncated)
-        if self.show_state:
-            tensordict.set("state", tensordict.get((GROUP, "observation")).flatten(-2).clone())
-        return tensordict
+from envs.libs import GROUP, require
 
 
-class PettingZooWorld(EnvBase):
+class VectorPettingZooEnv(EnvBase):
     """``num_envs`` copies of a parallel PettingZoo world, stepped one after the other in this process.
 
     TorchRL's wrapper holds one world; sixteen of them in a ``SerialEnv`` make a third of the steps per second. All
@@ -177,7 +124,7 @@ class PettingZooWorld(EnvBase):
 
 
 def _parallel_env(module: str, options: dict[str, Any]) -> Any:
-    _require("pettingzoo", "multiagent")
+    require("pettingzoo", "multiagent")
     try:
         return importlib.import_module(module).parallel_env(**options)
     except (ImportError, AttributeError, TypeError) as error:
@@ -201,8 +148,3 @@ def _shared_spaces(world: Any, module: str) -> tuple[spaces.Box, spaces.Box | sp
 def _box(space: spaces.Box, agents: tuple[int, int]) -> Bounded:
     low, high = (torch.as_tensor(bound).expand(*agents, *space.shape) for bound in (space.low, space.high))
     return Bounded(low, high, dtype=torch.float32)
-
-
-def _require(package: str, extra: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f"{package} is not installed: pip install 'torchrl-agent[{extra}]'.")

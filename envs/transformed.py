@@ -12,7 +12,7 @@ from torchrl.envs import TransformedEnv
 from envs.world import World
 
 
-class TransformedWorld(TransformedEnv):
+class BranchlessTransformedEnv(TransformedEnv):
     """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with
     ``fullgraph=True``.
 
@@ -52,4 +52,4 @@ class TransformedWorld(TransformedEnv):
         self.base_env.nobody_waits()
 
 
-World.transformed_class = TransformedWorld
+World.transformed_class = BranchlessTransformedEnv

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torchrl.envs import check_env_specs
 
-from envs.multi_agent import PettingZooWorld, VmasWorld
+from envs.libs.pettingzoo import VectorPettingZooEnv
+from envs.libs.vmas import VectorVmasEnv
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.models.specs import agent_group, observation_shapes
-from torchrl_agent.train import learn
 
 pettingzoo = pytest.importorskip("pettingzoo")
 TINY = ["device=cpu", "threads=1", "ppo.num_epochs=1", "ppo.rollout_steps=20", "model.hidden_sizes=[16]"]
@@ -68,7 +69,7 @@ def module(monkeypatch):
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_a_pettingzoo_world_keeps_its_specs(continuous):
-    env = PettingZooWorld("countdown", 3, show_state=True, continuous=continuous)
+    env = VectorPettingZooEnv("countdown", 3, show_state=True, continuous=continuous)
     check_env_specs(env)
     assert agent_group(env) == "agents"
     assert observation_shapes(env) == {"observation": torch.Size([2])}
@@ -76,7 +77,7 @@ def test_a_pettingzoo_world_keeps_its_specs(continuous):
 
 
 def test_rewards_deaths_and_the_end_of_time_go_to_whom_they_belong():
-    env = PettingZooWorld("countdown", 2, steps=4)
+    env = VectorPettingZooEnv("countdown", 2, steps=4)
     root, frames = env.reset(), []
     for _ in range(5):
         root.set(("agents", "action"), torch.tensor([[0, 1, 2], [2, 1, 0]]))
@@ -106,28 +107,28 @@ def test_who_leaves_a_world_that_goes_on_plays_no_more(monkeypatch):
             return seen, rewards, died, late, infos
 
     monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Leaving))
-    env = PettingZooWorld("countdown", 1, steps=9)
+    env = VectorPettingZooEnv("countdown", 1, steps=9)
     following = env.rand_step(env.reset())["next"]
     assert following["agents", "alive"].tolist() == [[True, True, False]]
     assert not following["done"].any()
 
 
 def test_worlds_are_reset_one_by_one():
-    env = PettingZooWorld("countdown", 2, steps=9)
+    env = VectorPettingZooEnv("countdown", 2, steps=9)
     root = env.rand_step(env.reset())["next"]
     root.set("_reset", torch.tensor([[True], [False]]))
     assert env.reset(root)["agents", "observation"][:, 0, 1].tolist() == [0, 1]
 
 
 def test_each_world_has_a_seed_of_its_own():
-    env = PettingZooWorld("countdown", 3, show_state=True)
+    env = VectorPettingZooEnv("countdown", 3, show_state=True)
     env.set_seed(5)
     assert env.reset()["state"][:, 0].tolist() == [5, 6, 7]
     assert env.reset()["state"][:, 0].tolist() == [-1, -1, -1]  # the worlds go on with their own chance
 
 
 def test_nothing_returned_changes_with_the_next_step():
-    env = PettingZooWorld("countdown", 2, show_state=True)
+    env = VectorPettingZooEnv("countdown", 2, show_state=True)
     first = env.rand_step(env.reset())
     kept = first.clone()
     env.rand_step(first["next"].clone())
@@ -145,16 +146,16 @@ def test_nothing_returned_changes_with_the_next_step():
 )
 def test_worlds_that_cannot_be_are_refused_in_one_sentence(arguments, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        PettingZooWorld(**arguments)
+        VectorPettingZooEnv(**arguments)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'torchrl-agent\[multiagent\]'"):
-        PettingZooWorld("countdown")
+        VectorPettingZooEnv("countdown")
     with pytest.raises(ValueError, match=r"pip install 'torchrl-agent\[vmas\]'"):
-        VmasWorld("balance")
+        VectorVmasEnv("balance")
 
 
 def last_iteration(*overrides):
@@ -188,7 +189,7 @@ def test_learning_in_mpe():
 def balance():
     """Two small worlds of three agents, ten steps long."""
     pytest.importorskip("vmas")
-    return VmasWorld("balance", 2, max_steps=10, show_state=True, n_agents=3)
+    return VectorVmasEnv("balance", 2, max_steps=10, show_state=True, n_agents=3)
 
 
 def test_a_vmas_world_keeps_its_specs(balance):
@@ -225,7 +226,7 @@ def test_vmas_worlds_repeat_by_seed(balance):
     assert not torch.equal(starts[0], starts[2])
 
 
-@pytest.mark.parametrize("target", ["envs.multi_agent.VmasWorld", "torchrl.envs.VmasEnv"])
+@pytest.mark.parametrize("target", ["envs.libs.vmas.VectorVmasEnv", "torchrl.envs.VmasEnv"])
 @pytest.mark.parametrize("continuous", ["true", "false"])
 def test_learning_in_vmas_by_each_agent_for_itself(target, continuous):
     pytest.importorskip("vmas")
@@ -250,4 +251,4 @@ def test_learning_in_vmas_with_a_critic_that_sees_everybody():
 def test_agents_that_differ_are_refused():
     pytest.importorskip("vmas")
     with pytest.raises(ValueError, match="differ"):
-        VmasWorld("simple_tag", 2)
+        VectorVmasEnv("simple_tag", 2)

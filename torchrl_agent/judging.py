@@ -1,9 +1,8 @@
-"""A trained agent: loaded from its run, and judged."""
+"""Judging an agent on its experiment's evaluation world, in the end or while it learns."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,38 +10,10 @@ import torch
 from torchrl_agent.experiment import Experiment, resolve_device, use_device
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
 from torchrl_agent.training.evaluation import Evaluator, summarise
 
-
-def load_agent(
-    run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
-) -> tuple[Experiment, Agent]:
-    """A trained agent, with its normalisation statistics, and the experiment it comes from.
-
-    Args:
-        run: a run folder, or a checkpoint file inside one.
-        device: where to put it.
-        which: ``last`` or ``best``.
-        overrides: changes of the run's configuration.
-    """
-    run = Path(run)
-    path = find_checkpoint(run, which)
-    config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
-    if not config.is_file():
-        raise ValueError(
-            f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
-        )
-    experiment = Experiment.load(config, f"device={device}", *overrides)
-    use_device(experiment.device)
-    agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
-    state = load_checkpoint(path, resolve_device(experiment.device))
-    try:
-        agent.load_state_dict(state["agent"])
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} does not fit the run's config.yaml ({reason}).") from None
-    return experiment, agent
+EVALUATION_RETURN = "eval/return_mean"
+"""The metric that :class:`Judge` writes and that a run can stop at."""
 
 
 def evaluate(

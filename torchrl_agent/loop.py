@@ -1,28 +1,23 @@
-"""The training loop. READ THIS FIRST: :func:`learn` is all of reinforcement learning, :func:`train` keeps the books."""
+"""The training loop. READ THIS FIRST: :func:`iterate` is all of reinforcement learning; ``runs/`` keeps its books."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 
 from torchrl_agent import keys
-from torchrl_agent.errors import TrainingError
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import EVALUATION_RETURN, Judge
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.runs.folder import EVALUATION_RETURN, Books, new_run, save_learner
-from torchrl_agent.runs.stopping import DelayedSignals
-from torchrl_agent.runs.trained import Judge
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.algorithm import NonFiniteError
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
-from torchrl_agent.training.metrics import check_wandb, to_host
+from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
 
@@ -57,10 +52,11 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
         NonFiniteError: the world or the loss stopped being finite.
         CollapseError: training collapsed more often than its governor may go back.
     """
-    yield from iterate(_prepare(experiment, state))
+    yield from iterate(make_learner(experiment, state))
 
 
-def _prepare(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
+def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) -> Learner:
+    """What :func:`iterate` needs: a fresh learner, or one that continues from a checkpoint."""
     learner = Learner(experiment, pretrained=state is None)
     if state is not None:
         learner.load_state_dict(state)
@@ -124,59 +120,6 @@ def _usable(learner: Learner, rollout: TensorDict) -> bool:
         learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what it remembers
         return False
     return True
-
-
-def train(experiment: Experiment, resume: Path | str | None = None) -> Generator[Iteration, None, None]:
-    """:func:`learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary and
-    model card.
-
-    A loop that is left early (``break``, an error of the caller's), Ctrl-C and SIGTERM leave a checkpoint of the last
-    finished iteration and a summary. A signal waits until the iteration has finished, a second one does not.
-
-    Args:
-        experiment: what to train.
-        resume: a run folder to continue in (from its last checkpoint).
-
-    Raises:
-        ValueError: see :func:`learn`; also if the run's folder exists already, is in use or cannot be written to.
-        NonFiniteError, CollapseError: as :func:`learn`, and says what is left to go on from.
-    """
-    state = None
-    if resume is not None:
-        state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device), replay=True)
-    # before anything is written: a configuration that cannot work leaves no trace
-    check_wandb(experiment.run.wandb)
-    learner = _prepare(experiment, state)
-    if state is not None and state["frames"] >= experiment.total_frames:
-        raise ValueError(
-            f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
-        )
-    folder = new_run(experiment) if resume is None else Path(resume)
-    with Books(folder, learner, resumed=state is not None) as books:
-        iterations = iterate(learner)
-        while (iteration := _next(iterations, books)) is not None:
-            yield iteration
-        books.finish()
-
-
-def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
-    """The next iteration, entered into the books before a signal acts; None after the last one."""
-    with DelayedSignals() as signals, books.at_work():
-        try:
-            iteration = next(iterations, None)
-        except TrainingError as error:
-            raise type(error)(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
-        if iteration is not None:
-            books.enter(iteration.metrics)
-    if signals.received is not None:
-        books.stop()
-        signals.deliver()
-    return iteration
-
-
-def save(iteration: Iteration, folder: Path) -> Path:
-    """Write a checkpoint of this iteration into the run's folder; :func:`train` does it by itself."""
-    return save_learner(iteration.learner, iteration.metrics, folder)
 
 
 def check_finite(rollout: TensorDict) -> None:

@@ -1,0 +1,64 @@
+"""VMAS's worlds of several agents as batched TorchRL worlds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torchrl.data import Categorical, Unbounded
+from torchrl.envs import MarlGroupMapType, VmasEnv
+
+from envs.libs import GROUP, require
+
+
+class VectorVmasEnv(VmasEnv):
+    """A scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
+
+    TorchRL 0.14.1 reports the end of time as termination; here it is truncation, so that the value of what would have
+    followed is not lost. All agents are in one group, ``agents``.
+
+    Args:
+        scenario: VMAS's name, such as ``balance`` or ``navigation``.
+        num_envs: number of worlds.
+        max_steps: steps until the world is truncated.
+        show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
+        **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
+            as ``n_agents``.
+
+    Raises:
+        ValueError: VMAS is not installed, or the agents differ in what they see or do.
+    """
+
+    def __init__(
+        self, scenario: str, num_envs: int = 1, max_steps: int = 100, show_state: bool = False, **kwargs: Any
+    ) -> None:
+        require("vmas", "vmas")
+        self.time_limit, self.show_state = max_steps, show_state
+        kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
+        super().__init__(scenario, num_envs=num_envs, **kwargs)
+        if self.het_specs:
+            raise ValueError(f"the agents of VMAS's {scenario!r} differ in what they see or do, and share one policy.")
+
+    def _make_specs(self, env: Any) -> None:
+        super()._make_specs(env)
+        done, shown = self.full_done_spec.clone(), self.full_observation_spec.clone()
+        done["truncated"] = Categorical(2, shape=(*self.batch_size, 1), dtype=torch.bool, device=self.device)
+        if self.show_state:
+            size = shown[GROUP, "observation"].shape[1:].numel()
+            shown["state"] = Unbounded((*self.batch_size, size), device=self.device)
+        self.done_spec, self.observation_spec = done, shown
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        return self._complete(super()._reset(tensordict, **kwargs))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        return self._complete(super()._step(tensordict))
+
+    def _complete(self, tensordict: TensorDictBase) -> TensorDictBase:
+        truncated = (self._env.steps >= self.time_limit).unsqueeze(-1)
+        tensordict.set("truncated", truncated)
+        tensordict.set("done", tensordict.get("terminated") | truncated)
+        if self.show_state:
+            tensordict.set("state", tensordict.get((GROUP, "observation")).flatten(-2).clone())
+        return tensordict

@@ -1,0 +1,81 @@
+"""What has moved is found where it was for one release, with a warning that says where it is."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MODULES = {
+    f"envs.{old}": [f"envs.{new}" for new in news]
+    for old, news in {
+        "chance": ["toolkit.chance"],
+        "drawing": ["toolkit.drawing"],
+        "film": ["toolkit.film"],
+        "geometry": ["toolkit.geometry"],
+        "gym": ["adapters.gymnasium_vector"],
+        "gym_actions": ["adapters.gymnasium_actions"],
+        "gym_make": ["adapters.gymnasium_make"],
+        "gym_single": ["adapters.gymnasium_single"],
+        "gym_spaces": ["adapters.gymnasium_spaces"],
+        "multi_agent": ["libs.vmas", "libs.pettingzoo"],
+        "pettingzoo": ["adapters.pettingzoo"],
+        "raster": ["toolkit.raster"],
+        "records": ["toolkit.records"],
+        "registration": ["adapters.gymnasium_registration"],
+        "sb3": ["adapters.sb3"],
+        "transformed_world": ["transformed"],
+        "vector_gym": ["libs.gymnasium"],
+    }.items()
+}
+CLASSES = {
+    "PettingZooWorld": "VectorPettingZooEnv",
+    "TransformedWorld": "BranchlessTransformedEnv",
+    "VmasWorld": "VectorVmasEnv",
+}
+
+
+def install(modules: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> None:
+    """Let modules be imported by their old names.
+
+    Args:
+        modules: for each old name the modules that hold what was in it.
+        classes: new names by old ones, where they differ.
+    """
+    sys.meta_path.append(MovedModules(modules, classes))
+
+
+def look_up(old: str, places: Sequence[str], name: str, classes: Mapping[str, str] = CLASSES) -> Any:
+    """What was ``old.name``."""
+    new = classes.get(name, name)
+    for place in places:
+        module = importlib.import_module(place)
+        if hasattr(module, new):
+            warnings.warn(f"{old}.{name} is now {place}.{new}.", DeprecationWarning, stacklevel=3)
+            return getattr(module, new)
+    raise AttributeError(f"module {old!r} has no attribute {name!r}")
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds and makes modules of old names, which are empty and look up what they are asked for."""
+
+    def __init__(self, modules: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> None:
+        self.modules, self.classes = modules, classes
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return ModuleSpec(fullname, self) if fullname in self.modules else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        old, places = module.__name__, self.modules[module.__name__]
+
+        def find(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return look_up(old, places, name, self.classes)
+
+        module.__dict__["__getattr__"] = find

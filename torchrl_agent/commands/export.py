@@ -1,0 +1,26 @@
+"""``torchrl-agent export``: write a run's agent, or one module, as a file for PyTorch or ONNX runtimes."""
+
+from __future__ import annotations
+
+import argparse
+
+from torchrl_agent.export import export_run
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run, what of it, and as what."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    parser.add_argument(
+        "--module",
+        default="policy",
+        help="perception, world_model, social_model, policy, or all (policy)",
+    )
+    parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
+    parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
+    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Export and print the files."""
+    paths = export_run(parsed.run_folder, parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    print("\n".join(str(path) for path in paths))

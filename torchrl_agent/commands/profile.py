@@ -1,0 +1,33 @@
+"""``torchrl-agent profile``: say where the time of a training iteration goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+from torchrl_agent.commands.arguments import add_config, add_json
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.profiling.profile import profile_training, table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A configuration, and how much of it."""
+    add_config(parser)
+    parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
+    parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
+    parser.add_argument("--top", type=int, default=20, help="operators to list (20)")
+    add_json(parser)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Profile, print the tables and where they are."""
+    experiment = Experiment.load(parsed.config, *parsed.overrides)
+    output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    found = profile_training(experiment, output, parsed.iterations, parsed.top)
+    print(table(found))
+    print(output)
+    if parsed.json:
+        print(json.dumps(asdict(found)))

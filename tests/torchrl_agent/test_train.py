@@ -20,9 +20,10 @@ from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite
 from torchrl.envs import EnvBase
 
-from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, run_folder, train
+from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.experiment import CONFIGS
 from torchrl_agent.loop import check_finite
+from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint

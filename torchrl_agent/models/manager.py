@@ -36,24 +36,14 @@ class ManagerConfig:
     hidden_size: int = 64
     steps: int = 50
     """k, the longest life of a goal."""
-    goals: dict[str, dict[str, float] | None] = field(
-        default_factory=lambda: {
-            "survival": {"energy": 0.6, "health": 0.6, "satiation": 0.6},
-            "thriving": {"mood": 0.7, "fitness": 0.6, "hygiene": 0.7},
-            "social": {"social": 0.7},
-            "money": {"money": 0.6},
-            "explore": {},
-        }
-    )
+    goals: dict[str, dict[str, float] | None] = field(default_factory=dict)
     """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
-    one of these away.
+    away one that a configuration had. At least two; configs/town.yaml has the Town's.
     """
     meters: str = "meters"
     """Observation of the agent's own meters."""
-    meter_names: list[str] = field(
-        default_factory=lambda: ["energy", "hygiene", "satiation", "money", "mood", "social", "health", "fitness"]
-    )
-    """Their names, in order."""
+    meter_names: list[str] = field(default_factory=list)
+    """Their names, in order, as the world shows them."""
     traits: str = "traits"
     """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
     clip_epsilon: float = 0.2
@@ -274,5 +264,8 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
                 f"model.manager.goals, or take it away with model.manager.goals.{goal}=null."
             )
     if len(goals) < 2 or config.steps < 1:
-        raise ValueError("model.manager needs at least 2 goals and 1 step.")
+        raise ValueError(
+            f"model.manager has {len(goals)} goals of {config.steps} steps: give model.manager.goals at least 2 and "
+            "model.manager.steps at least 1."
+        )
     return goals

@@ -146,9 +146,8 @@ def social_figures(
         "meters_error": masked_mean((social["meters"] - meters).abs().mean(-1), seen).item(),
     }
     known = _mean(train.get(LABELS[1]), was_seen)
-    for name in ("energy", "health"):
-        if len(meter_names) == model.meters and name in meter_names:
-            place = list(meter_names).index(name)
+    if len(meter_names) == model.meters:
+        for place, name in enumerate(meter_names):
             truth = meters[..., place]
             figures[f"{name}_error"] = masked_mean((social["meters"][..., place] - truth).abs(), seen).item()
             figures[f"{name}_error_of_the_mean"] = masked_mean((known[place] - truth).abs(), seen).item()

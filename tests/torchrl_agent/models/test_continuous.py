@@ -11,6 +11,7 @@ from torch.distributions import Normal
 from torchrl.data import Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
+from town_goals import town_manager
 
 from torchrl_agent import keys
 from torchrl_agent.cli import main
@@ -21,7 +22,6 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.distributions import ClippedNormal
-from torchrl_agent.models.manager import ManagerConfig
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads
@@ -178,7 +178,7 @@ def test_the_first_policy_begins_in_the_middle_of_the_range_as_wide_as_was_asked
         ({"world_model": WorldModelConfig(enabled=True)}, "model.world_model.enabled=false"),
         ({"social_model": SocialModelConfig(enabled=True)}, "model.social_model.enabled=false"),
         ({"perception": PerceptionConfig(enabled=True, prediction_coeff=1.0)}, "prediction_coeff"),
-        ({"manager": ManagerConfig(enabled=True)}, "does not show"),
+        ({"manager": town_manager()}, "does not show"),
         ({"initial_std": 0.0}, "model.initial_std"),
     ],
 )

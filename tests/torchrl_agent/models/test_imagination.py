@@ -8,12 +8,12 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torchrl.envs import check_env_specs
 from torchrl.envs.utils import ExplorationType, set_exploration_type
+from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.imagination import WorldModelEnv, controller
-from torchrl_agent.models.manager import ManagerConfig
 from torchrl_agent.models.networks import symexp
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig
@@ -113,7 +113,7 @@ SIZES = {"memory": "gru", "perception": PerceptionConfig(memory_size=12, belief_
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_agents_controller_acts_in_imagination_as_it_does_in_the_world(whole):
     env = TownEnv(3, level="L7", num_agents=4, observation="groups", privileged=True)
-    others = {"social_model": SocialModelConfig(enabled=True), "manager": ManagerConfig(enabled=True)} if whole else {}
+    others = {"social_model": SocialModelConfig(enabled=True), "manager": town_manager()} if whole else {}
     agent = Agent(env, ModelConfig([16], world_model=WorldModelConfig(enabled=True), **SIZES, **others))
     never_ends(agent.world_model)
     policy = controller(agent)

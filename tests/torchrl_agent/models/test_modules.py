@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
+from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
@@ -62,7 +63,7 @@ def whole():
     return config(
         world_model=WorldModelConfig(enabled=True, hidden_size=16),
         social_model=SocialModelConfig(enabled=True, memory_size=6),
-        manager=ManagerConfig(enabled=True, steps=4),
+        manager=town_manager(steps=4),
         centralised_critic=True,
     )
 
@@ -296,10 +297,10 @@ def test_a_run_of_the_whole_agent_resumes_bit_by_bit():
             lambda: config(social_model=SocialModelConfig(enabled=True)),
             "privileged",
         ),
-        (lambda: ArenaEnv(2), lambda: config(manager=ManagerConfig(enabled=True)), "does not show"),
+        (lambda: ArenaEnv(2), lambda: config(manager=town_manager()), "does not show"),
         (lambda: ArenaEnv(2), lambda: config(centralised_critic=True), "no 'state'"),
-        (town, lambda: config(manager=ManagerConfig(enabled=True, goals={"a": {"fame": 1.0}, "b": {}})), "fame"),
-        (town, lambda: config(manager=ManagerConfig(enabled=True, meter_names=["energy"])), "shows 8 meters"),
+        (town, lambda: config(manager=town_manager(goals={"a": {"fame": 1.0}, "b": {}})), "fame"),
+        (town, lambda: config(manager=town_manager(meter_names=["energy"])), "shows 8 meters"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(env, model, sentence):
@@ -691,7 +692,7 @@ def test_a_goal_can_be_taken_away():
 def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
     env = town(num_envs=1, num_agents=2, rules={"max_steps": 50})
     goals = {"rich": {"money": 0.6}, "idle": {}}
-    agent = Agent(env, config(manager=ManagerConfig(enabled=True, steps=4, goals=goals)))
+    agent = Agent(env, config(manager=town_manager(steps=4, goals=goals)))
     manager = agent.manager
     meters = torch.zeros(1, 8)
     meters[0, 3] = 0.59

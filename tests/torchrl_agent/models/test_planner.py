@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torchrl.envs.utils import ExplorationType, set_exploration_type
+from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli, keys
@@ -16,7 +17,6 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.manager import ManagerConfig
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.planner import CrossEntropyPlanner, PlannerConfig
@@ -189,7 +189,7 @@ def settled(request):
     env = town(**request.param)
     torch.manual_seed(0)
     social = SocialModelConfig(enabled=True, memory_size=6)
-    agent = Agent(env, config(social_model=social, manager=ManagerConfig(enabled=True)))
+    agent = Agent(env, config(social_model=social, manager=town_manager()))
     with torch.no_grad():
         for module in (agent.world_model.ensemble, agent.world_model.proposal):
             module[-1].weight.mul_(20)  # so that actions differ in what they promise

@@ -6,11 +6,12 @@ import pytest
 import torch
 from tensordict import is_tensorclass
 from torchrl.envs.utils import ExplorationType, set_exploration_type
+from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.manager import RECORDED, ManagerConfig
+from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.records import Belief, Futures, Goal, SocialPredictions
 from torchrl_agent.models.social_model import SocialModelConfig
@@ -83,7 +84,7 @@ def written():
         perception=PerceptionConfig(memory_size=12, belief_size=BELIEF, embedding_size=16),
         world_model=WorldModelConfig(enabled=True, hidden_size=16, candidates=FUTURES, horizon=STEPS),
         social_model=SocialModelConfig(enabled=True, memory_size=6),
-        manager=ManagerConfig(enabled=True),
+        manager=town_manager(),
     )
     agent = Agent(env, config)
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):

@@ -7,7 +7,8 @@ import shlex
 
 import pytest
 
-from torchrl_agent import Experiment, cli, run_folder, train
+from torchrl_agent import Experiment, cli, train
+from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.model_card import model_card
 from torchrl_agent.training.checkpoint import checkpoints

@@ -1,0 +1,54 @@
+"""What has moved is found where it was, with a warning that says where it is."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import envs
+import envs.moved
+import torchrl_agent
+import torchrl_agent.moved
+
+TABLES = {**envs.moved.MODULES, **torchrl_agent.moved.MODULES}
+
+
+@pytest.mark.parametrize("old", TABLES)
+def test_a_module_is_found_where_it_was(old):
+    module = importlib.import_module(old)
+    place = importlib.import_module(TABLES[old][0])
+    name = next(name for name in vars(place) if not name.startswith("_") and name != "annotations")
+    with pytest.warns(DeprecationWarning, match=f"{old}.{name} is now"):
+        assert getattr(module, name) is getattr(place, name)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("old", "name", "place", "new"),
+    [
+        ("envs.multi_agent", "VmasWorld", "envs.libs.vmas", "VectorVmasEnv"),
+        ("envs.multi_agent", "PettingZooWorld", "envs.libs.pettingzoo", "VectorPettingZooEnv"),
+        ("envs.transformed_world", "TransformedWorld", "envs.transformed", "BranchlessTransformedEnv"),
+        ("envs", "TransformedWorld", "envs.transformed", "BranchlessTransformedEnv"),
+        ("torchrl_agent.train", "iterate", "torchrl_agent.loop", "iterate"),
+        ("torchrl_agent.train", "save", "torchrl_agent.runs.run", "save"),
+        ("torchrl_agent.trained", "evaluate", "torchrl_agent.judging", "evaluate"),
+    ],
+)
+def test_a_name_is_found_where_it_was(old, name, place, new):
+    with pytest.warns(DeprecationWarning, match=f"{old}.{name} is now {place}.{new}"):
+        assert getattr(importlib.import_module(old), name) is getattr(importlib.import_module(place), new)
+
+
+def test_the_function_train_is_not_hidden_by_the_module_that_was():
+    importlib.import_module("torchrl_agent.train")
+    assert torchrl_agent.train is importlib.import_module("torchrl_agent.runs.run").train
+
+
+def test_other_names_are_still_missing():
+    with pytest.raises(ModuleNotFoundError, match=r"torchrl_agent\.nothing"):
+        importlib.import_module("torchrl_agent.nothing")
+    with pytest.raises(AttributeError, match="nothing"):
+        envs.nothing  # noqa: B018

@@ -250,7 +250,7 @@ def test_what_the_pages_call_bad_input_is_refused_with_their_sentences():
 
 def test_the_commands_of_the_pages_about_the_agent_fit_together():
     for module in MODULES:
-        page = DOCS / "agent" / {"social": "social_model.md"}.get(module, f"{module}.md")
+        page = DOCS / "agent" / f"{module}.md"
         lines = re.findall(r"^torchrl-agent (.+)$", page.read_text(), re.MULTILINE)
         (_, taught, config, *options), (_, again, *overrides) = (shlex.split(line) for line in lines)
         assert (taught, config, options[0]) == (module, again, "--output")

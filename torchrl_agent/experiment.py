@@ -123,7 +123,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
     frozen: list[str] = field(default_factory=list)
-    """Modules that do not learn: perception, world_model, social, policy."""
+    """Modules that do not learn: perception, world_model, social_model, policy."""
     algorithm: str = "ppo"
     """ppo, a2c, impala or dqn; the section of that name has its hyper-parameters."""
     policy: str | None = None

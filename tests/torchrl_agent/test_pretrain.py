@@ -124,7 +124,7 @@ def test_reports_hold_figures_beside_their_baselines(taught):
     )
     assert {"state_error_1", "state_error_5", "state_error_15_of_no_change", "end_auroc"} <= set(figures["world_model"])
     assert len(figures["world_model"]["error_by_confidence_quartile"]) == 4
-    assert {"goal_accuracy", "action_accuracy_of_the_most_frequent", "energy_error"} <= set(figures["social"])
+    assert {"goal_accuracy", "action_accuracy_of_the_most_frequent", "energy_error"} <= set(figures["social_model"])
     assert {"accuracy", "accuracy_of_the_most_frequent"} <= set(figures["policy"])
     world = report(taught["policy"])["world"]
     assert set(world) == {"policy", "greedy"}
@@ -148,7 +148,7 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
         (["policy", "cartpole", "world.num_envs=8"], "no hand-written player to imitate"),
         (["perception", "town_agent", "--players", "greedy", "genius"], "no player 'genius'"),
         (["perception", "town_agent", "world.num_envs=3", "--frames", "16"], "world.num_envs is 3 but 2 players"),
-        (["social", "town_agent", "world.privileged=false"], "privileged"),
+        (["social_model", "town_agent", "world.privileged=false"], "privileged"),
         (["perception", "town_agent", "frozen=[perception]"], "frozen names perception"),
         (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
         (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
@@ -227,7 +227,7 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
             belief = each.perception(each.normalizer(root.clone()))[keys.BELIEF]
             plan = torch.zeros(*belief.shape, 1, 3, dtype=torch.int64)
             outputs.append(each.world_model.imagine(belief["mean"], belief["known_state"], plan)["states"])
-        elif name == "social":
+        elif name == "social_model":
             outputs.append(each.social_model(each.perception(each.normalizer(root.clone())))[keys.SOCIAL, "goal"])
         else:
             features = torch.ones(1, each.actor_head[0].module[0].in_features)
@@ -254,20 +254,24 @@ def test_compiled_losses_equal_eager(name):
 
 @pytest.mark.slow
 def test_frozen_modules_stay_and_others_learn(taught):
-    paths = ["perception", "world_model", "social"]
+    paths = ["perception", "world_model", "social_model"]
     pretrained = [f"pretrained.{name}={taught[name]}" for name in paths]
-    experiment = Experiment.load("town_agent", *SMALL, *pretrained, "frozen=[perception,social]", "total_frames=256")
+    experiment = Experiment.load(
+        "town_agent", *SMALL, *pretrained, "frozen=[perception,social_model]", "total_frames=256"
+    )
     learner = None
     for iteration in learn(experiment):
         learner = iteration.learner
         fixed = {
-            id(value) for name in ("perception", "social") for value in agent_modules(learner.agent)[name].parameters()
+            id(value)
+            for name in ("perception", "social_model")
+            for value in agent_modules(learner.agent)[name].parameters()
         }
         optimised = {id(value) for group in learner.algorithm.optimizer.param_groups for value in group["params"]}
         assert not fixed & optimised
         assert iteration.metrics["train/updates"] > 0
     trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}
-    for name in ("perception", "social"):
+    for name in ("perception", "social_model"):
         assert same(trained[name], read_module(taught[name]).parts[name]), f"{name} was frozen"
     before = read_module(taught["world_model"]).parts["world_model"]
     assert all(
@@ -280,7 +284,7 @@ def test_frozen_modules_stay_and_others_learn(taught):
 @pytest.mark.slow
 def test_freezing_one_module_more_frees_none(taught):
     mine = agent()
-    for name in ("perception", "social"):
+    for name in ("perception", "social_model"):
         load_module(mine, taught[name], frozen=True)
         assert mine.normalizer.frozen, f"after {name}, perception must still see the same"
 
@@ -318,14 +322,14 @@ def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
         with pytest.raises(ValueError, match=sentence):
             load_module(mine, path)
     with pytest.raises(ValueError, match="there is no module 'soul'"):
-        load_modules(mine, {"soul": str(taught["social"])})
-    with pytest.raises(ValueError, match="holds the module social, not perception"):
-        load_modules(mine, {"perception": str(taught["social"])})
+        load_modules(mine, {"soul": str(taught["social_model"])})
+    with pytest.raises(ValueError, match="holds the module social_model, not perception"):
+        load_modules(mine, {"perception": str(taught["social_model"])})
     assert same(before, weights(mine))
     larger = agent("model.perception.belief_size=9")
     kept = weights(larger)
     with pytest.raises(ValueError, match=r"is \[8, 28\] in .* but \[9, 28\] in this agent"):
-        load_modules(larger, {"social": str(taught["social"]), "perception": str(taught["perception"])})
+        load_modules(larger, {"social_model": str(taught["social_model"]), "perception": str(taught["perception"])})
     assert same(kept, weights(larger)), "all or nothing"
     with pytest.raises(ValueError, match="this agent has no world_model"):
         load_module(agent("model.world_model.enabled=false"), taught["world_model"])

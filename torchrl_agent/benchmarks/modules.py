@@ -19,11 +19,7 @@ from torchrl_agent.benchmarks.timing import seconds_per_call
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.manager import Manager, ManagerLoss
 from torchrl_agent.models.networks import Join, masked_mean
-from torchrl_agent.models.perception import Perception
-from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
-from torchrl_agent.models.world_model import Imagination, WorldModelLoss
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.ppo import PPOLoss
 from torchrl_agent.training.rollout import agent_rows
@@ -100,20 +96,13 @@ def _minibatch(learner: Learner) -> TensorDictBase:
 
 def _modules(agent: Agent, experiment: Experiment) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
     """Name, module and loss of each part of the agent in the order in which they run; what only copies goes along."""
-    losses = {type(loss): loss for loss in agent.auxiliary}
-    found: list[tuple[str, TensorDictModuleBase, nn.Module]] = []
-    waiting: list[TensorDictModuleBase] = []
-    for part in agent.encoder:
-        if isinstance(part, Perception):
-            found.append(("perception", TensorDictSequential(*waiting, part), _BeliefLoss()))
-        elif isinstance(part, SocialModel):
-            found.append(("social_model", part, losses.get(SocialModelLoss, _BeliefLoss())))
-        elif isinstance(part, Imagination):
-            found.append(("world_model", part, losses[WorldModelLoss]))
-        elif isinstance(part, Manager):
-            found.append(("manager", part, losses[ManagerLoss]))
-        elif not isinstance(part, Join):
-            waiting.append(part)
+    found: list[tuple[str, TensorDictModuleBase, nn.Module]] = [
+        (name, module, module.losses[0] if module.losses else _BeliefLoss())
+        for name, module in agent.agent_modules.items()
+        if module.acts
+    ]
+    perception = TensorDictSequential(agent.normalizer, found[0][1])
+    found[0] = ("perception", perception, _BeliefLoss())
     join = [part for part in agent.encoder if isinstance(part, Join)]
     nothing = TensorDictSequential(*join)
     heads: Any = SimpleNamespace(

@@ -27,14 +27,14 @@ def diagnose(thought: Thought) -> list[str]:
     """Sentences, each with its module's letter before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
     found: list[str] = []
     if thought.belief is not None:
-        found += [f"A: {sentence}" for sentence in diagnose_belief(thought.belief)]
+        found += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]
         if thought.futures is not None:
             names = thought.belief.known_names
-            found += [f"B: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
+            found += [f"world model: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
     if thought.others is not None:
-        found += [f"C: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
+        found += [f"social model: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
     if thought.goal is not None:
-        found += [f"D: {sentence}" for sentence in diagnose_goal(thought.goal)]
+        found += [f"policy: {sentence}" for sentence in diagnose_goal(thought.goal)]
     return found or [NOTHING_UNUSUAL]
 
 

@@ -42,14 +42,14 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
     names, chosen = thought.names, int(thought.action[0])
     parts = [Section("Scene", _scene(thought), ["scene"])]
     if thought.belief is not None:
-        parts.append(Section("A  Perception: belief and truth", _belief(thought.belief, thought)))
+        parts.append(Section("Perception: belief and truth", _belief(thought.belief, thought)))
         if thought.futures is not None:
             body = _futures(thought.futures, thought.belief, names, chosen)
-            parts.append(Section("B  World model: imagined futures", body, ["futures"]))
+            parts.append(Section("World model: imagined futures", body, ["futures"]))
     if thought.others is not None:
-        parts.append(Section("C  Social model: the others", _others(thought.others, names)))
+        parts.append(Section("Social model: the others", _others(thought.others, names)))
     choice = [*_goal(thought.goal), *_choice(thought)]
-    title = "Policy: action" if thought.goal is None else "D  Policy: goal and action"
+    title = "Policy: action" if thought.goal is None else "Policy: goal and action"
     parts.append(Section(title if thought.action_values is None else "Action values", choice, ["choice"]))
     return [*parts, Section("Diagnosis", list(diagnosis))]
 

@@ -18,7 +18,6 @@ from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
-from torchrl_agent.models.perception import PerceptionLoss
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
 
 METERS = "meters"
@@ -196,7 +195,7 @@ def _belief(
             known_names += names.meters
         else:
             known_names += [name] if size == 1 else [f"{name} {number}" for number in range(size)]
-    taught = any(isinstance(loss, PerceptionLoss) for loss in agent.auxiliary)
+    taught = bool(agent.agent_modules["perception"].losses)
     usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
     return Belief(belief.mean, belief.log_std, belief.known_state, known_names, usual)
 

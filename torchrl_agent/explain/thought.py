@@ -29,7 +29,7 @@ class Names:
 
 @dataclass(frozen=True)
 class Belief:
-    """A: ``mean`` and ``log_std`` [D], and what the agent exactly knows of itself, [K]."""
+    """The belief: ``mean`` and ``log_std`` [D], and what the agent exactly knows of itself, [K]."""
 
     mean: Tensor
     log_std: Tensor
@@ -47,7 +47,7 @@ class Belief:
 
 @dataclass(frozen=True)
 class Futures:
-    """B: the candidates as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), and what it
+    """Futures: the candidates as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), and what it
     foresees of the L actions that were then really taken, beside what followed. Rewards are in the agent's units.
     """
 
@@ -69,7 +69,7 @@ class Futures:
 
 @dataclass(frozen=True)
 class Others:
-    """C: of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
+    """Of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
     ``meters`` [V, M], ``confidence`` and ``reason`` [V]; and the truth, None where the world does not tell.
     """
 
@@ -86,7 +86,7 @@ class Others:
 
 @dataclass(frozen=True)
 class Goal:
-    """D1: number of the goal, ``probabilities`` [G] of all, ``target`` [M] (0: does not matter), own ``meters`` [M]."""
+    """Number of the goal, ``probabilities`` [G] of all, ``target`` [M] (0: does not matter), own ``meters`` [M]."""
 
     type: int
     names: list[str]

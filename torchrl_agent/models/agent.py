@@ -6,6 +6,8 @@ In a world of several agents all of them share the networks, which read and writ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,18 +26,34 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
-from torchrl_agent.models.custom import make_custom_module
-from torchrl_agent.models.manager import RECORDED, Manager, ManagerConfig, ManagerLoss
+from torchrl_agent.models.custom import build_custom_modules
+from torchrl_agent.models.manager import Manager, ManagerConfig
 from torchrl_agent.models.memory import KINDS, Memory
+from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
-from torchrl_agent.models.perception import Perception, PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.perception import Perception, PerceptionConfig
 from torchrl_agent.models.planner import check_planner
-from torchrl_agent.models.social_model import LABELS, SocialModel, SocialModelConfig, SocialModelLoss, social_sizes
-from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, agent_group, observation_shapes
-from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig, WorldModelLoss
+from torchrl_agent.models.social_model import SocialModel, SocialModelConfig
+from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
+from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.transforms import ObservationNormalizer
 
+MODULES: dict[str, type[AgentModule]] = {
+    "perception": Perception,
+    "social_model": SocialModel,
+    "world_model": Imagination,
+    "manager": Manager,
+}
+"""The built-in modules, by the name that configurations, files, metrics and commands have for them."""
+BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
+    Perception.build,
+    SocialModel.build,
+    Imagination.build,
+    build_custom_modules,
+    Manager.build,
+)
+"""What builds the modules between observations and controller, in the order in which they run."""
 SMALLEST: dict[str, dict[str, int]] = {
     "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
     "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
@@ -86,6 +104,8 @@ class Agent(nn.Module):
         group: key of the agents' tensordict in a world of several, else None.
         critic: encoder and critic head; writes ``state_value`` [..., 1].
         memory: specs of the states that the agent carries from step to step, by key; see :meth:`attach`.
+        agent_modules: what stands between observations and controller, by name, in order.
+        auxiliary: their losses.
 
     Raises:
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
@@ -111,13 +131,14 @@ class Agent(nn.Module):
         body: list[TensorDictModuleBase] = [self.normalizer]
         self.memory: dict[str, TensorSpec] = {}
         self.auxiliary = nn.ModuleList()
+        self.agent_modules: dict[str, AgentModule] = {}
         self.perception: Perception | None = None
         self.world_model: WorldModel | None = None
         self.social_model: SocialModel | None = None
         self.custom_modules = nn.ModuleDict()
         self.manager: Manager | None = None
         if config.perception.enabled or config.memory != "none":
-            body += self._add_modules(env, config, shapes, heads, gamma)
+            body += self._add_modules(ModuleContext(env, config, shapes, heads, gamma))
             width, entry = body[-1].size, keys.FEATURES
         else:
             _check_vectors(shapes)
@@ -140,62 +161,40 @@ class Agent(nn.Module):
         actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
         return actor_head, TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
-    def _add_modules(
-        self, env: EnvBase, config: ModelConfig, shapes: dict[str, torch.Size], heads: list[int], gamma: float
-    ) -> list[TensorDictModuleBase]:
-        """Perception, then what the configuration asks for; the last module joins what the controller reads."""
-        perception = self.perception = Perception(env, shapes, config.perception, config.memory, config.activation)
-        body: list[TensorDictModuleBase] = [perception]
-        read: dict[NestedKey, int] = {(keys.BELIEF, "mean"): config.perception.belief_size}
-        if config.perception.reconstruction_coeff or config.perception.prediction_coeff:
-            self.auxiliary.append(PerceptionLoss(config.perception, sum(perception.sizes), heads, config.activation))
-        if config.social_model.enabled:
-            sizes = social_sizes(env, heads[0], learns=config.social_model.coeff > 0)
-            social = SocialModel(env, config.social_model, perception.social, sizes, config.activation)
-            self.social_model = social
-            body.append(social)
-            read[keys.COMPANY] = social.size
-            if config.social_model.coeff:
-                self.auxiliary.append(SocialModelLoss(social))
-        if config.world_model.enabled:
-            belief, known = config.perception.belief_size, perception.known_size
-            self.world_model = WorldModel(belief, known, heads, config.world_model, config.activation, gamma)
-            self.auxiliary.append(WorldModelLoss(self.world_model))
-            if config.world_model.candidates:
-                body.append(Imagination(self.world_model, action_masked(env)))
-                read[keys.IMAGINED] = body[-1].size
-        for name, chosen in config.custom_modules.items():
-            module = self.custom_modules[name] = make_custom_module(name, chosen, env, read)
-            body.append(module)
-            read[module.out_keys[0]] = module.size
-            if hasattr(module, "loss"):
-                self.auxiliary.append(module.loss)
-        if config.manager.enabled:
-            self.manager = Manager(env, config.manager, read, config.activation, gamma)
-            self.auxiliary.append(ManagerLoss(self.manager))
-            body.append(self.manager)
-            read[keys.WISH] = self.manager.size
-        for module in (perception, self.social_model, self.manager):
-            self.memory.update(module.memory if module is not None else {})
-        return [*body, Join(read)]
+    def _add_modules(self, context: ModuleContext) -> list[TensorDictModuleBase]:
+        """What the configuration asks for, in order; the last module joins what the controller reads."""
+        body: list[TensorDictModuleBase] = []
+        for build in BUILDERS:
+            for name, module in build(context):
+                self.agent_modules[name] = context.built[name] = module
+                self.auxiliary.extend(module.losses)
+                self.memory.update(module.memory)
+                if name in context.config.custom_modules:
+                    self.custom_modules[name] = module
+                else:
+                    setattr(self, name, module.weights)
+                if module.acts:
+                    body.append(module)
+                    context.read[module.out_keys[0]] = module.size
+        return [*body, Join(context.read)]
 
     def parts(self) -> list[list[nn.Parameter]]:
-        """The parameters of each module that has losses of its own, then all others'."""
-        own = [module for module in (self.world_model, self.social_model, self.manager) if module is not None]
-        own += [module for module in self.custom_modules.values() if hasattr(module, "loss")]
-        found = [list(module.parameters()) for module in own]
+        """The parameters of each module whose gradient is clipped alone, then all others'. The optimiser's state in a
+        checkpoint has this order.
+        """
+        own = sorted((name for name, module in self.agent_modules.items() if module.clipped_alone), key=_part_place)
+        found = [list(self.agent_modules[name].parameters()) for name in own]
         known = {id(parameter) for part in found for parameter in part}
         return [*found, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
     def module_names(self) -> dict[nn.Parameter, str]:
-        """The name of the module that each parameter belongs to; what is between modules is the ``encoder``'s."""
-        named = {name: getattr(self, name) for name in ("world_model", "social_model", "manager", "perception")}
-        named |= {**self.custom_modules, "actor": self.actor_head, "critic": self.critic_head}
+        """The name of the module that each parameter belongs to (what it is taught with is its own); what is between
+        modules is the ``encoder``'s.
+        """
         found = dict.fromkeys(self.parameters(), "encoder")
-        for part in self.auxiliary:  # what perception is taught with is perception's
-            found.update(dict.fromkeys(part.parameters() if isinstance(part, PerceptionLoss) else [], "perception"))
-        for name, module in named.items():
-            found.update(dict.fromkeys(module.parameters() if module is not None else [], name))
+        named = [(name, part) for name, module in self.agent_modules.items() for part in (module, *module.losses)]
+        for name, part in (*reversed(named), ("actor", self.actor_head), ("critic", self.critic_head)):
+            found.update(dict.fromkeys(part.parameters(), name))
         return found
 
     @property
@@ -206,21 +205,36 @@ class Agent(nn.Module):
     @property
     def recorded_keys(self) -> list[NestedKey]:
         """What a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
-        goals = [] if self.manager is None else RECORDED
-        labels = [key for part in self.auxiliary if isinstance(part, SocialModelLoss) for key in LABELS]
-        return [*self.input_keys, *goals, *labels]
+        return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
+
+    @property
+    def recalled_keys(self) -> list[NestedKey]:
+        """Those that :meth:`recall` needs."""
+        return [key for module in self.agent_modules.values() for key in module.recalled_keys]
+
+    @contextmanager
+    def recall(self) -> Iterator[None]:
+        """Nothing is decided anew in this context: frames come with what was decided in them (see
+        ``AgentModule.recall``).
+        """
+        with ExitStack() as stack:
+            for module in self.agent_modules.values():
+                stack.enter_context(module.recall())
+            yield
 
     def look_back(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
-        """What the modules' losses need of a whole rollout [T, rows] besides its frames (see ``Manager.look_back``)."""
+        """What the modules' losses need of a whole rollout [T, rows] besides its frames (see
+        ``AgentModule.look_back``).
+        """
         if not self.auxiliary:
             return {}
         following = rollout.get(keys.NEXT)
         found: dict[NestedKey, Tensor] = {key: following.get(key) for key in (keys.DONE, keys.TERMINATED)}
         found[keys.REWARD] = reward
-        if self.manager is not None:
-            found.update(self.manager.look_back(rollout, reward, next_value, lmbda))
+        for module in self.agent_modules.values():
+            found.update(module.look_back(rollout, reward, next_value, lmbda))
         return found
 
     @property
@@ -237,6 +251,12 @@ class Agent(nn.Module):
         memory = Memory(self.memory, self.group)
         kind = getattr(env, "transformed_class", None)
         return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
+
+
+def _part_place(name: str) -> int:
+    """Place of a module among :meth:`Agent.parts`; those of the user's own come last."""
+    order = ("world_model", "social_model", "manager")
+    return order.index(name) if name in order else len(order)
 
 
 def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:

@@ -15,6 +15,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
+from torchrl_agent.models.module import Built, ModuleContext, complete
+
 
 class CustomEncoder(nn.Module):
     """An encoder of one observation, made as ``target(shape, out, **arguments)``: it is called with [rows, *shape] and
@@ -44,6 +46,12 @@ class CustomEncoder(nn.Module):
     def forward(self, flat: Tensor) -> Tensor:
         """Features of the observation."""
         return self.network(flat.reshape(-1, *self.shape)).reshape(*flat.shape[:-1], -1)
+
+
+def build_custom_modules(context: ModuleContext) -> Built:
+    """The modules of ``model.custom_modules``, each with what it lacks of :class:`AgentModule`."""
+    for name, config in context.config.custom_modules.items():
+        yield name, complete(make_custom_module(name, config, context.env, context.read))  # type: ignore[misc]
 
 
 def make_custom_module(name: str, config: Any, env: EnvBase, sizes: Mapping[NestedKey, int]) -> TensorDictModuleBase:

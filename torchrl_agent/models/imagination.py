@@ -12,10 +12,7 @@ from torchrl.envs.model_based import ModelBasedEnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.manager import Manager
 from torchrl_agent.models.networks import one_hot_actions, symexp
-from torchrl_agent.models.perception import Perception
-from torchrl_agent.models.social_model import SocialModel
 from torchrl_agent.models.world_model import WorldModel
 
 BELIEF = {name: (keys.BELIEF, name) for name in ("mean", "known_state")}
@@ -116,6 +113,7 @@ def controller(agent: Agent) -> ProbabilisticTensorDictSequential:
             "this agent has no beliefs to act upon: give it a memory or use model.perception.enabled=true."
         )
     modules = list(agent.encoder)
-    behind = modules[[isinstance(module, Perception) for module in modules].index(True) + 1 :]
-    kept = [module for module in behind if not isinstance(module, (SocialModel, Manager))]
+    behind = modules[modules.index(agent.perception) + 1 :]
+    left_out = [module for module in agent.agent_modules.values() if not module.foreseen]
+    kept = [module for module in behind if module not in left_out]
     return ProbabilisticTensorDictSequential(*kept, *agent.actor_head)

@@ -1,4 +1,4 @@
-"""D1, the manager: every so many steps it chooses what the agent wants; the controller does the rest."""
+"""The manager: every so many steps it chooses what the agent wants; the controller does the rest."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import InteractionType, TensorDictModuleBase
+from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import interaction_type
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torchrl.data import TensorSpec, Unbounded
+from torchrl.data import Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import observation_shapes
 
@@ -30,7 +31,7 @@ OLD_LOG_PROB, GOAL_ADVANTAGE, GOAL_TARGET = "goal_old_log_prob", "goal_advantage
 
 @dataclass
 class ManagerConfig:
-    """D1: choosing goals."""
+    """The manager: choosing goals."""
 
     enabled: bool = False
     hidden_size: int = 64
@@ -52,7 +53,7 @@ class ManagerConfig:
     """Weight of its losses beside PPO's."""
 
 
-class Manager(TensorDictModuleBase):
+class Manager(AgentModule):
     """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
 
     ``type`` [...], ``priority`` [..., 1] in 0..1 (how sure it was), ``target`` [..., M] (0 where a meter does not
@@ -72,6 +73,8 @@ class Manager(TensorDictModuleBase):
         ValueError: the world has no such meters.
     """
 
+    recorded_keys = recalled_keys = RECORDED
+
     def __init__(
         self, env: EnvBase, config: ManagerConfig, features: dict[NestedKey, int], activation: str, gamma: float
     ) -> None:
@@ -88,11 +91,20 @@ class Manager(TensorDictModuleBase):
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=1.0)
         table = [[goal.get(name, 0.0) for name in config.meter_names] for goal in goals.values()]
         self.register_buffer("targets", torch.tensor(table))
-        self.memory: dict[str, TensorSpec] = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
+        self.memory = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
         self.recalls = False
         self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
-        self.out_keys = [keys.GOAL, keys.WISH, *((keys.NEXT, name) for name in self.memory)]
+        self.out_keys = [keys.WISH, keys.GOAL, *((keys.NEXT, name) for name in self.memory)]
+
+    @classmethod
+    def build(cls, context: ModuleContext) -> Built:
+        """If it is switched on; it reads what the controller reads."""
+        config, model = context.config.manager, context.config
+        if config.enabled:
+            module = cls(context.env, config, context.read, model.activation, context.gamma)
+            module.losses.append(ManagerLoss(module))
+            yield "manager", module
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step; in TorchRL's recurrent mode, and in :meth:`recall`, goals are those that the rollout recorded."""
@@ -141,7 +153,9 @@ class Manager(TensorDictModuleBase):
         target = self.targets[kind]
         return ((meters >= target) | (target <= 0)).all(-1) & (target > 0).any(-1)
 
-    def look_back(self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float) -> dict[str, Tensor]:
+    def look_back(
+        self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
+    ) -> dict[NestedKey, Tensor]:
         """What :class:`ManagerLoss` needs of a rollout [T, rows]: advantages of decisions over the lives of their
         goals.
 

@@ -1,4 +1,4 @@
-"""A, perception: what an agent sees becomes what it believes, with a memory of what it saw before."""
+"""Perception: what an agent sees becomes what it believes, with a memory of what it saw before."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
-from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.custom import CustomEncoder
 from torchrl_agent.models.memory import check_states, recurrence
+from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec
 
@@ -24,7 +23,7 @@ SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
 
 @dataclass
 class PerceptionConfig:
-    """A: from observations to a belief."""
+    """Perception: from observations to a belief."""
 
     enabled: bool = False
     """Use it also without memory (a memory always uses it)."""
@@ -56,7 +55,7 @@ class PerceptionConfig:
     """Weight of the belief's distance from a standard normal, if one of the two above is in use."""
 
 
-class Perception(TensorDictModuleBase):
+class Perception(AgentModule):
     """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``. It is made of
     what is seen now beside what the memory holds, so that nothing has to be remembered to be used at once.
 
@@ -75,6 +74,8 @@ class Perception(TensorDictModuleBase):
         memory: specs of the recurrent states by key; empty without memory.
         known_size: K.
     """
+
+    clipped_alone = False  # the controller learns to see by it
 
     def __init__(
         self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
@@ -95,7 +96,6 @@ class Perception(TensorDictModuleBase):
         parts = len(self.encoders) + bool(self.vectors)
         self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
         self.activation = nn.SiLU()
-        self.memory: dict[str, TensorSpec] = {}
         self.recurrence, width = None, config.embedding_size
         if memory != "none":
             self.recurrence, self.memory = recurrence(
@@ -107,6 +107,7 @@ class Perception(TensorDictModuleBase):
         self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
         self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
         self.known_size = sum(shapes[name].numel() for name in self.known)
+        self.size = config.belief_size
         group = group_spec(env)
         self.others = None
         if config.others in shapes and config.others_number in group.keys():
@@ -119,6 +120,22 @@ class Perception(TensorDictModuleBase):
         self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
         fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
         self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
+
+    @classmethod
+    def build(cls, context: ModuleContext) -> Built:
+        """If it is switched on or the agent has a memory, with its losses if they have a weight."""
+        config, model = context.config.perception, context.config
+        if config.enabled or model.memory != "none":
+            module = cls(context.env, context.shapes, config, model.memory, model.activation)
+            if config.reconstruction_coeff or config.prediction_coeff:
+                module.losses.append(PerceptionLoss(config, sum(module.sizes), context.heads, model.activation))
+            yield "perception", module
+
+    @staticmethod
+    def switch_on(model: Any) -> None:
+        """Change a ``ModelConfig`` so that there is one, with losses."""
+        model.perception.reconstruction_coeff = model.perception.reconstruction_coeff or 1.0
+        model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
 
     @property
     def social(self) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @tensorclass(shadow=True)
 class Belief:
-    """A: what an agent makes of what it saw, [...]."""
+    """What an agent makes of what it saw, [...]."""
 
     mean: Tensor
     """Of a diagonal Gaussian over the hidden state of the world, [..., D]."""
@@ -31,7 +31,7 @@ class Belief:
 
 @tensorclass(shadow=True)
 class Futures:
-    """B: imagined futures of P sequences of H actions, [..., P]."""
+    """Imagined futures of P sequences of H actions, [..., P]."""
 
     actions: Tensor
     """Of the first head, int64 [..., P, H]."""
@@ -51,7 +51,7 @@ class Futures:
 
 @tensorclass(shadow=True)
 class SocialPredictions:
-    """C: what an agent thinks of the others in its V slots, [...]; zeros in empty slots."""
+    """What an agent thinks of the others in its V slots, [...]; zeros in empty slots."""
 
     goal: Tensor
     """Logits, [..., V, goals]."""
@@ -67,7 +67,7 @@ class SocialPredictions:
 
 @tensorclass(shadow=True)
 class Goal:
-    """D: what an agent wants, [...]. What a rollout leaves out to save memory is None."""
+    """What an agent wants, [...]. What a rollout leaves out to save memory is None."""
 
     type: Tensor
     """Number of the goal, int64 [...]."""

@@ -1,4 +1,4 @@
-"""C, the social model: what do the others that I see want, what will they do, and how are they?
+"""The social model: what do the others that I see want, what will they do, and how are they?
 
 It has a memory of each other agent, fed by public cues alone, and treats all of them alike: exchanging two of them
 exchanges what it says of them. Their true minds are labels in training, never an input (CTDE).
@@ -7,18 +7,19 @@ exchanges what it says of them. Their true minds are labels in training, never a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
-from torchrl.data import TensorSpec, Unbounded
+from torchrl.data import Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.memory import recurrence
+from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
@@ -30,7 +31,7 @@ LABELS = tuple((keys.PRIVILEGED, name) for name in ("others_need", "others_meter
 
 @dataclass
 class SocialModelConfig:
-    """C: reading others."""
+    """The social model: reading others."""
 
     enabled: bool = False
     memory_size: int = 32
@@ -41,7 +42,7 @@ class SocialModelConfig:
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 
 
-class SocialModel(TensorDictModuleBase):
+class SocialModel(AgentModule):
     """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V] and the memory of every other
     agent ``others_hidden`` [..., A, H]; writes ``social``, for each visible other (zeros in empty slots)
 
@@ -70,7 +71,7 @@ class SocialModel(TensorDictModuleBase):
         self.activation = nn.SiLU()
         self.recurrence, states = recurrence("gru", config.memory_size, config.memory_size, "in", "out", env.device)
         (self.state,) = states
-        self.memory: dict[str, TensorSpec] = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
+        self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
         width = config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters
@@ -78,7 +79,25 @@ class SocialModel(TensorDictModuleBase):
         self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number"))
         self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
-        self.out_keys = [keys.SOCIAL, keys.COMPANY, (keys.NEXT, keys.OTHERS_HIDDEN)]
+        self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
+
+    @classmethod
+    def build(cls, context: ModuleContext) -> Built:
+        """If it is switched on, with its losses if they have a weight."""
+        config = context.config.social_model
+        if config.enabled:
+            slots = context.built["perception"].social
+            sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
+            module = cls(context.env, config, slots, sizes, context.config.activation)
+            if config.coeff:
+                module.losses.append(SocialModelLoss(module))
+                module.recorded_keys = LABELS
+            yield "social_model", module
+
+    @staticmethod
+    def switch_on(model: Any) -> None:
+        """Change a ``ModelConfig`` so that there is one, with losses."""
+        model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""

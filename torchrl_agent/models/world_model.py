@@ -1,19 +1,21 @@
-"""B, the world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead."""
+"""The world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
 from torchrl_agent import keys
+from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
 from torchrl_agent.models.planner import PlannerConfig
+from torchrl_agent.models.specs import action_masked
 
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
@@ -25,7 +27,7 @@ UNUSUAL = 2.0
 
 @dataclass
 class WorldModelConfig:
-    """B: dreaming of consequences."""
+    """The world model: dreaming of consequences."""
 
     enabled: bool = False
     hidden_size: int = 128
@@ -208,17 +210,43 @@ def spread(opinions: Tensor) -> Tensor:
     return opinions.std(-2, correction=0).mean(-1)
 
 
-class Imagination(TensorDictModuleBase):
+class Imagination(AgentModule):
     """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 3
     actions]: for each first action its symlog return, its confidence and whether it was imagined at all.
     """
 
+    foreseen = True
+
     def __init__(self, model: WorldModel, masked: bool) -> None:
         super().__init__()
         self.model, self.masked = model, masked
+        self.acts = model.config.candidates > 0
         self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
-        self.out_keys = [keys.FUTURES, keys.IMAGINED]
+        self.out_keys = [keys.IMAGINED, keys.FUTURES]
         self.size = 3 * model.heads[0]
+
+    @classmethod
+    def build(cls, context: ModuleContext) -> Built:
+        """If a world model is switched on, with its losses; without candidates it is only taught."""
+        config, model = context.config.world_model, context.config
+        if config.enabled:
+            sizes = model.perception.belief_size, context.built["perception"].known_size
+            module = cls(
+                WorldModel(*sizes, context.heads, config, model.activation, context.gamma), action_masked(context.env)
+            )
+            module.losses.append(WorldModelLoss(module.model))
+            yield "world_model", module
+
+    @staticmethod
+    def switch_on(model: Any) -> None:
+        """Change a ``ModelConfig`` so that there is one, with losses that shape the belief too."""
+        model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
+        model.world_model.shapes_perception = True
+
+    @property
+    def weights(self) -> nn.Module:
+        """The world model."""
+        return self.model
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Dream; nothing learns from the policy's use of its dreams."""

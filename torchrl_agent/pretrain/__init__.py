@@ -14,6 +14,7 @@ import torch
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import evaluate
+from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
@@ -21,7 +22,7 @@ from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
-from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, save_module
+from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, current_name, save_module
 from torchrl_agent.transforms import RewardScaler
 
 LOOKS = 20
@@ -47,7 +48,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     every look at the validation worlds, the weights with the lowest loss there are kept.
 
     Args:
-        module: perception, world_model, social or policy.
+        module: perception, world_model, social_model or policy.
         experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
         config: how much.
         output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
@@ -58,7 +59,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     Raises:
         ValueError: what was asked for cannot work; nothing is written then.
     """
-    start = time.perf_counter()
+    start, module = time.perf_counter(), current_name(module)
     _check(config)
     experiment = switch_on(module, experiment)
     lesson, data = _prepare(module, experiment, config)
@@ -128,14 +129,8 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
     model = experiment.model
     if module != "policy" and model.memory == "none":
         model.perception.enabled = True
-    if module == "perception":
-        model.perception.reconstruction_coeff = model.perception.reconstruction_coeff or 1.0
-        model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
-    if module == "world_model":
-        model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
-        model.world_model.shapes_perception = True
-    if module == "social":
-        model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
+    if module in BUILT_IN:
+        BUILT_IN[module].switch_on(model)
     return experiment
 
 

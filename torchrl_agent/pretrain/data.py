@@ -16,7 +16,6 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedMultiCategorical
-from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.models.specs import action_heads, agent_group, group_spec
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.rollout import agent_rows, under
@@ -107,7 +106,7 @@ def collect(
     choose = _mixture(list(players.values()), env)
     steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
     alive = [] if group is None else [keys.ALIVE]
-    mine = [key for key in agent.recorded_keys if key != keys.STATE and (goals or key not in RECORDED)]
+    mine = [key for key in agent.recorded_keys if key != keys.STATE and (goals or key not in agent.recalled_keys)]
     recorded = [
         *(under(group, key) for key in (*mine, keys.ACTION, *alive)),
         *(under(keys.NEXT, under(group, key)) for key in (keys.REWARD, *alive)),

@@ -14,9 +14,6 @@ from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.models.perception import PerceptionLoss
-from torchrl_agent.models.social_model import SocialModelLoss
-from torchrl_agent.models.world_model import WorldModelLoss
 from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.pretrained import READS, agent_modules
@@ -25,11 +22,6 @@ ROWS_AT_ONCE = 64
 """Sequences that are judged at a time, which bounds memory."""
 ILLEGAL = -1e30
 """Log-probabilities below this are those of actions that the mask forbids."""
-LOSSES: dict[str, type[nn.Module]] = {
-    "perception": PerceptionLoss,
-    "world_model": WorldModelLoss,
-    "social": SocialModelLoss,
-}
 
 
 class Lesson:
@@ -37,7 +29,7 @@ class Lesson:
 
     Args:
         agent: who has the module; its losses are those that PPO would use too.
-        module: perception, world_model, social or policy.
+        module: perception, world_model, social_model or policy.
         heads: choices of each discrete action.
         meter_names: of the others' meters, in order.
         compile: the losses, and with them their gradients.
@@ -51,8 +43,8 @@ class Lesson:
     ) -> None:
         self.agent, self.module, self.heads, self.meter_names = agent, module, list(heads), list(meter_names)
         self.loss: Any = CloningLoss(heads)
-        if module in LOSSES:
-            self.loss = next(part for part in agent.auxiliary if isinstance(part, LOSSES[module]))
+        if module in agent.agent_modules:
+            (self.loss,) = agent.agent_modules[module].losses
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
         self.learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
@@ -91,8 +83,8 @@ class Lesson:
             return perception_figures(self.loss.decoder, self.loss.predictor, self.heads, data, known)
         if self.module == "world_model":
             return world_model_figures(self.modules["world_model"], data, known)
-        if self.module == "social":
-            return social_figures(self.modules["social"], data, known, self.meter_names)
+        if self.module == "social_model":
+            return social_figures(self.modules["social_model"], data, known, self.meter_names)
         logits, mask = data.get(keys.LOGITS)[..., : self.heads[0]], data.get(keys.ACTION_MASK, None)
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
@@ -107,7 +99,7 @@ class Lesson:
         if self.module == "policy":
             return agent.actor_head[0](agent.encoder(data))
         data = self.modules["perception"](agent.normalizer(data))
-        return self.modules["social"](data) if self.module == "social" else data
+        return self.modules["social_model"](data) if self.module == "social_model" else data
 
 
 class Best:

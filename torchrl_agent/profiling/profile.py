@@ -24,10 +24,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
-from torchrl_agent.models.manager import Manager, ManagerLoss
-from torchrl_agent.models.perception import Perception, PerceptionLoss
-from torchrl_agent.models.social_model import SocialModel, SocialModelLoss
-from torchrl_agent.models.world_model import Imagination, WorldModelLoss
 from torchrl_agent.profiling.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.actor_critic import ActorCritic
@@ -35,19 +31,6 @@ from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
 """Iterations before the profile, in which everything compiles and CUDA graphs are captured."""
-
-
-MODULES: dict[type[nn.Module], str] = {
-    Perception: "perception",
-    PerceptionLoss: "perception",
-    Imagination: "world model",
-    WorldModelLoss: "world model",
-    SocialModel: "social model",
-    SocialModelLoss: "social model",
-    Manager: "manager",
-    ManagerLoss: "manager",
-}
-"""What stands in the table for the agent's modules, and for what they are taught with."""
 
 
 @dataclass
@@ -159,8 +142,8 @@ def _modules(learner: Learner) -> dict[nn.Module, str]:
     """The modules of the agent that learns and of the one that plays, and their losses, with their names."""
     found: dict[nn.Module, str] = {}
     for agent in (learner.agent, learner.algorithm.behaviour):
-        found |= {module: MODULES[type(module)] for module in agent.modules() if type(module) in MODULES}
-        found |= {module: name for name, module in agent.custom_modules.items()}
+        for name, module in agent.agent_modules.items():
+            found |= dict.fromkeys((module, *module.losses), name)
         found[agent.critic_head] = "critic"
     return found
 

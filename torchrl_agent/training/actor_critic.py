@@ -16,7 +16,6 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates, valid_share
 
@@ -98,11 +97,10 @@ class ActorCritic(Algorithm):
 
     def _values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
         """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;
-        for others a manager that has to choose takes the likeliest.
+        in others, modules that have to choose take the likeliest.
         """
-        manager = self.agent.manager if acted else None
-        chosen = frames.select(*self.agent.critic.in_keys, *([] if manager is None else RECORDED)).reshape(-1)
-        recall = nullcontext() if manager is None else manager.recall()
+        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
+        recall = self.agent.recall() if acted else nullcontext()
         with self.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)

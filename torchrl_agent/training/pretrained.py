@@ -10,18 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchrl_agent.models.agent import Agent, Join
-from torchrl_agent.models.perception import PerceptionLoss
-from torchrl_agent.models.world_model import Imagination
+from torchrl_agent.models.agent import MODULES as BUILT_IN
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.networks import Join
 from torchrl_agent.training.checkpoint import versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
-MODULES = ("perception", "world_model", "social", "policy")
+MODULES = ("perception", "world_model", "social_model", "policy")
+OLD_NAMES = {"social": "social_model"}
+"""What files and configurations of the last release say."""
 READS = {
     "perception": ("perception",),
     "world_model": ("perception", "world_model"),
-    "social": ("social",),
+    "social_model": ("social_model",),
     "policy": MODULES,
 }
 """What a file of a module holds: the module, and those in whose language it thinks, as far as the agent has them."""
@@ -35,12 +37,15 @@ class PretrainedConfig:
 
     perception: str | None = None
     world_model: str | None = None
-    social: str | None = None
+    social_model: str | None = None
     policy: str | None = None
+    social: str | None = None
+    """An older name of ``social_model``."""
 
     def paths(self) -> dict[str, str]:
         """The given files, by module."""
-        return {name: path for name in MODULES if (path := getattr(self, name)) is not None}
+        given = {current_name(name): getattr(self, name) for name in (*OLD_NAMES, *MODULES)}
+        return {name: given[name] for name in MODULES if given[name] is not None}
 
 
 class ModuleError(ValueError):
@@ -70,15 +75,15 @@ class ModuleFile:
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     """The modules that an agent has, by name. The policy is what turns the others' words into logits."""
-    found: dict[str, nn.Module | None] = {
-        "perception": agent.perception,
-        "world_model": agent.world_model,
-        "social": agent.social_model,
-    }
-    others = (agent.normalizer, agent.manager, *found.values())
-    inside = [part for part in agent.encoder if part not in others and not isinstance(part, (Imagination, Join))]
-    found["policy"] = nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})
-    return {name: module for name, module in found.items() if module is not None}
+    found = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
+    others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
+    inside = [part for part in agent.encoder if part not in others and not isinstance(part, Join)]
+    return {**found, "policy": nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})}
+
+
+def current_name(name: str) -> str:
+    """The name of a module, which may be given by an older one."""
+    return OLD_NAMES.get(name, name)
 
 
 def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
@@ -95,7 +100,7 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
     Raises:
         ModuleError: see :func:`load_modules` and :func:`freeze`.
     """
-    frozen = list(frozen)
+    frozen = [current_name(name) for name in frozen]
     if load:
         load_modules(agent, config.paths())
     freeze(agent, frozen)
@@ -186,8 +191,9 @@ def read_module(path: Path | str) -> ModuleFile:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["format"] != FORMAT:
             raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
-        names = ("module", "parts", "decoders", "observations", "statistics")
-        file = ModuleFile(path, *(content[name] for name in names))
+        names = ("decoders", "observations", "statistics")
+        parts = {current_name(part): weights for part, weights in content["parts"].items()}
+        file = ModuleFile(path, current_name(content["module"]), parts, *(content[name] for name in names))
         _check_name(file.module)
     except ModuleError:
         raise
@@ -221,11 +227,10 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
 
 def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
     """Perception's losses go on with the decoders of the pre-training, if there are any and they fit."""
-    for loss in agent.auxiliary:
-        if isinstance(loss, PerceptionLoss):
-            own = loss.state_dict()
-            fits = {key: decoders[key] for key in own if key in decoders and decoders[key].shape == own[key].shape}
-            loss.load_state_dict({**own, **fits})
+    for loss in agent.agent_modules["perception"].losses:
+        own = loss.state_dict()
+        fits = {key: decoders[key] for key in own if key in decoders and decoders[key].shape == own[key].shape}
+        loss.load_state_dict({**own, **fits})
 
 
 def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
@@ -248,7 +253,7 @@ def _find(agent: Agent, name: str) -> nn.Module:
     _check_name(name)
     modules = agent_modules(agent)
     if name not in modules:
-        switch = {"perception": "model.memory=gru", "social": "model.social_model.enabled=true"}
+        switch = {"perception": "model.memory=gru"}
         raise ModuleError(f"this agent has no {name}: use {switch.get(name, f'model.{name}.enabled=true')}.")
     return modules[name]
 

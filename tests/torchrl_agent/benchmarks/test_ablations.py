@@ -100,7 +100,10 @@ def test_small_town_is_the_same_where_there_is_a_gpu(monkeypatch):
 
 def test_every_claim_has_a_judge_and_variants_of_equal_size():
     assert JUDGES.keys() == CLAIMS.keys()
-    for name, pair in (("contested", ("with C", "without C")), ("recovery", ("with D1", "flat"))):
+    for name, pair in (
+        ("contested", ("with social model", "without social model")),
+        ("recovery", ("with manager", "flat")),
+    ):
         sizes = []
         for variant in pair:
             experiment = Experiment.load("small_town", *CLAIMS[name]["base"], *CLAIMS[name]["variants"][variant])
@@ -271,7 +274,7 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
     result = json.loads(text.strip().split("\n")[-1])
     assert list(result["claims"]) == ["contested", "recovery", "false belief", "open mind"]
     assert result["claims"]["open mind"]["holds"]
-    found = result["claims"]["recovery"]["figures"]["with D1"]
+    found = result["claims"]["recovery"]["figures"]["with manager"]
     assert set(found) >= {"return_mean", "recovery", "goal_entropy", "parameters"}
     assert "expected_to_old" in result["claims"]["false belief"]["figures"]["social model"]
     assert all(math.isfinite(value) for values in found.values() for value in values)

@@ -108,6 +108,7 @@ def test_the_diagnosis_keeps_the_order_of_the_modules():
         "others": others(true_goal=1),
         "goal": goal(0.12, 1),
     }
-    assert [sentence[0] for sentence in diagnose(dataclasses.replace(thought, **parts))] == list("ABCD")
+    found = [sentence.partition(":")[0] for sentence in diagnose(dataclasses.replace(thought, **parts))]
+    assert found == ["perception", "world model", "social model", "policy"]
     fine = {"belief": belief(-1.0), "futures": futures(*FINE), "others": others(), "goal": goal(0.3, 1)}
     assert diagnose(dataclasses.replace(thought, **fine)) == [NOTHING_UNUSUAL]

@@ -151,27 +151,27 @@ def test_minds_stand_beside_the_truth(thought, played):
 def test_the_page_shows_the_records_numbers(thought):
     page = as_text(thought, diagnose(thought))
     assert f"Step {STEP} of agent {AGENT} in world {WORLD}" in page
-    (candidates, *_), chosen = _tables(thought, "B"), thought.names.action(int(thought.action[0]))
+    (candidates, *_), chosen = _tables(thought, "World model"), thought.names.action(int(thought.action[0]))
     assert [row[1] for row in candidates.rows] == [f"{value:.2f}" for value in thought.futures.expected_return]
     assert f"{chosen} *" in page
     assert f"goal {thought.goal.names[thought.goal.type]}," in page
     assert f"state value {thought.value:.3f}" in page
-    known = _tables(thought, "A")[0].rows
+    known = _tables(thought, "Perception")[0].rows
     assert [row[0] for row in known[:2]] == ["energy", "hygiene"]
     assert known[0][1] == f"{thought.belief.known_state[0]:.2f}"
-    (minds, _) = _tables(thought, "C")
+    (minds, _) = _tables(thought, "Social model")
     assert [row[0] for row in minds.rows] == [f"agent {number}" for number in thought.others.number]
 
 
-def _tables(thought, letter):
-    (section,) = (part for part in sections(thought, []) if part.title.startswith(letter))
+def _tables(thought, title):
+    (section,) = (part for part in sections(thought, []) if part.title.startswith(title))
     return [part for part in section.body if isinstance(part, Table)]
 
 
 def test_parts_of_missing_modules_are_missing(thought):
     assert len(sections(thought, [])) == 6
     lonely = dataclasses.replace(thought, others=None, goal=None)
-    assert [part.title[0] for part in sections(lonely, [])] == list("SABPD")
+    assert [part.title[0] for part in sections(lonely, [])] == list("SPWPD")
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_through_the_command_line(town_run, tmp_path, capsys):
     arguments = ["explain", str(town_run), "--step", str(STEP), "--agent", str(AGENT), "--world", str(WORLD)]
     assert cli.main([*arguments, "--device", "cpu", "--output", str(page), "--json"]) == 0
     printed = capsys.readouterr().out
-    for part in ("A  Perception", "B  World model", "C  Social model", "D  Policy", "Diagnosis", str(page)):
+    for part in ("Perception", "World model", "Social model", "Policy", "Diagnosis", str(page)):
         assert part in printed
     result = json.loads(printed.strip().splitlines()[-1])
     assert result["step"] == STEP

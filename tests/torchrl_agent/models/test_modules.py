@@ -308,7 +308,7 @@ def test_what_does_not_fit_is_one_sentence(env, model, sentence):
         Agent(env(), model())
 
 
-# --- A: perception ----------------------------------------------------------------------------------------------------
+# --- perception -------------------------------------------------------------------------------------------------------
 
 
 def test_a_belief_says_what_it_promises():
@@ -352,7 +352,7 @@ def test_pictures_are_read_where_they_are():
     assert not torch.allclose(one, two)
 
 
-# --- B: world model ---------------------------------------------------------------------------------------------------
+# --- world model ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -499,7 +499,7 @@ def test_symlog_and_its_inverse():
     assert symlog(torch.tensor(math.e - 1)).item() == pytest.approx(1)
 
 
-# --- C: social model --------------------------------------------------------------------------------------------------
+# --- social model -----------------------------------------------------------------------------------------------------
 
 
 def test_exchanging_others_exchanges_what_is_thought_of_them():
@@ -635,7 +635,7 @@ def test_memory_of_others_lasts_while_they_are_away():
     assert torch.equal(remembered, ~oneself.expand(3, 4, 4))
 
 
-# --- D: manager -------------------------------------------------------------------------------------------------------
+# --- manager ----------------------------------------------------------------------------------------------------------
 
 
 def test_semi_markov_advantage_by_hand():

@@ -59,7 +59,7 @@ def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
     small = ["world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=8", "ppo.num_epochs=1", "device=cpu"]
     eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
     names = [entry.name for entry in profile_training(Experiment.load("town_agent", *small, *eager), tmp_path).ranges]
-    modules = ("perception", "world model", "social model", "manager")
+    modules = ("perception", "world_model", "social_model", "manager")
     for place in ("collect/policy and world/policy", "learn/advantages", "learn/update/loss"):
         critic = [] if place.startswith("collect") else ["critic"]
         assert {f"iteration/{place}/{name}" for name in (*modules, *critic)} <= set(names)

@@ -109,18 +109,18 @@ def _minds(figures: Figures) -> list[Check]:
 
 
 def _contested(figures: Figures) -> list[Check]:
-    with_c, without = figures["with C"], figures["without C"]
+    with_social, without = figures["with social model"], figures["without social model"]
     taken = "alternative_when_taken"
     return [
-        _equal_size(with_c, without),
-        better("return with C at least that without", with_c["return_mean"], without["return_mean"]),
-        above("visits when the nearest place was taken", with_c["visits_when_taken"], 1),
-        better("chose the alternative when the nearest was taken", with_c[taken], without[taken]),
+        _equal_size(with_social, without),
+        better("return with social model at least that without", with_social["return_mean"], without["return_mean"]),
+        above("visits when the nearest place was taken", with_social["visits_when_taken"], 1),
+        better("chose the alternative when the nearest was taken", with_social[taken], without[taken]),
     ]
 
 
 def _recovery(figures: Figures) -> list[Check]:
-    planned, flat = figures["with D1"], figures["flat"]
+    planned, flat = figures["with manager"], figures["flat"]
     return [
         _equal_size(planned, flat),
         above("entropy of goals", planned["goal_entropy"], 0.2),
@@ -135,7 +135,7 @@ def _false_belief(figures: Figures) -> list[Check]:
     return [
         above("others who do not know", found["unaware"], 1),
         better("they go to where the place was", found["went_to_old"], found["went_to_new"]),
-        better("C expects them where the place was", found["expected_to_old"], found["expected_to_new"]),
+        better("the social model expects them where the place was", found["expected_to_old"], found["expected_to_new"]),
     ]
 
 

@@ -1,0 +1,119 @@
+"""What a module of the agent is. Built-in modules and a user's own obey one protocol, and the agent loops over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.data import TensorSpec
+from torchrl.envs import EnvBase
+
+
+class AgentModule(TensorDictModuleBase):
+    """A module between the observations and what the controller reads.
+
+    It reads keys of the agent's tensordict (observations, ``belief``, what the modules before it wrote) and writes
+    ``size`` numbers [..., size] for the controller under its first out key. A user's own module may be any
+    TensorDictModule with ``size`` (see ``models/custom.py``); what it lacks of the rest is as it is here.
+
+    Attributes:
+        size: width of what the controller reads.
+        memory: specs of the states that it carries from step to step, by key; it reads them, and writes the next ones
+            under ``("next", key)``.
+        losses: modules from sequences [B, T], in which all modules have run, to a tensordict of ``loss_*``, which are
+            added to the algorithm's. A plain list: the agent is what registers them.
+        recorded_keys: what a rollout must keep for its losses, besides what the agent reads anyway.
+        recalled_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
+        acts: the policy runs it; otherwise it is only taught.
+        clipped_alone: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
+        foreseen: it runs upon imagined beliefs too; the world model does not foresee what other modules read.
+    """
+
+    size: int
+    recorded_keys: Sequence[NestedKey] = ()
+    recalled_keys: Sequence[NestedKey] = ()
+    acts: bool = True
+    clipped_alone: bool = True
+    foreseen: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: dict[str, TensorSpec] = {}
+        self.losses: list[nn.Module] = []
+
+    @staticmethod
+    def switch_on(model: Any) -> None:
+        """Change a ``ModelConfig`` so that the module is there and has losses, for its pre-training."""
+
+    @property
+    def weights(self) -> nn.Module:
+        """What is saved, exported and pre-trained under its name."""
+        return self
+
+    def look_back(
+        self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
+    ) -> dict[NestedKey, Tensor]:
+        """What its losses need of a whole rollout besides its frames.
+
+        Args:
+            rollout: [T, rows], with :attr:`recorded_keys`.
+            reward: scaled rewards [T, rows, 1].
+            next_value: the critic's values after each step [T, rows, 1].
+            lmbda: decay of the advantage estimate.
+        """
+        return {}
+
+    def recall(self) -> AbstractContextManager:
+        """A context in which nothing is decided anew: frames come with what was decided in them."""
+        return nullcontext()
+
+
+@dataclass
+class ModuleContext:
+    """What a module is built from."""
+
+    env: EnvBase
+    config: Any
+    """The agent's ``ModelConfig``."""
+    shapes: dict[str, torch.Size]
+    """Observations, in the order in which they are joined."""
+    heads: list[int]
+    """Choices of each discrete action; empty where actions are continuous."""
+    gamma: float
+    """Discount factor."""
+    read: dict[NestedKey, int] = field(default_factory=dict)
+    """Keys that the controller reads so far, with their widths."""
+    built: dict[str, Any] = field(default_factory=dict)
+    """The modules so far, by name."""
+
+
+def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
+    """A user's module with what it lacks of the protocol."""
+    own = {
+        "memory": {},
+        "losses": [module.loss] if hasattr(module, "loss") else [],
+        "recorded_keys": (),
+        "recalled_keys": (),
+        "acts": True,
+        "clipped_alone": hasattr(module, "loss"),
+        "foreseen": True,
+        "weights": module,
+    }
+    for name, value in own.items():
+        if not hasattr(module, name):
+            object.__setattr__(module, name, value)  # not as a part of it, whose weights would be saved twice
+    for name in ("look_back", "recall"):
+        if not hasattr(module, name):
+            object.__setattr__(module, name, getattr(AgentModule, name).__get__(module))
+    return module
+
+
+Built = Iterator[tuple[str, AgentModule]]
+"""What builds modules: names and modules, each made when those before it are in the context; none if switched off."""

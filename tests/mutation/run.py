@@ -32,7 +32,9 @@ import pytest
 import yaml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "dist", "__pycache__", "*.egg-info")
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
+WRITTEN = {"runs", "build", "dist"}
+"""Folders at the top that training and packaging write."""
 PRELOADED = (
     "torch",
     "torchrl.envs",
@@ -97,6 +99,10 @@ class Failures:
             self.first = report.nodeid
 
 
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    return LEFT_OUT(folder, names) | (WRITTEN & set(names) if Path(folder) == CHECKOUT else set())
+
+
 def _out_of_time(*_: object) -> None:
     raise TimeoutError("The mutant hangs.")
 
@@ -105,7 +111,7 @@ def attempt(mutant: Mutant, seconds: int) -> tuple[Mutant, str, str]:
     """The mutant, its fate, and the test that found it or why it is stale. Runs in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "copy"
-        shutil.copytree(CHECKOUT, copy, ignore=LEFT_OUT)
+        shutil.copytree(CHECKOUT, copy, ignore=_left_out)
         if reason := mutant.stale(copy):
             return mutant, STALE, reason
         path = copy / mutant.file

@@ -1,0 +1,39 @@
+"""A trained agent, loaded from its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchrl_agent.experiment import Experiment, resolve_device, use_device
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
+
+
+def load_agent(
+    run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
+) -> tuple[Experiment, Agent]:
+    """A trained agent, with its normalisation statistics, and the experiment it comes from.
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        device: where to put it.
+        which: ``last`` or ``best``.
+        overrides: changes of the run's configuration.
+    """
+    run = Path(run)
+    path = find_checkpoint(run, which)
+    config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
+    if not config.is_file():
+        raise ValueError(
+            f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
+        )
+    experiment = Experiment.load(config, f"device={device}", *overrides)
+    use_device(experiment.device)
+    agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
+    state = load_checkpoint(path, resolve_device(experiment.device))
+    try:
+        agent.load_state_dict(state["agent"])
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} does not fit the run's config.yaml ({reason}).") from None
+    return experiment, agent

@@ -15,8 +15,8 @@ from torchrl_agent.training.metrics import check_wandb
 
 
 def train(experiment: Experiment, resume: Path | str | None = None) -> Generator[Iteration, None, None]:
-    """:func:`~torchrl_agent.loop.learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints, film, summary and
-    model card.
+    """:func:`~torchrl_agent.loop.learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints,
+    film, summary and model card.
 
     A loop that is left early (``break``, an error of the caller's), Ctrl-C and SIGTERM leave a checkpoint of the last
     finished iteration and a summary. A signal waits until the iteration has finished, a second one does not.
@@ -26,7 +26,8 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
         resume: a run folder to continue in (from its last checkpoint).
 
     Raises:
-        ValueError: see :func:`~torchrl_agent.loop.learn`; also if the run's folder exists already, is in use or cannot be written to.
+        ValueError: see :func:`~torchrl_agent.loop.learn`; also if the run's folder exists already, is in use or cannot
+            be written to.
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
     """
     state = None

@@ -84,6 +84,10 @@ class World(EnvBase):
     """What to wrap such a world in so that it keeps its branchless reset."""
     num_agents: int | None = None
     """Agents per world; None for a world of one agent with flat keys."""
+    truncation_limit: int | None = None
+    """Steps after which an episode is truncated, never before; None if that may be. Rollouts of pictures that are no
+    longer keep each picture once.
+    """
 
     def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
         super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
+from torchrl_agent import keys
 from torchrl_agent.capacity import check_room
 from torchrl_agent.experiment import Experiment, use_device
 from torchrl_agent.models.specs import group_spec
@@ -17,7 +18,7 @@ from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.governor import Governor
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.pretrained import begin_with
-from torchrl_agent.training.rollout import RolloutCollector, agent_rows
+from torchrl_agent.training.rollout import RolloutCollector, agent_rows, kept_once
 from torchrl_agent.transforms import check_shaping, get_statistics
 from torchrl_agent.world_check import check_world
 
@@ -55,6 +56,7 @@ class Learner:
             hyperparameters.rollout_steps,
             experiment.acceleration,
             self.algorithm.autocast,
+            replays=self.algorithm.replay is not None,
         )
         self.episodes = EpisodeWindow(max(100, self.num_envs))
         self.governor: Governor | None = None
@@ -65,7 +67,9 @@ class Learner:
 
     def _check_room(self, steps: int) -> None:
         """Raise ValueError if all that is kept of the frames cannot fit into the device's free memory."""
-        step = sum(value.numel() * value.element_size() for value in self.env.fake_tensordict().values(True, True))
+        once = [] if self.algorithm.replay is not None else kept_once(self.env, self.agent, steps)
+        frame = self.env.fake_tensordict().exclude(*((keys.NEXT, key) for key in once))
+        step = sum(value.numel() * value.element_size() for value in frame.values(True, True))
         kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", f"{self.algorithm.name}.rollout_steps"
         needed = steps * step
         if self.algorithm.replay is not None:

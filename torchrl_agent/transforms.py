@@ -233,6 +233,9 @@ class PotentialShaping(Transform):
         scale: weight of the shaping.
     """
 
+    keeps_ends = True
+    """Episodes end with it where they end without it (see ``training/rollout.py``)."""
+
     def __init__(self, potential: NestedKey, reward: NestedKey, gamma: float, scale: float = 1.0) -> None:
         super().__init__(in_keys=[reward], out_keys=[reward])
         self.potential, self.gamma, self.scale = potential, gamma, scale

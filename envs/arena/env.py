@@ -73,6 +73,7 @@ class ArenaEnv(World):
         rules = make_rules("classic" if rules is None else rules)
         super().__init__(num_envs, device, seed)
         self.rules, self.style, self.mode = rules, style, observation
+        self.truncation_limit = rules.max_steps
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, MULTIPLIERS, STATISTICS)
         actions = Categorical(NUM_ACTIONS[style], shape=(num_envs,), dtype=torch.int64, device=self.device)

@@ -33,6 +33,9 @@ class Memory(Transform):
         group: key of the agents' tensordict in a world of several, else None.
     """
 
+    keeps_ends = True
+    """Episodes end with it where they end without it (see ``training/rollout.py``)."""
+
     def __init__(self, specs: dict[str, TensorSpec], group: str | None) -> None:
         super().__init__()
         self.specs, self.group = specs, group

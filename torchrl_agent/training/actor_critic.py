@@ -78,8 +78,7 @@ class ActorCritic(Algorithm):
         """
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        # which frames are last only the device knows: asking it would cost more than looking at all of them
-        values, last = self._values(rollout, acted=True), self._values(following)
+        values, last = self._values(rollout, acted=True), self._last_values(following)
         next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
         advantage, target, reward, explained = self._advantages(
             following.get(keys.REWARD), *ends, alive, values, next_values
@@ -94,6 +93,14 @@ class ActorCritic(Algorithm):
         data.update(self.agent.look_back(rollout, reward, next_values, lmbda))
         alive = rollout.get(keys.ALIVE, None)
         return data if alive is None else data.set(keys.VALID, alive)
+
+    def _last_values(self, following: TensorDictBase) -> Tensor:
+        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame."""
+        if keys.FINAL not in following.keys():
+            # which frames are last only the device knows: asking it would cost more than looking at all of them
+            return self._values(following)
+        final, last = self._values(following.get(keys.FINAL)[:1]), self._values(following[-1:])
+        return torch.where(following.get(keys.DONE), final, last)
 
     def _values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
         """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;

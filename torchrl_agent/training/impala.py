@@ -125,7 +125,7 @@ class IMPALA(ActorCritic):
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
         """The rollout as sequences [rows, T] from which the loss makes advantages."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        bootstrap = self._values(following)
+        bootstrap = self._last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = self._advantages(following.get(keys.REWARD), done, alive)
         data = self._recorded(rollout, reward, bootstrap, self.config.lmbda)

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
-from torchrl.envs import EnvBase
+from torchrl.envs import Compose, EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -30,6 +30,8 @@ class RolloutCollector:
         acceleration: what to compile and record.
         autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would be
             other ones than those that the agent acted by.
+        replays: the learner needs what followed every frame; otherwise pictures are kept once where they can be (see
+            :func:`kept_once`).
 
     Attributes:
         root: what the agent will see first in the next rollout; it stays in its place.
@@ -42,13 +44,15 @@ class RolloutCollector:
         steps: int,
         acceleration: AccelerationConfig,
         autocast: Callable[[], AbstractContextManager] = nullcontext,
+        replays: bool = False,
     ) -> None:
         self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
+        self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
         self._traceable = traceable = getattr(env, "branchless", False)
         self._play = Accelerated(
             "the policy with the world's step" if traceable else "the policy",
-            self._act_and_step if traceable else self._act,
+            (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
             acceleration.step,
             getattr(env, "compile_options", None) if traceable else None,
         )
@@ -60,6 +64,7 @@ class RolloutCollector:
         if traceable:
             fill_caches(env)
         self._buffers: TensorDict | None = None
+        self._finals = self.root.select(*self._once).clone()
 
     @property
     def mode(self) -> str:
@@ -73,6 +78,9 @@ class RolloutCollector:
         Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
         (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
         what is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
+
+        Pictures that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
+        too; what a truncated episode showed last is in ``("next", "final")``, [N] for all steps of the rollout.
         """
         self._rollout()
         assert self._buffers is not None
@@ -80,18 +88,39 @@ class RolloutCollector:
 
     def _play_steps(self) -> None:
         """Fill the buffers and move the root."""
-        root = self.root
+        root, finals = self.root, self._finals
         for step in range(self.steps):
-            frame, root = self._step(root)
+            frame, root, finals = self._step(root, finals)
             if self._buffers is None:
-                self._buffers = frame.new_zeros(self.steps, *frame.shape)
+                self._buffers = self._allocate(frame)
             self._buffers[step].update_(frame)
+        if self._once:
+            assert self._buffers is not None
+            self._buffers[-1].get(keys.NEXT).update_(root.select(*self._once))
+            self._finals.update_(finals)
         self.root.update_(root)
 
-    def _step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+    def _allocate(self, frame: TensorDictBase) -> TensorDict:
+        """Buffers for frames [N] of every step; what is kept once has a place more, and ``next`` looks one further."""
+        buffers = frame.exclude(*self._once).new_zeros(self.steps, *frame.shape)
+        following = buffers.get(keys.NEXT)
+        for key in self._once:
+            whole = frame.get(key).new_zeros(self.steps + 1, *frame.get(key).shape)
+            buffers.set(key, whole[:-1])
+            following.set(key, whole[1:])
+        if self._once:
+            following.set(keys.FINAL, self._finals.unsqueeze(0).expand(self.steps, *frame.shape))
+        return buffers
+
+    def _step(
+        self, root: TensorDictBase, finals: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
+        """The frame to keep, the next root, and what truncated episodes showed last."""
+        if self._once:
+            return self._play(root, finals)
         if self._traceable:
-            return self._play(root)
-        return self._split(*self.env.step_and_maybe_reset(self._play(root)))
+            return (*self._play(root), finals)
+        return (*self._split(*self.env.step_and_maybe_reset(self._play(root))), finals)
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
         with self.autocast():
@@ -100,12 +129,21 @@ class RolloutCollector:
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         return self._split(*self.env.step_and_maybe_reset(self._act(root)))
 
+    def _act_step_and_keep(
+        self, root: TensorDictBase, finals: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
+        played, following = self.env.step_and_maybe_reset(self._act(root))
+        after = played.get(keys.NEXT)
+        truncated = (after.get(keys.DONE) & ~after.get(keys.TERMINATED)).squeeze(-1)
+        kept = {key: choose_rows(truncated, after.get(key), finals.get(key)) for key in self._once}
+        return (*self._split(played, following), TensorDict(kept, finals.batch_size, device=finals.device))
+
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The frame to keep, and the next root with nothing but what the world gave."""
         group = self.agent.group
         alive = [] if group is None else [keys.ALIVE]
         mine = [*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB, *alive]
-        later = [*self.agent.critic.in_keys, keys.REWARD, *alive]
+        later = [*(key for key in self.agent.critic.in_keys if key not in self._once), keys.REWARD, *alive]
         world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
         shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]
         frame = played.select(
@@ -120,6 +158,36 @@ class RolloutCollector:
     def _tidy(self, root: TensorDictBase) -> TensorDictBase:
         """The root with the same keys in the same order every time, so that nothing recompiles."""
         return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+
+
+def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
+    """What a rollout of so many steps need not hold twice, as a root and as what followed the frame before.
+
+    Pictures are most of a rollout's memory. Only where an episode ended does the next root not show what followed; an
+    actor-critic looks at that where the episode was truncated, which happens to a world at most once in a rollout that
+    is no longer than an episode may be. So there is one place per world for it. Worlds of which this is not known, and
+    those that show no pictures, keep everything.
+    """
+    seen = [] if agent.group is not None else list(agent.critic.in_keys)
+    specs = env.full_observation_spec
+    pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
+    limit = truncation_limit(env)
+    once = pictures and getattr(env, "branchless", False) and limit is not None and steps <= limit
+    return seen if once else []
+
+
+def truncation_limit(env: EnvBase) -> int | None:
+    """Steps that lie at least between two truncations of a world; None if that is not known."""
+    if isinstance(env, TransformedEnv):
+        transform = env.transform
+        parts = list(transform) if isinstance(transform, Compose) else [transform]
+        return truncation_limit(env.base_env) if all(getattr(part, "keeps_ends", False) for part in parts) else None
+    return getattr(env, "truncation_limit", None)
+
+
+def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Where ``rows`` [N] the new values [N, ...], else the old ones."""
+    return torch.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
 
 
 def under(outer: str | None, key: NestedKey) -> NestedKey:

@@ -6,13 +6,21 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase, check_env_specs
+from torchrl.envs import EnvBase, FrameSkipTransform, check_env_specs
 
-from envs import ArenaEnv
-from torchrl_agent.experiment import make_world
+from envs import ArenaEnv, BranchlessTransformedEnv
+from torchrl_agent.experiment import Experiment, make_world
+from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.rollout import RolloutCollector, agent_rows, episode_entries, finished_episodes
+from torchrl_agent.training.rollout import (
+    RolloutCollector,
+    agent_rows,
+    episode_entries,
+    finished_episodes,
+    truncation_limit,
+)
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 
@@ -68,11 +76,11 @@ class StopAfterOne:
     def __init__(self, function):
         self.function, self.calls = function, 0
 
-    def __call__(self, root):
+    def __call__(self, *arguments):
         self.calls += 1
         if self.calls > 1:
             raise StopIteration
-        return self.function(root)
+        return self.function(*arguments)
 
 
 def test_the_buffers_hold_what_stepping_by_hand_gives():
@@ -263,3 +271,114 @@ def test_gymnasium_worlds_are_seeded():
 def make_seeded(seed):
     world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "CartPole-v1", "num_envs": 2}
     return make_world(world, torch.device("cpu"), seed)
+
+
+# --- pictures that are kept once --------------------------------------------------------------------------------------
+
+PICTURES = [
+    "policy=cnn",
+    "world.observation=pixels",
+    "world.num_envs=6",
+    "ppo.rollout_steps=8",
+    "ppo.minibatch_size=48",
+]
+SHORT = [
+    "ppo.rollout_steps=8",
+    "ppo.minibatch_size=48",
+    "world.desynchronise=true",
+    "model.perception.embedding_size=16",
+    "device=cpu",
+]
+UNCOMPILED = [
+    "acceleration={step: false, advantages: false, update: false, cudagraphs: false}",
+    "seed=3",
+    "model.perception.channels=2",
+]
+
+
+def picture_learner(replays, *overrides, max_steps=8):
+    """A learner of pictures in short episodes; with ``replays`` its collector keeps everything twice."""
+    rules = f"world.rules={{max_steps: {max_steps}}}"
+    learner = Learner(Experiment.load("smoke", *PICTURES, *SHORT, *UNCOMPILED, rules, *overrides))
+    if replays:
+        old, algorithm = learner.collector, learner.algorithm
+        learner.env.set_seed(3)
+        learner.collector = RolloutCollector(old.env, old.agent, old.steps, EAGER, algorithm.autocast, replays=True)
+    return learner
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_a_picture_is_kept_once_and_teaches_the_same(memory):
+    results = []
+    for replays in (False, True):
+        learner = picture_learner(replays, f"model.memory={memory}", "model.perception.enabled=true")
+        torch.manual_seed(5)
+        rollouts = []
+        for _ in range(3):
+            rollout = learner.collector.collect()
+            data, _ = learner.algorithm.advantages(rollout)
+            rollouts.append((rollout.clone(), data.clone()))
+        results.append(rollouts)
+    truncations = 0
+    for (once, learnt), (twice, expected) in zip(*results, strict=True):
+        truncated = (once["next", "done"] & ~once["next", "terminated"]).squeeze(-1)
+        truncations += int(truncated.sum())
+        going = ~once["next", "done"].squeeze(-1)
+        assert torch.equal(once["pixels"], twice["pixels"])
+        assert torch.equal(once["next", "pixels"][going], twice["next", "pixels"][going])
+        assert torch.equal(once["next", "final", "pixels"][truncated], twice["next", "pixels"][truncated])
+        torch.testing.assert_close(learnt["advantage"], expected["advantage"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(learnt["value_target"], expected["value_target"], atol=1e-5, rtol=1e-5)
+    assert truncations >= 12, "every world, more than once"
+
+
+class Mortal(ArenaEnv):
+    """Every game is lost in its second step, except those that are midway at first: these are truncated."""
+
+    def outcome(self, state):
+        reward, terminated, truncated = super().outcome(state)
+        lost = state.progress.step == 2
+        return reward, terminated | lost, truncated & ~lost
+
+
+def test_what_a_truncated_episode_showed_last_outlasts_the_next_ones_end():
+    rollouts = []
+    for replays in (False, True):
+        env = Mortal(16, observation="pixels", rules={"max_steps": 8}, desynchronise=True)
+        torch.manual_seed(1)
+        agent = Agent(env, ModelConfig([8], perception=PerceptionConfig(enabled=True, embedding_size=8, channels=2)))
+        rollouts.append(RolloutCollector(env, agent, 8, EAGER, replays=replays).collect())
+    once, twice = rollouts
+    truncated = (once["next", "done"] & ~once["next", "terminated"]).squeeze(-1)
+    lost_later = (once["next", "terminated"].squeeze(-1).flip(0).cumsum(0).flip(0) > 0) & truncated
+    assert lost_later.sum() >= 3
+    assert torch.equal(once["next", "final", "pixels"][truncated], twice["next", "pixels"][truncated])
+
+
+def test_a_picture_that_is_kept_once_takes_half_the_memory():
+    def storage(learner):
+        values = learner.collector.collect().values(True, True)
+        return sum({value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in values}.values())
+
+    once, twice = (storage(picture_learner(replays)) for replays in (False, True))
+    picture = 6 * 3 * 64 * 64
+    assert twice - once == (8 - 2) * picture, "twice eight, or eight with the last root's and the truncated ones'"
+
+
+@pytest.mark.parametrize("overrides", [["algorithm=dqn"], ["world.observation=classic", "policy=mlp"]])
+def test_what_is_replayed_or_small_is_kept_with_what_followed(overrides):
+    learner = picture_learner(False, *overrides)
+    assert ("next", "final") not in learner.collector.collect().keys(True)
+
+
+def test_a_rollout_longer_than_an_episode_keeps_all_pictures():
+    learner = picture_learner(False, max_steps=7)
+    rollout = learner.collector.collect()
+    assert ("next", "final") not in rollout.keys(True)
+    assert ("next", "pixels") in rollout.keys(True)
+
+
+def test_a_transform_that_moves_ends_keeps_all_pictures():
+    env = ArenaEnv(2, observation="pixels", rules={"max_steps": 8})
+    assert truncation_limit(env) == 8
+    assert truncation_limit(BranchlessTransformedEnv(env, FrameSkipTransform(2))) is None

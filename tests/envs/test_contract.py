@@ -224,7 +224,7 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
     def transforms():
         return Compose(InitTracker(), StepCounter(), RewardSum())
 
-    worlds = [make(num_envs=128, seed=8, **options) for _ in range(3)]
+    worlds = [make(num_envs=256, seed=8, **options) for _ in range(3)]
     plan = actions(worlds[0], 30)
     plain = frames(TransformedEnv(worlds[0], transforms()), plan)
     branchless = frames(BranchlessTransformedEnv(worlds[1], transforms()), plan)
@@ -276,11 +276,11 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=1024, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=512, seed=3, **{**options, "desynchronise": True})
     if wrapped:
         env = BranchlessTransformedEnv(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
-    plan = torch.zeros(10, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
+    plan = torch.zeros(16, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
     ended = 0
     for action in plan:
         with Watch() as watch:

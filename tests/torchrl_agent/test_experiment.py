@@ -208,7 +208,7 @@ NUMBERS = {
     "that it can hold.",
     "ppo.adam_epsilon=1e-60": "ppo.adam_epsilon is 1e-60: float32 would make 0 of it, give a number that it can hold.",
     "model.hidden_sizes=[[1]]": "model.hidden_sizes[0] is [1]: give a whole number.",
-    "model.manager.goals.money={money: nan}": "model.manager.goals.money.money is nan: give a finite number.",
+    "+model.manager.goals.money={money: nan}": "model.manager.goals.money.money is nan: give a finite number.",
     "+world.speed=nan": "world.speed is nan: give a finite number.",
     "world.num_envs=99999999999999999999": "world.num_envs is 99999999999999999999: it must be at most "
     "9223372036854775807.",

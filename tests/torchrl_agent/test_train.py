@@ -625,7 +625,8 @@ def test_evaluating_nothing_is_refused(tmp_path, tiny_worlds):
 
 
 def test_a_loaded_agent_is_the_trained_one_with_its_statistics(tmp_path):
-    last = list(train(smoke(tmp_path, "total_frames=1024")))[-1]
+    short = "+evaluation.world.rules={max_steps: 60}"
+    last = list(train(smoke(tmp_path, "total_frames=1024", short)))[-1]
     experiment, agent = load_agent(tmp_path / "run", "cpu")
     assert torch.equal(weights(agent), weights(last.agent))
     assert agent.normalizer.running.count.item() == pytest.approx(1024, abs=1)

@@ -16,7 +16,7 @@ from torchrl_agent.training.checkpoint import checkpoints
 OFF = ("run.film=false", "run.final_evaluation=false")
 EAGER = "acceleration={step: false, advantages: false, update: false}"
 SMALL = {
-    "smoke": (),
+    "smoke": ("+evaluation.world.rules={max_steps: 60}",),
     "cartpole": (EAGER, "total_frames=1024"),
     "town": (
         EAGER,
@@ -99,10 +99,10 @@ def test_a_card_tells_what_was_trained_and_with_what(tmp_path):
 
 def test_a_card_shows_the_evaluation_and_the_film(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=4))
-    run, card = trained(tmp_path, "run.name=full")
+    run, card = trained(tmp_path, "run.name=full", "+evaluation.world.rules={max_steps: 60}")
     evaluation = json.loads((run / "summary.json").read_text())["evaluation"]
     assert "most likely actions in the first episode of each of 8 worlds with seed 10000" in card
-    assert "`desynchronise=false`, `curriculum=null`" in card
+    assert "`desynchronise=false`, `curriculum=null`, " in card
     assert f"| return_mean | {evaluation['return_mean']:,.4g} |" in card
     assert all(f"| {name} | " in card for name in evaluation)
     assert "](film.gif)" in card

@@ -168,6 +168,14 @@ def test_an_agent_reads_others_as_its_page_says():
     assert names["seen"].shape == names["right"].shape == (4, 10, 4, 3)
 
 
+@pytest.mark.slow
+def test_ten_minutes_are_as_their_page_says(folder):
+    names = run_page(DOCS / "quickstart.md")
+    assert names["played"].shape == (4, 50)
+    assert names["iteration"].frames == 2048
+    assert {path.name for path in folder.iterdir()} >= {"first.gif", "curve.png", "runs"}
+
+
 def test_an_agent_has_goals_as_its_page_says():
     names = agent_page("policy")
     decided = names["goal"].decided

@@ -85,8 +85,8 @@ class World(EnvBase):
     num_agents: int | None = None
     """Agents per world; None for a world of one agent with flat keys."""
     truncation_limit: int | None = None
-    """Steps after which an episode is truncated, never before; None if that may be. Rollouts of pictures that are no
-    longer keep each picture once.
+    """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
+    each picture once, and need fewer values.
     """
 
     def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:

@@ -18,7 +18,7 @@ from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.governor import Governor
 from torchrl_agent.training.metrics import EpisodeWindow
 from torchrl_agent.training.pretrained import begin_with
-from torchrl_agent.training.rollout import RolloutCollector, agent_rows, kept_once
+from torchrl_agent.training.rollout import RolloutCollector, agent_rows, kept_once, truncates_once
 from torchrl_agent.transforms import check_shaping, get_statistics
 from torchrl_agent.world_check import check_world
 
@@ -49,6 +49,7 @@ class Learner:
         rows = math.prod(group_spec(self.env).shape)
         algorithm = ALGORITHMS[experiment.algorithm]
         self.algorithm = algorithm(self.agent, hyperparameters, rows, experiment.acceleration)
+        self.algorithm.truncates_once = truncates_once(self.env, hyperparameters.rollout_steps)
         self._check_room(hyperparameters.rollout_steps)
         self.collector = RolloutCollector(
             self.env,

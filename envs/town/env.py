@@ -104,7 +104,7 @@ class TownEnv(World):
             )
         if potential and not self.rules.needs:
             raise ValueError(f"town {self.rules.name} serves no need: it has no wellbeing to use as a potential.")
-        self.num_agents = self.rules.num_agents
+        self.num_agents, self.truncation_limit = self.rules.num_agents, self.rules.max_steps
         self.mode, self.privileged, self.potential = observation, privileged, potential
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",), STATISTICS)

@@ -95,12 +95,20 @@ class ActorCritic(Algorithm):
         return data if alive is None else data.set(keys.VALID, alive)
 
     def _last_values(self, following: TensorDictBase) -> Tensor:
-        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame."""
-        if keys.FINAL not in following.keys():
+        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame;
+        nobody reads them elsewhere.
+        """
+        done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
+        if keys.FINAL in following.keys():
+            final = following.get(keys.FINAL)[0]
+        elif self.truncates_once:
+            step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
+            final = seen[step, torch.arange(len(step), device=step.device)]
+        else:
             # which frames are last only the device knows: asking it would cost more than looking at all of them
-            return self._values(following)
-        final, last = self._values(following.get(keys.FINAL)[:1]), self._values(following[-1:])
-        return torch.where(following.get(keys.DONE), final, last)
+            return self._values(seen)
+        final, last = self._values(torch.stack((final, seen[-1]))).split(1)
+        return torch.where(done, final, last)
 
     def _values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
         """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;

@@ -83,6 +83,8 @@ class Algorithm(ABC):
 
     name: ClassVar[str]
     """Its name in a configuration, and that of its section."""
+    truncates_once = False
+    """No row of a rollout is truncated twice (see ``training/rollout.py``), so few last observations need a value."""
     captured: Captured
     replay: Replay | None = None
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""

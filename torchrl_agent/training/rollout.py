@@ -165,15 +165,19 @@ def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
 
     Pictures are most of a rollout's memory. Only where an episode ended does the next root not show what followed; an
     actor-critic looks at that where the episode was truncated, which happens to a world at most once in a rollout that
-    is no longer than an episode may be. So there is one place per world for it. Worlds of which this is not known, and
-    those that show no pictures, keep everything.
+    is no longer than an episode may be (:func:`truncates_once`). So there is one place per world for it. Worlds of
+    which this is not known, and those that show no pictures, keep everything.
     """
     seen = [] if agent.group is not None else list(agent.critic.in_keys)
     specs = env.full_observation_spec
     pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
+    return seen if pictures and getattr(env, "branchless", False) and truncates_once(env, steps) else []
+
+
+def truncates_once(env: EnvBase, steps: int) -> bool:
+    """Whether no world is truncated twice in so many steps."""
     limit = truncation_limit(env)
-    once = pictures and getattr(env, "branchless", False) and limit is not None and steps <= limit
-    return seen if once else []
+    return limit is not None and steps <= limit
 
 
 def truncation_limit(env: EnvBase) -> int | None:

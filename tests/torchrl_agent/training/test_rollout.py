@@ -1,5 +1,6 @@
 """What lands in the rollout buffers is what was played."""
 
+import copy
 import time
 
 import pytest
@@ -382,3 +383,43 @@ def test_a_transform_that_moves_ends_keeps_all_pictures():
     env = ArenaEnv(2, observation="pixels", rules={"max_steps": 8})
     assert truncation_limit(env) == 8
     assert truncation_limit(BranchlessTransformedEnv(env, FrameSkipTransform(2))) is None
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["smoke", "world.rules={max_steps: 8}", "world.desynchronise=true"],
+        ["smoke", "world.rules={max_steps: 8}", "world.desynchronise=true", "model.memory=gru"],
+        [
+            "town_agent",
+            "world.level=L5",
+            "world.num_agents=3",
+            "world.rules={max_steps: 8}",
+            "world.observation=groups",
+        ],
+    ],
+)
+def test_fewer_last_values_are_the_same_advantages(overrides):
+    config, *changes = overrides
+    sizes = ["world.num_envs=16", "ppo.rollout_steps=8", "ppo.minibatch_size=64", "device=cpu"]
+    learner = Learner(Experiment.load(config, *changes, *sizes, *UNCOMPILED[:1]))
+    algorithm, truncations = learner.algorithm, 0
+    assert algorithm.truncates_once
+    for _ in range(3):
+        rows = agent_rows(learner.collector.collect(), learner.agent.group)
+        truncations += int((rows["next", "done"] & ~rows["next", "terminated"]).sum())
+        found, before = [], copy.deepcopy(algorithm.scaler.state_dict())
+        for algorithm.truncates_once in (True, False):
+            algorithm.scaler.load_state_dict(copy.deepcopy(before))
+            found.append(algorithm.advantages(rows)[0].clone())
+        algorithm.truncates_once = True
+        for key in ("advantage", "value_target"):
+            torch.testing.assert_close(found[0][key], found[1][key], atol=1e-6, rtol=1e-6)
+    assert truncations >= 16
+
+
+def test_rollouts_that_may_be_truncated_twice_are_told():
+    short = Experiment.load("smoke", "world.rules={max_steps: 7}", "ppo.rollout_steps=8", "device=cpu", *UNCOMPILED[:1])
+    assert not Learner(short).algorithm.truncates_once
+    pole = Experiment.load("cartpole", "device=cpu", *UNCOMPILED[:1])
+    assert not Learner(pole).algorithm.truncates_once

@@ -188,7 +188,7 @@ def _check_shapes(archive: Archive) -> None:
     for name, value in archive.policy.items():
         if not value.is_floating_point() or not bool(value.isfinite().all()):
             raise ValueError(f"{archive.path} holds no finite numbers in {name}: save the model again.")
-    for network in ("policy", "value", "target"):
+    for network in ("policy", "value", *(["target"] if archive.algorithm == "DQN" else [])):
         memory, width = archive.memory(network), None
         if memory:
             width = memory["weight_hh_l0"].shape[1]

@@ -104,31 +104,31 @@ def _clear_places(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, T
     Only enemies from before this step can crowd a place: spawners stand too far apart for their new ones to meet. The
     chosen place is computed once more from its number, which costs less than keeping all of them in memory.
     """
-    enemies = state.enemies
-    tries = torch.arange(rules.spawn_tries, dtype=torch.int32, device=enemies.x.device).view(1, -1, 1)
-    x, y = _places(state, chance, tries, rules)
+    enemies, tries = state.enemies, rules.spawn_tries
+    # by number of spawner: the angles of all tries and of the way out, then the gaps of all tries
+    luck = chance.uniform(STREAM_SPAWNS, rules.max_spawners * (2 * tries + 1)).unflatten(0, (-1, 2 * tries + 1))
+    x, y = _places(state, luck[:, :tries], luck[:, tries + 1 :], rules)
     squared = squared_distance(x.unsqueeze(2) - enemies.x, y.unsqueeze(2) - enemies.y)
     crowded = torch.where(enemies.health > 0, squared, torch.inf).amin(2) < rules.spawn_clearance**2
-    first = torch.full_like(state.spawners.x, rules.spawn_tries, dtype=torch.int32)
-    for attempt in reversed(range(rules.spawn_tries)):
+    first = torch.full_like(state.spawners.x, tries, dtype=torch.int32)
+    for attempt in reversed(range(tries)):
         first = torch.where(crowded[:, attempt], first, attempt)
-    x, y = _places(state, chance, first.unsqueeze(1), rules)
+    slots = torch.arange(rules.max_spawners, dtype=torch.int32, device=first.device).unsqueeze(1)
+    lanes = slots * (2 * tries + 1) + first
+    angle, gap = (chance.uniform_at(STREAM_SPAWNS, lanes + behind) for behind in (0, tries + 1))
+    x, y = _places(state, angle.unsqueeze(1), torch.where(first < tries, gap, 0.0).unsqueeze(1), rules)
     return x.squeeze(1), y.squeeze(1)
 
 
-def _places(state: State, chance: Chance, attempt: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Where an ``attempt`` (int32 [spawners or 1, tries, N or 1]) of each spawner would put an enemy; the one after the
-    last try is the way out, close to the spawner.
+def _places(state: State, angle: Tensor, gap: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Where ``angle`` and ``gap`` [spawners, tries, N] in [0, 1) of each spawner would put an enemy; a gap of 0 is the
+    way out, close to the spawner.
     """
-    spawners, tries = state.spawners, rules.spawn_tries
-    slots = torch.arange(rules.max_spawners, dtype=torch.int32, device=attempt.device).view(-1, 1, 1)
-    lanes = slots * (2 * tries + 1) + attempt
-    angle = chance.uniform_at(STREAM_SPAWNS, lanes) * TAU
     low, high = rules.spawn_distance
-    gap = low + (high - low) * chance.uniform_at(STREAM_SPAWNS, lanes + (tries + 1))
-    distance = rules.spawner_radius + rules.enemy_radius + torch.where(attempt < tries, gap, low)
-    x = clamp_disc(spawners.x.unsqueeze(1) + distance * torch.cos(angle), rules.enemy_radius, rules.width)
-    y = clamp_disc(spawners.y.unsqueeze(1) + distance * torch.sin(angle), rules.enemy_radius, rules.height)
+    distance = rules.spawner_radius + rules.enemy_radius + (low + (high - low) * gap)
+    x, y = state.spawners.x.unsqueeze(1), state.spawners.y.unsqueeze(1)
+    x = clamp_disc(x + distance * torch.cos(angle * TAU), rules.enemy_radius, rules.width)
+    y = clamp_disc(y + distance * torch.sin(angle * TAU), rules.enemy_radius, rules.height)
     return x, y
 
 

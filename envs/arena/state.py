@@ -146,10 +146,11 @@ def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
 def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules: Rules) -> Spawners:
     """The spawners of ``phase`` [N]: at their sites, jittered, ready to spawn."""
     slots = rules.max_spawners
-    slot = torch.arange(slots, dtype=torch.int32, device=phase.device).unsqueeze(1)
+    slot = torch.arange(slots, device=phase.device).unsqueeze(1)
+    jitter = (chance.uniform(STREAM_SITES, 2 * slots) * 2 - 1) * rules.spawner_jitter
     x, y = (
         torch.stack([look_up(phase, _site_column(rules, index, axis)) for index in range(slots)])
-        + (chance.uniform_at(STREAM_SITES, slot + axis * slots) * 2 - 1) * rules.spawner_jitter
+        + jitter[axis * slots : (axis + 1) * slots]
         for axis in range(2)
     )
     number = look_up(phase, [p.num_spawners for p in rules.phases])

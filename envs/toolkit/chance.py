@@ -47,7 +47,11 @@ class Chance(NamedTuple):
         return self._uniform(stream, lanes)
 
     def uniform_at(self, stream: int, lanes: Tensor) -> Tensor:
-        """The numbers of a stream in these places, int32 [..., N] or broadcastable, each below 256."""
+        """The numbers of a stream in these places, int32 [..., N] or broadcastable, each below 256.
+
+        The places are data. For plain indices use :meth:`uniform`: of ``arange + 5`` and a mask PyTorch 2.13 makes,
+        compiled for CPUs, the same number in every row.
+        """
         # the mask changes nothing; Inductor folds sums and multiples of indices, and Triton refuses beyond 32 bits
         return self._uniform(stream, lanes & (_LANES_PER_STREAM - 1))
 

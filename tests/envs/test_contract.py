@@ -355,10 +355,12 @@ def test_saved_worlds_need_the_same_number_of_worlds(make, options):
 @every_world
 def test_compiled_equals_eager_and_nothing_recompiles(make, options):
     torch._dynamo.reset()
-    eager = make(num_envs=16, seed=7, **options)
-    compiled = make(num_envs=16, seed=7, compile=True, **options)
+    options = {**options, "desynchronise": True}
+    eager = make(num_envs=128, seed=7, **options)
+    compiled = make(num_envs=128, seed=7, compile=True, **options)
     plan = actions(eager, 60)
     slow = play(eager, plan)
+    assert any(played["next", "done"].any() for played, _ in slow), "fresh worlds are compared too"
     root = compiled.reset()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for action, (played, following) in zip(plan, slow, strict=True):

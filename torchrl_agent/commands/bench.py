@@ -22,7 +22,6 @@ from torchrl_agent.training.checkpoint import versions
 
 MODES = ("eager", "compiled", "cudagraphs")
 CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
-SUBJECTS = ("speed", "agent", "learn", "skill", "claims")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subjects = parser.add_subparsers(
         dest="subject", required=True, metavar="|".join(SUBJECTS), parser_class=type(parser)
     )
-    for name, add, measured in (
-        ("speed", _add_speed, _speed),
-        ("agent", _add_agent, _agent),
-        ("learn", _add_learn, _learn),
-        ("skill", _add_skill, _skill),
-        ("claims", _add_claims, _claims),
-    ):
+    for name, (add, measured) in SUBJECTS.items():
         subject = subjects.add_parser(name, help=(measured.__doc__ or "").partition(".")[0])
         add(subject)
         add_json(subject)
@@ -174,3 +167,13 @@ def _add_seconds(parser: argparse.ArgumentParser, purpose: str = "shortest time 
 
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
+
+
+SUBJECTS = {
+    "speed": (_add_speed, _speed),
+    "agent": (_add_agent, _agent),
+    "learn": (_add_learn, _learn),
+    "skill": (_add_skill, _skill),
+    "claims": (_add_claims, _claims),
+}
+"""What can be measured: its arguments, and what measures it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import Join, masked_mean
 from torchrl_agent.training.acceleration import Accelerated
-from torchrl_agent.training.ppo import PPOLoss
 from torchrl_agent.training.rollout import agent_rows
 
 FEED_FORWARD = ("model.memory=none", "model.perception.enabled=true")
@@ -49,11 +47,11 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
     root = learner.collector.root
     frame = (root if agent.group is None else root.get(agent.group)).clone()
     rows = []
-    for name, module, loss in _modules(agent, experiment):
+    for name, module, loss in _modules(agent, learner.algorithm.loss.objective):
         row: dict[str, Any] = {"module": name, "agents": frame.numel(), "frames": minibatch.numel(), "steps": steps}
         for what, function, given in (
             ("act", _acting(module), frame),
-            ("learn", _learning(module, loss), minibatch),
+            ("learn", _learning(loss), minibatch),
         ):
             for mode in ("eager", "compiled"):
                 part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
@@ -94,22 +92,18 @@ def _minibatch(learner: Learner) -> TensorDictBase:
     return data[: learner.experiment.ppo.minibatch_size // math.prod(data.shape[1:])].clone()
 
 
-def _modules(agent: Agent, experiment: Experiment) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
-    """Name, module and loss of each part of the agent in the order in which they run; what only copies goes along."""
-    found: list[tuple[str, TensorDictModuleBase, nn.Module]] = [
-        (name, module, module.losses[0] if module.losses else _BeliefLoss())
-        for name, module in agent.agent_modules.items()
-        if module.acts
-    ]
-    perception = TensorDictSequential(agent.normalizer, found[0][1])
-    found[0] = ("perception", perception, _BeliefLoss())
+def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
+    """Name, module, and module with its loss, of each part of the agent in the order in which they run; what only
+    copies goes along.
+    """
+    modules = {name: module for name, module in agent.agent_modules.items() if module.acts}
+    losses = {name: module.losses[0] if module.losses else _BeliefLoss() for name, module in modules.items()}
+    modules["perception"] = TensorDictSequential(agent.normalizer, modules["perception"])
+    losses["perception"] = _BeliefLoss()
+    found = [(name, module, nn.Sequential(module, losses[name])) for name, module in modules.items()]
     join = [part for part in agent.encoder if isinstance(part, Join)]
-    nothing = TensorDictSequential(*join)
-    heads: Any = SimpleNamespace(
-        actor_head=agent.actor_head, critic_head=agent.critic_head, encoder=nothing, auxiliary=[]
-    )
     controller = TensorDictSequential(*join, *agent.actor_head)
-    return [*found, ("controller", controller, PPOLoss(heads, experiment.ppo))]
+    return [*found, ("controller", controller, nn.Sequential(*join, objective))]
 
 
 class _BeliefLoss(nn.Module):
@@ -128,13 +122,11 @@ def _acting(module: TensorDictModuleBase) -> Callable[[TensorDictBase], TensorDi
     return act
 
 
-def _learning(module: TensorDictModuleBase, loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
+def _learning(loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
     """Losses and their gradients; the graph of the backward pass is compiled with that of the forward pass."""
 
     def learn(tensordict: TensorDictBase) -> Tensor:
-        # the losses of the policy's heads run what they need themselves
-        seen = tensordict.copy() if isinstance(loss, PPOLoss) else module(tensordict.copy())
-        losses = loss(seen)
+        losses = loss(tensordict.copy())
         return sum(value for name, value in losses.items() if name.startswith("loss_"))
 
     return learn

@@ -6,8 +6,6 @@ import base64
 import pickletools
 from typing import Any
 
-import torch
-
 from torchrl_agent.convert.archive import Archive
 from torchrl_agent.convert.networks import fill
 from torchrl_agent.learner import Learner
@@ -78,9 +76,7 @@ def go_on(learner: Learner, archive: Archive) -> None:
     dqn: Any = learner.algorithm
     assert isinstance(dqn, DQN), "a learner with these settings"
     fill(learner.agent, archive, ("target", "target"))
-    with torch.no_grad():
-        loss = dqn.loss.loss
-        loss.target_value_network_params.data.update_(loss.value_network_params.data)
+    dqn.loss.copy_to_target()
     fill(learner.agent, archive)
     dqn.frames = learner.frames
     dqn.agent.exploration.epsilon.fill_(epsilon(dqn.config, dqn.frames))

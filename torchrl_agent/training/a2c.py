@@ -8,7 +8,8 @@ import torch
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, PolicyGradientLoss
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
+from torchrl_agent.training.objectives import AgentLoss, PolicyGradientLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
 OPTIMIZERS = ("adam", "rmsprop")
@@ -38,9 +39,13 @@ class A2C(ActorCritic):
             raise ValueError(f"a2c.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
         super().__init__(agent, config, rows, acceleration)
 
-    def make_loss(self) -> PolicyGradientLoss:
+    def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""
-        return PolicyGradientLoss(self.agent, self.config)
+        config, agent = self.config, self.agent
+        objective = PolicyGradientLoss(
+            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+        )
+        return AgentLoss(agent, objective)
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""

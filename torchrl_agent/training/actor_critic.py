@@ -11,13 +11,13 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
-from torchrl.objectives import A2CLoss
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates, valid_share
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates
+from torchrl_agent.training.objectives import explained_variance
 
 FRAMES_AT_ONCE = 1 << 16
 """The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
@@ -151,69 +151,3 @@ class ActorCritic(Algorithm):
         """
         order = torch.randperm(data.shape[0], device=self.device)
         return (data[chosen] for chosen in order.split(size))
-
-
-class EncodedLoss:
-    """Makes an objective of TorchRL's (a base class named after this one) that of an :class:`Agent`: the encoder runs
-    once for actor and critic, the modules' own losses join in.
-    """
-
-    def __init__(self, agent: Agent, **options: Any) -> None:
-        heads = (agent.actor_head, agent.critic_head)
-        super().__init__(*heads, functional=False, loss_critic_type="l2", **options)  # type: ignore[call-arg]
-        self.encoder, self.auxiliary = agent.encoder, agent.auxiliary
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Losses (``loss_*``) and diagnostics of one minibatch [B], or of sequences [B, T]; the encoder runs once."""
-        tensordict = self.encoder(tensordict.copy())
-        found = self.look(tensordict)
-        losses = super().forward(tensordict).update(found)  # type: ignore[misc]
-        for auxiliary in self.auxiliary:
-            losses.update(auxiliary(tensordict))
-        share = valid_share(tensordict)  # frames that do not count add only zeros to these means
-        for name in ("kl", "entropy", "clip_fraction"):
-            if name in losses.keys():
-                losses.set(name, losses.get(name) / share)
-        return losses
-
-    def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Diagnostics of an encoded minibatch, and a place to complete it before the objective reads it."""
-        return {}
-
-    @staticmethod
-    def counted_entropy(dist: Any) -> Tensor:
-        """The distribution's own entropy [..., 1] (TorchRL asks first whether it has one), 0 in frames that do not
-        count, which ``dist.counted`` says.
-        """
-        entropy = dist.entropy()
-        return (entropy if dist.counted is None else torch.where(dist.counted, entropy, 0.0)).unsqueeze(-1)
-
-
-class PolicyGradientLoss(EncodedLoss, A2CLoss):
-    """:class:`~torchrl.objectives.A2CLoss` (Mnih et al. 2016): ``-log pi(a|s) advantage``, the critic's squared error
-    and an entropy bonus.
-    """
-
-    def __init__(self, agent: Agent, config: ActorCriticConfig) -> None:
-        super().__init__(agent, entropy_coeff=config.entropy_coeff, critic_coeff=config.critic_coeff)
-
-    def get_entropy_bonus(self, dist: torch.distributions.Distribution) -> Tensor:
-        """The distribution's own entropy [..., 1]."""
-        return self.counted_entropy(dist)
-
-    def _log_probs(self, tensordict: TensorDictBase) -> tuple[Tensor, Any]:
-        log_prob, dist = super()._log_probs(tensordict)
-        dist.counted = tensordict.get(keys.VALID, None)
-        return log_prob, dist
-
-
-def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
-    """Share of the targets' variance that the values explain, of the ``counted`` frames."""
-    return 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
-
-
-def _variance(values: Tensor, counted: Tensor) -> Tensor:
-    """Variance of the ``counted`` values."""
-    number = counted.sum().clamp_min(1)
-    mean = torch.where(counted, values, 0.0).sum() / number
-    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number

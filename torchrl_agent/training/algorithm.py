@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
-from torchrl_agent import keys
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.ranges import INFINITE
@@ -322,9 +321,3 @@ def summarise_updates(updates: TensorDict) -> dict[str, Tensor]:
     kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
     means = {key: torch.where(made > 0, updates[key], 0.0).sum() / number for key in kept}
     return means | extremes | counts
-
-
-def valid_share(tensordict: TensorDictBase) -> Tensor | float:
-    """Share of the frames that count (see ``keys.VALID``)."""
-    valid = tensordict.get(keys.VALID, None)
-    return 1.0 if valid is None else valid.float().mean().clamp_min(1e-8)

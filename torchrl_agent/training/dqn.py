@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictSequential
-from torch import Tensor, nn
+from tensordict import TensorDict
+from torch import Tensor
 from torchrl.envs import EnvBase
-from torchrl.objectives import DQNLoss, SoftUpdate
-from torchrl.objectives.utils import ValueEstimators
+from torchrl.objectives import SoftUpdate
 
 from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.ranges import FRAMES, INFINITE, MOST
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import (
@@ -29,11 +26,9 @@ from torchrl_agent.training.algorithm import (
     check_share,
     summarise_updates,
 )
-from torchrl_agent.training.replay import WEIGHT, Replay, n_step_transitions
+from torchrl_agent.training.objectives import TD_ERROR, ActionValueLoss
+from torchrl_agent.training.replay import Replay, n_step_transitions
 from torchrl_agent.training.schedules import LearningRateConfig
-
-TD_ERROR = "td_error"
-"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]."""
 
 
 @dataclass
@@ -73,37 +68,6 @@ class DQNConfig(AlgorithmConfig):
     """How much that is made up for in the loss (beta)."""
 
 
-class ActionValueLoss(nn.Module):
-    """TorchRL's :class:`~torchrl.objectives.DQNLoss` on raw observations.
-
-    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
-    """
-
-    def __init__(self, agent: Agent, config: DQNConfig) -> None:
-        super().__init__()
-        self.normalizer = agent.normalizer
-        network = TensorDictSequential(*list(agent.encoder)[1:], *agent.critic_head)
-        self.loss = DQNLoss(
-            network,
-            loss_function="smooth_l1",
-            delay_value=True,
-            double_dqn=config.double,
-            action_space="categorical",
-        )
-        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=WEIGHT)
-        self.loss.make_value_estimator(ValueEstimators.TD0, gamma=config.gamma)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The loss of transitions [B], and what each was wrong by."""
-        following = self.normalizer(tensordict.get(keys.NEXT).copy())
-        tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
-        loss = self.loss(tensordict).get("loss")
-        error = tensordict.get(TD_ERROR)
-        valid = tensordict.get(keys.VALID, None)
-        counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
-        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
-
-
 class DQN(Algorithm):
     """Deep Q-learning; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
@@ -131,7 +95,7 @@ class DQN(Algorithm):
 
     def make_loss(self) -> ActionValueLoss:
         """The temporal difference."""
-        return ActionValueLoss(self.agent, self.config)
+        return ActionValueLoss(self.agent, gamma=self.config.gamma, double=self.config.double)
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
@@ -193,23 +157,21 @@ class DQN(Algorithm):
 
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes, the target network too."""
-        target = self.loss.loss.target_value_network_params.flatten_keys(".")
+        target = self.loss.target.flatten_keys(".")
         return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
 
     def state_dict(self) -> dict:
         """Everything of an algorithm, the target network and the counters; the replay is apart."""
-        target = self.loss.loss.target_value_network_params
         return {
             **super().state_dict(),
-            "target": {str(key): value.clone() for key, value in target.flatten_keys(".").items()},
+            "target": {str(key): value.clone() for key, value in self.loss.target.flatten_keys(".").items()},
             "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
         }
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`; the replay has a state of its own."""
         super().load_state_dict(state)
-        target = self.loss.loss.target_value_network_params.flatten_keys(".")
-        for key, value in target.items():
+        for key, value in self.loss.target.flatten_keys(".").items():
             value.data.copy_(state["target"][str(key)])
         for name, value in state["counters"].items():
             setattr(self, name, value)

@@ -11,25 +11,17 @@ import copy
 from dataclasses import dataclass, field
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
-from torchrl.objectives.value.functional import vtrace_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import (
-    ActorCritic,
-    ActorCriticConfig,
-    PolicyGradientLoss,
-    explained_variance,
-)
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.training.algorithm import check_config, check_positive
+from torchrl_agent.training.objectives import BOOTSTRAP, AgentLoss, PolicyGradientLoss, VTraceLoss
 from torchrl_agent.training.schedules import LearningRateConfig
-
-BOOTSTRAP = "bootstrap_value"
-"""The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
 
 
 @dataclass
@@ -51,54 +43,6 @@ class IMPALAConfig(ActorCriticConfig):
     """Largest importance weight with which a temporal difference is traced back."""
 
 
-class VTraceLoss(PolicyGradientLoss):
-    """The policy gradient with V-trace's advantages and targets, from the critic and the policy as they are now.
-
-    Reads sequences [B, T] with ``reward``, ``done``, ``terminated``, the ``action_log_prob`` of the policy that played
-    and :data:`BOOTSTRAP`.
-    """
-
-    def __init__(self, agent: Agent, config: IMPALAConfig) -> None:
-        super().__init__(agent, config)
-        self.gamma = config.gamma
-        # as tensors on the device, or TorchRL would copy them there in every update
-        self.register_buffer("rho_clip", torch.tensor(config.rho_clip), persistent=False)
-        self.register_buffer("c_clip", torch.tensor(config.c_clip), persistent=False)
-
-    @torch.no_grad()
-    def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """Add ``advantage`` and ``value_target``. Actor and critic answer here and again in the objective, which
-        compiled code computes only once.
-        """
-        log_prob = self._log_probs(tensordict)[0].float()
-        values = self.critic_network(tensordict.select(*self.critic_network.in_keys)).get(keys.VALUE).float()
-        old_log_prob, done = tensordict.get(keys.LOG_PROB).unsqueeze(-1), tensordict.get(keys.DONE)
-        bootstrap = tensordict.get(BOOTSTRAP)
-        next_values = torch.where(done, bootstrap, torch.cat([values[:, 1:], bootstrap[:, -1:]], 1))
-        advantage, target = vtrace_advantage_estimate(
-            self.gamma,
-            log_prob,
-            old_log_prob,
-            values,
-            next_values,
-            tensordict.get(keys.REWARD),
-            done,
-            tensordict.get(keys.TERMINATED),
-            rho_thresh=self.rho_clip,
-            c_thresh=self.c_clip,
-        )
-        tensordict.update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
-        valid = tensordict.get(keys.VALID, None)
-        counted = torch.ones_like(done) if valid is None else valid.unsqueeze(-1)
-        log_ratio = torch.where(counted, log_prob - old_log_prob, 0.0)
-        return {
-            "kl": (log_ratio.exp() - 1 - log_ratio).mean(),
-            "max_ratio": log_ratio.exp().amax(),
-            "min_ratio": log_ratio.exp().amin(),
-            "explained_variance": explained_variance(target, values, counted),
-        }
-
-
 class IMPALA(ActorCritic):
     """An actor-critic with V-trace; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
@@ -117,9 +61,16 @@ class IMPALA(ActorCritic):
         self.behaviour = copy.deepcopy(agent).requires_grad_(False)
         self.iterations = 0
 
-    def make_loss(self) -> VTraceLoss:
+    def make_loss(self) -> AgentLoss:
         """The policy gradient with V-trace."""
-        return VTraceLoss(self.agent, self.config)
+        config, agent = self.config, self.agent
+        policy_gradient = PolicyGradientLoss(
+            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+        )
+        objective = VTraceLoss(
+            policy_gradient, agent.critic_head, gamma=config.gamma, rho_clip=config.rho_clip, c_clip=config.c_clip
+        )
+        return AgentLoss(agent, objective)
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:

@@ -8,19 +8,15 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
-from torchrl.objectives import ClipPPOLoss
 
-from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, EncodedLoss
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
-
-LARGEST_LOG_RATIO = 20.0
-"""Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
+from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 
 
 @dataclass
@@ -41,51 +37,6 @@ class PPOConfig(ActorCriticConfig):
     """Stop the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
 
 
-class PPOLoss(EncodedLoss, ClipPPOLoss):
-    """:class:`~torchrl.objectives.ClipPPOLoss` that never waits for the host, compiles as one graph and bounds the
-    log-ratio.
-
-    TorchRL's own samples the entropy again when compiled, asks the device whether it is finite when not, and tests the
-    value clip as a tensor. Adds ``kl`` (Schulman's unbiased estimate ``mean(ratio - 1 - log ratio)``), ``min_ratio``
-    and ``max_ratio``.
-    """
-
-    def __init__(self, agent: Agent, config: PPOConfig) -> None:
-        super().__init__(
-            agent,
-            clip_epsilon=config.clip_epsilon,
-            entropy_coeff=config.entropy_coeff,
-            critic_coeff=config.critic_coeff,
-            normalize_advantage=config.normalize_advantage,
-            log_explained_variance=False,
-            clip_value=config.clip_value,
-        )
-        self._buffers.pop("clip_value", None)
-        self.__dict__["clip_value"] = config.clip_value
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Losses (``loss_*``) and diagnostics of one minibatch [B], or of sequences [B, T]; the encoder runs once."""
-        return super().forward(tensordict).exclude("kl_approx", "ESS", "mean_ratio")
-
-    def look(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """How far the policy is from the one that played."""
-        with torch.no_grad():  # the objective's numbers, which compiled code computes only once
-            log_ratio = self._log_weight(tensordict, tensordict.batch_size)[0]
-        ratio = log_ratio.exp()
-        return {"kl": (ratio - 1 - log_ratio).mean(), "min_ratio": ratio.min()}
-
-    def _log_weight(self, tensordict: TensorDictBase, adv_shape: torch.Size) -> tuple:
-        log_weight, dist, *rest = super()._log_weight(tensordict, adv_shape)
-        log_weight = log_weight.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        dist.counted = tensordict.get(keys.VALID, None)
-        if dist.counted is not None:
-            log_weight = torch.where(dist.counted.unsqueeze(-1), log_weight, 0.0)
-        return log_weight, dist, *rest
-
-    def _get_entropy(self, dist: torch.distributions.Distribution, adv_shape: torch.Size) -> Tensor:
-        return self.counted_entropy(dist)
-
-
 class PPO(ActorCritic):
     """Proximal policy optimisation; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
@@ -102,9 +53,19 @@ class PPO(ActorCritic):
         if self._may_stop:
             self.captured = self._epoch
 
-    def make_loss(self) -> PPOLoss:
+    def make_loss(self) -> AgentLoss:
         """The clipped objective."""
-        return PPOLoss(self.agent, self.config)
+        config, agent = self.config, self.agent
+        objective = PPOLoss(
+            agent.actor_head,
+            agent.critic_head,
+            clip_epsilon=config.clip_epsilon,
+            clip_value=config.clip_value,
+            critic_coeff=config.critic_coeff,
+            entropy_coeff=config.entropy_coeff,
+            normalize_advantage=config.normalize_advantage,
+        )
+        return AgentLoss(agent, objective)
 
     def _updates(self, data: TensorDict) -> TensorDict:
         self.running.fill_(1.0)

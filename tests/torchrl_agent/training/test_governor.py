@@ -286,7 +286,7 @@ def turn_rewards_round(learner):
 
 
 def want_no_entropy(learner):
-    learner.algorithm.loss.entropy_coeff.fill_(-5.0)
+    learner.algorithm.loss.objective.entropy_coeff.fill_(-5.0)
     learner.governor.learning_rate_factor = 5.0
 
 

@@ -5,8 +5,7 @@ import math
 
 import pytest
 import torch
-from line_world import Line
-from tensordict import TensorDict
+from by_hand import EAGER, frames, make_ppo, one_frame
 
 from envs import ArenaEnv
 from torchrl_agent import keys
@@ -14,54 +13,11 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import actor_critic as actor_critic_module
-from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.ppo import PPO, PPOConfig, check_ppo
 from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
-
-EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
-
-
-def make(num_envs=1, rollout_steps=1, **changes):
-    """A PPO whose critic says V(x) = x for x >= 0 and whose policy is (1/4, 3/4) everywhere."""
-    defaults = {"minibatch_size": num_envs * rollout_steps, "num_epochs": 1, "scale_rewards": False}
-    config = PPOConfig(rollout_steps=rollout_steps, **{**defaults, "normalize_advantage": False, **changes})
-    agent = Agent(Line(num_envs), ModelConfig([1], activation="relu", normalize_observations=False))
-    with torch.no_grad():
-        for parameter in agent.critic.parameters():
-            parameter.fill_(1.0 if parameter.ndim == 2 else 0.0)
-        head = [module for module in agent.actor.modules() if isinstance(module, torch.nn.Linear)][-1]
-        head.weight.zero_()
-        head.bias.copy_(torch.tensor([0.0, math.log(3.0)]))
-    return PPO(agent, config, num_envs, EAGER)
-
-
-def frames(**columns):
-    """A tensordict [T, N] (or [B]) from nested lists, one number per frame."""
-    tensors = {key: torch.as_tensor(value) for key, value in columns.items()}
-    shape = next(iter(tensors.values())).shape
-    flat = ("action", "action_log_prob")
-    return TensorDict({k: v if k in flat else v.unsqueeze(-1) for k, v in tensors.items()}, shape)
-
-
-def test_frames_of_the_dead_count_in_no_diagnostic():
-    ppo = make(num_envs=2)
-    data = frames(
-        observation=[1.0, 5.0],
-        action=[1, 0],
-        action_log_prob=[math.log(0.75), -9.0],  # the second one's is far off
-        advantage=[1.0, 0.0],
-        state_value=[1.0, 5.0],
-        value_target=[1.0, 5.0],
-    )
-    data[keys.VALID] = torch.tensor([True, False])
-    found = ppo.loss(data)
-    assert (found["max_ratio"].item(), found["min_ratio"].item()) == pytest.approx((1, 1))
-    assert found["kl"].item() == pytest.approx(0, abs=1e-6)
-    assert found["clip_fraction"].item() == 0
-    assert found["entropy"].item() == pytest.approx(0.75 * math.log(4 / 3) + 0.25 * math.log(4), rel=1e-5)
 
 
 def hand_made_rollout():
@@ -95,7 +51,7 @@ VALUES = [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0]]
 
 
 def test_advantages_by_hand_truncation_bootstraps_from_the_true_last_observation_termination_does_not():
-    data, _ = make(2, 4, gamma=0.5, lmbda=0.5).advantages(hand_made_rollout())
+    data, _ = make_ppo(2, 4, gamma=0.5, lmbda=0.5).advantages(hand_made_rollout())
     assert data.shape == (8,)
     torch.testing.assert_close(data["state_value"].reshape(4, 2), torch.tensor(VALUES))
     torch.testing.assert_close(data["advantage"].reshape(4, 2), torch.tensor(ADVANTAGES))
@@ -103,7 +59,7 @@ def test_advantages_by_hand_truncation_bootstraps_from_the_true_last_observation
 
 
 def test_advantages_see_scaled_rewards():
-    scaled = make(2, 4, gamma=0.5, lmbda=0.0, scale_rewards=True)
+    scaled = make_ppo(2, 4, gamma=0.5, lmbda=0.0, scale_rewards=True)
     data, _ = scaled.advantages(hand_made_rollout())
     # running returns: 1, 5.5, then anew 3, 5.5; 0, 1, then anew 0, 2
     returns = torch.tensor([1.0, 5.5, 3.0, 5.5, 0.0, 1.0, 0.0, 2.0])
@@ -114,14 +70,14 @@ def test_advantages_see_scaled_rewards():
 
 
 def test_the_critic_may_look_in_pieces(monkeypatch):
-    whole, _ = make(2, 4).advantages(hand_made_rollout())
+    whole, _ = make_ppo(2, 4).advantages(hand_made_rollout())
     monkeypatch.setattr(actor_critic_module, "FRAMES_AT_ONCE", 3)
-    pieces, _ = make(2, 4).advantages(hand_made_rollout())
+    pieces, _ = make_ppo(2, 4).advantages(hand_made_rollout())
     torch.testing.assert_close(pieces["advantage"], whole["advantage"])
 
 
 def test_explained_variance_is_that_of_the_critic_before_the_update():
-    ppo = make(2, 4, gamma=0.5, lmbda=0.5, num_epochs=8)
+    ppo = make_ppo(2, 4, gamma=0.5, lmbda=0.5, num_epochs=8)
     metrics = ppo.learn(hand_made_rollout(), 0.5)
     residual, values = torch.tensor(ADVANTAGES), torch.tensor(VALUES)
     expected = 1 - residual.var(correction=0) / (residual + values).var(correction=0)
@@ -131,107 +87,12 @@ def test_explained_variance_is_that_of_the_critic_before_the_update():
 
 
 def test_the_dead_explain_nothing():
-    ppo, rollout = make(2, 4, gamma=0.5, lmbda=0.5), hand_made_rollout()
+    ppo, rollout = make_ppo(2, 4, gamma=0.5, lmbda=0.5), hand_made_rollout()
     rollout[keys.ALIVE] = alive = torch.tensor([[True, True], [True, True], [True, False], [True, False]])
     _, found = ppo.advantages(rollout)
     residual, values = torch.tensor(ADVANTAGES)[alive], torch.tensor(VALUES)[alive]
     expected = 1 - residual.var(correction=0) / (residual + values).var(correction=0)
     torch.testing.assert_close(found["explained_variance"], expected)
-
-
-# --- the objective
-
-
-def one_frame(action, old_probability, advantage, value=1.0, target=1.0, old_value=1.0):
-    return frames(
-        observation=[value],
-        action=[action],
-        action_log_prob=[math.log(old_probability)],
-        advantage=[advantage],
-        value_target=[target],
-        state_value=[old_value],
-    )
-
-
-@pytest.mark.parametrize(
-    ("action", "advantage", "loss", "clipped", "learns"),
-    [
-        (1, 2.0, -2.4, 1.0, False),  # ratio 0.75 / 0.5 = 1.5: min(1.5 * 2, 1.2 * 2)
-        (1, -2.0, 3.0, 1.0, True),  # min(1.5 * -2, 1.2 * -2)
-        (0, 2.0, -1.0, 1.0, True),  # ratio 0.25 / 0.5 = 0.5: min(0.5 * 2, 0.8 * 2)
-        (0, -2.0, 1.6, 1.0, False),  # min(0.5 * -2, 0.8 * -2)
-    ],
-)
-def test_clipped_objective_by_hand(action, advantage, loss, clipped, learns):
-    ppo = make(clip_epsilon=0.2, entropy_coeff=0.0)
-    losses = ppo.loss(one_frame(action, 0.5, advantage))
-    assert losses["loss_objective"].item() == pytest.approx(loss, rel=1e-5)
-    assert losses["clip_fraction"].item() == clipped
-    losses["loss_objective"].backward()
-    gradient = sum(p.grad.abs().sum().item() for p in ppo.agent.actor.parameters() if p.grad is not None)
-    assert (gradient > 0) == learns
-
-
-def test_the_range_of_the_ratio_is_the_one_asked_for():
-    losses = make(clip_epsilon=0.1, entropy_coeff=0.0).loss(one_frame(1, 0.5, 2.0))  # ratio 1.5: min(1.5 * 2, 1.1 * 2)
-    assert losses["loss_objective"].item() == pytest.approx(-2.2, rel=1e-5)
-
-
-def test_within_the_clip_the_objective_is_ratio_times_advantage():
-    ppo = make(clip_epsilon=0.2, entropy_coeff=0.0)
-    losses = ppo.loss(one_frame(1, 0.7, 2.0))
-    assert losses["loss_objective"].item() == pytest.approx(-2.0 * 0.75 / 0.7, rel=1e-5)
-    assert losses["clip_fraction"].item() == 0.0
-    ratio = 0.75 / 0.7
-    assert losses["kl"].item() == pytest.approx(ratio - 1 - math.log(ratio), abs=1e-6)
-
-
-def test_entropy_and_critic_losses_by_hand():
-    losses = make(entropy_coeff=0.1, critic_coeff=0.5).loss(one_frame(1, 0.75, 0.0, value=3.0, target=7.0))
-    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
-    assert losses["entropy"].item() == pytest.approx(entropy, rel=1e-5)
-    assert losses["loss_entropy"].item() == pytest.approx(-0.1 * entropy, rel=1e-5)
-    assert losses["loss_critic"].item() == pytest.approx(0.5 * 16.0, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("target", "clip_value", "squared_error"),
-    [
-        (2.0, None, 1.0),
-        (2.0, 0.5, 1.0),  # V is 3, clipped to 1.5: max((3 - 2)^2, (1.5 - 2)^2)
-        (3.0, 0.5, 2.25),  # max(0, (1.5 - 3)^2)
-        (3.0, 5.0, 0.0),  # within the range nothing is clipped
-    ],
-)
-def test_value_clipping_by_hand(target, clip_value, squared_error):
-    ppo = make(clip_value=clip_value, critic_coeff=0.5)
-    losses = ppo.loss(one_frame(1, 0.75, 0.0, value=3.0, target=target, old_value=1.0))
-    assert losses["loss_critic"].item() == pytest.approx(0.5 * squared_error, abs=1e-6)
-
-
-def test_advantages_are_normalised_in_each_minibatch_if_asked():
-    batch = frames(
-        observation=[1.0] * 4,
-        action=[1] * 4,
-        action_log_prob=[math.log(0.75)] * 4,
-        advantage=[10.0, 20.0, 30.0, 40.0],
-        value_target=[1.0] * 4,
-        state_value=[1.0] * 4,
-    )
-    assert make(4, normalize_advantage=False).loss(batch)["loss_objective"].item() == pytest.approx(-25.0, rel=1e-5)
-    assert make(4, normalize_advantage=True).loss(batch)["loss_objective"].item() == pytest.approx(0.0, abs=1e-5)
-
-
-@pytest.mark.parametrize("advantage", [-1.0, 1.0])
-@pytest.mark.parametrize("old_log_prob", [-200.0, 200.0, -1e30])
-def test_absurd_log_ratios_stay_finite(old_log_prob, advantage):
-    ppo = make()
-    batch = one_frame(1, 0.5, advantage)
-    batch["action_log_prob"].fill_(old_log_prob)
-    losses = ppo.loss(batch)
-    assert all(value.isfinite().all() for value in losses.values())
-    sum(losses[key] for key in losses.keys() if key.startswith("loss_")).backward()
-    assert all(p.grad.isfinite().all() for p in ppo.parameters if p.grad is not None)
 
 
 # --- learning from real rollouts
@@ -432,7 +293,7 @@ def test_the_target_kl_stops_the_updates_of_an_iteration():
 @pytest.mark.parametrize(("factor", "made"), [(1.4, 1.0), (1.6, 0.0)])
 def test_an_update_is_made_up_to_one_and_a_half_times_the_target_kl(factor, made):
     kl = 1.5 - 1 - math.log(1.5)  # of the ratio 0.75 / 0.5
-    ppo = make(target_kl=kl / factor)
+    ppo = make_ppo(target_kl=kl / factor)
     assert ppo._update_minibatch(one_frame(1, 0.5, 1.0))["made"].item() == made
 
 

@@ -1,0 +1,52 @@
+"""Learning whose arithmetic can be done by hand: an agent whose answers are known, and frames written as numbers."""
+
+import math
+
+import torch
+from line_world import Line
+from tensordict import TensorDict
+
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.ppo import PPO, PPOConfig
+
+EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+
+
+def simple_agent(num_envs=1):
+    """An agent whose critic says V(x) = x for x >= 0 and whose policy is (1/4, 3/4) everywhere."""
+    agent = Agent(Line(num_envs), ModelConfig([1], activation="relu", normalize_observations=False))
+    with torch.no_grad():
+        for parameter in agent.critic.parameters():
+            parameter.fill_(1.0 if parameter.ndim == 2 else 0.0)
+        head = [module for module in agent.actor.modules() if isinstance(module, torch.nn.Linear)][-1]
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([0.0, math.log(3.0)]))
+    return agent
+
+
+def make_ppo(num_envs=1, rollout_steps=1, **changes):
+    """A PPO of the simple agent, in which nothing is scaled or normalised."""
+    defaults = {"minibatch_size": num_envs * rollout_steps, "num_epochs": 1, "scale_rewards": False}
+    config = PPOConfig(rollout_steps=rollout_steps, **{**defaults, "normalize_advantage": False, **changes})
+    return PPO(simple_agent(num_envs), config, num_envs, EAGER)
+
+
+def frames(**columns):
+    """A tensordict [T, N] (or [B]) from nested lists, one number per frame."""
+    tensors = {key: torch.as_tensor(value) for key, value in columns.items()}
+    shape = next(iter(tensors.values())).shape
+    flat = ("action", "action_log_prob")
+    return TensorDict({k: v if k in flat else v.unsqueeze(-1) for k, v in tensors.items()}, shape)
+
+
+def one_frame(action, old_probability, advantage, value=1.0, target=1.0, old_value=1.0):
+    """A minibatch of one frame for PPO."""
+    return frames(
+        observation=[value],
+        action=[action],
+        action_log_prob=[math.log(old_probability)],
+        advantage=[advantage],
+        value_target=[target],
+        state_value=[old_value],
+    )

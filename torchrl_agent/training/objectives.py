@@ -1,0 +1,360 @@
+"""What each algorithm minimises, read from top to bottom: the clipped objective (PPO), the policy gradient (A2C), the
+policy gradient with V-trace's advantages (IMPALA) and the temporal difference (DQN).
+
+Each objective is made of one of TorchRL's losses. Those with a policy ask it themselves, once, and hand the
+log-probabilities on (:class:`PrecomputedLogProb`): so ratios are bounded and frames that do not count (``keys.VALID``)
+are left out before TorchRL's arithmetic begins, nothing waits for the host, and all of it compiles as one graph.
+
+Shapes: ``B`` frames, or ``B`` sequences of ``T`` frames; what is called [...] is either [B] or [B, T].
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import (
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModuleBase,
+    TensorDictSequential,
+)
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss
+from torchrl.objectives.utils import ValueEstimators
+from torchrl.objectives.value.functional import vtrace_advantage_estimate
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.training.replay import WEIGHT
+
+LARGEST_LOG_RATIO = 20.0
+"""Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
+PRECOMPUTED = "precomputed_log_prob"
+"""What TorchRL's losses take for the log-probability of the actions taken, [...]."""
+BOOTSTRAP = "bootstrap_value"
+"""The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
+TD_ERROR = "td_error"
+"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]."""
+
+
+class AgentLoss(nn.Module):
+    """An objective of an agent: the encoder runs once for actor, critic and modules, whose own losses join in.
+
+    Args:
+        agent: what learns.
+        objective: from what the encoder made of a minibatch to ``loss_*`` and diagnostics.
+    """
+
+    def __init__(self, agent: Agent, objective: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.objective, self.auxiliary = agent.encoder, objective, agent.auxiliary
+
+    def forward(self, minibatch: TensorDictBase) -> TensorDict:
+        """Losses (``loss_*``) and diagnostics of frames [B] or sequences [B, T]."""
+        encoded = self.encoder(minibatch.copy())
+        losses = self.objective(encoded)
+        for auxiliary in self.auxiliary:
+            losses.update(auxiliary(encoded))
+        return losses
+
+
+class PPOLoss(nn.Module):
+    """The clipped objective of proximal policy optimisation (Schulman et al. 2017), by
+    :class:`~torchrl.objectives.ClipPPOLoss`, with the critic's squared error and an entropy bonus.
+
+    Reads the ``advantage``, ``value_target``, ``state_value``, ``action`` and ``action_log_prob`` of the rollout.
+
+    Args:
+        actor: the policy's head.
+        critic: the state value's head.
+        clip_epsilon: range of the probability ratio.
+        clip_value: range of the value's change, or None.
+        critic_coeff: weight of the critic's loss.
+        entropy_coeff: weight of the entropy bonus.
+        normalize_advantage: zero mean and unit standard deviation of the minibatch's advantages.
+    """
+
+    def __init__(
+        self,
+        actor: ProbabilisticTensorDictSequential,
+        critic: TensorDictModuleBase,
+        *,
+        clip_epsilon: float,
+        clip_value: float | None,
+        critic_coeff: float,
+        entropy_coeff: float,
+        normalize_advantage: bool,
+    ) -> None:
+        super().__init__()
+        self.actor = actor
+        self.clipped = ClipPPOLoss(
+            precomputed_policy(),
+            critic,
+            clip_epsilon=clip_epsilon,
+            critic_coeff=critic_coeff,
+            loss_critic_type="l2",
+            normalize_advantage=normalize_advantage,
+            entropy_bonus=False,  # here, as TorchRL's asks the device whether it is finite
+            log_explained_variance=False,
+            functional=False,
+        )
+        self.clipped.clip_value = clip_value  # a number: TorchRL asks whether there is one, of a tensor the host would
+        self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
+
+    def forward(self, encoded: TensorDictBase) -> TensorDict:
+        """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played:
+        ``kl`` (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction`` and the extremes of the
+        ratio; ``entropy``.
+        """
+        policy, counted = self.actor.get_dist(encoded), encoded.get(keys.VALID, None)
+        log_ratio = policy.log_prob(encoded.get(keys.ACTION)) - encoded.get(keys.LOG_PROB)
+        log_ratio = where_counted(log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), counted)
+        entropy = where_counted(policy.entropy(), counted)
+
+        # TorchRL's ratio is exp(log_prob - action_log_prob): the ratio goes in as if what played had had probability 1
+        given = {PRECOMPUTED: log_ratio, keys.LOG_PROB: torch.zeros_like(log_ratio)}
+        found = self.clipped(encoded.copy().update(given))
+        losses = found.select("loss_objective", "loss_critic", "value_clip_fraction", "max_ratio", strict=False)
+        losses.set("loss_entropy", mean_of_counted(-self.entropy_coeff * entropy, counted))
+
+        log_ratio, share = log_ratio.detach(), share_of_counted(counted)
+        ratio = log_ratio.exp()
+        return losses.update(
+            {
+                "kl": (ratio - 1 - log_ratio).mean() / share,
+                "entropy": entropy.detach().mean() / share,
+                "clip_fraction": found.get("clip_fraction") / share,
+                "min_ratio": ratio.min(),
+            }
+        )
+
+
+class PolicyGradientLoss(nn.Module):
+    """The policy gradient with a critic (Mnih et al. 2016), ``-log pi(a|s) advantage``, by
+    :class:`~torchrl.objectives.A2CLoss`, with the critic's squared error and an entropy bonus.
+
+    Reads ``advantage``, ``value_target`` and ``action``.
+
+    Args:
+        actor: the policy's head.
+        critic: the state value's head.
+        critic_coeff: weight of the critic's loss.
+        entropy_coeff: weight of the entropy bonus.
+    """
+
+    def __init__(
+        self,
+        actor: ProbabilisticTensorDictSequential,
+        critic: TensorDictModuleBase,
+        *,
+        critic_coeff: float,
+        entropy_coeff: float,
+    ) -> None:
+        super().__init__()
+        self.actor = actor
+        self.policy_gradient = A2CLoss(
+            precomputed_policy(),
+            critic,
+            critic_coeff=critic_coeff,
+            loss_critic_type="l2",
+            entropy_bonus=False,
+            functional=False,
+        )
+        self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
+
+    def forward(self, encoded: TensorDictBase) -> TensorDict:
+        """``loss_objective``, ``loss_critic``, ``loss_entropy``; ``entropy``."""
+        policy = self.actor.get_dist(encoded)
+        return self.losses(encoded, policy, policy.log_prob(encoded.get(keys.ACTION)))
+
+    def losses(self, encoded: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
+        """The same, of a policy that has been asked for the log-probability [...] of the actions."""
+        counted = encoded.get(keys.VALID, None)
+        entropy = where_counted(policy.entropy(), counted)
+        losses = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob))
+        losses.set("loss_entropy", mean_of_counted(-self.entropy_coeff * entropy, counted))
+        return losses.set("entropy", entropy.detach().mean() / share_of_counted(counted))
+
+
+class VTraceLoss(nn.Module):
+    """The policy gradient with V-trace's advantages and targets (Espeholt et al. 2018), from the critic and the policy
+    as they are now.
+
+    Reads sequences [B, T] with ``reward``, ``done``, ``terminated``, the ``action_log_prob`` of the policy that played
+    and :data:`BOOTSTRAP`.
+
+    Args:
+        objective: the policy gradient.
+        critic: the state value's head.
+        gamma: discount factor.
+        rho_clip: largest importance weight of a temporal difference and of a policy gradient.
+        c_clip: largest importance weight with which a temporal difference is traced back.
+    """
+
+    def __init__(
+        self,
+        objective: PolicyGradientLoss,
+        critic: TensorDictModuleBase,
+        *,
+        gamma: float,
+        rho_clip: float,
+        c_clip: float,
+    ) -> None:
+        super().__init__()
+        self.objective, self.critic, self.gamma = objective, critic, gamma
+        # as tensors on the device, or TorchRL would copy them there in every update
+        self.register_buffer("rho_clip", torch.tensor(rho_clip), persistent=False)
+        self.register_buffer("c_clip", torch.tensor(c_clip), persistent=False)
+
+    def forward(self, encoded: TensorDictBase) -> TensorDict:
+        """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played: ``kl``
+        and the extremes of the ratio; ``entropy`` and ``explained_variance``.
+        """
+        policy = self.objective.actor.get_dist(encoded)
+        log_prob = policy.log_prob(encoded.get(keys.ACTION))
+        log_ratio, values, advantage, target = self.advantages(encoded, log_prob.detach().unsqueeze(-1))
+        encoded = encoded.copy().update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        losses = self.objective.losses(encoded, policy, log_prob)
+
+        valid = encoded.get(keys.VALID, None)
+        counted = torch.ones_like(encoded.get(keys.DONE)) if valid is None else valid.unsqueeze(-1)
+        log_ratio = torch.where(counted, log_ratio, 0.0)
+        ratio = log_ratio.exp()
+        return losses.update(
+            {
+                "kl": (ratio - 1 - log_ratio).mean() / share_of_counted(valid),
+                "max_ratio": ratio.amax(),
+                "min_ratio": ratio.amin(),
+                "explained_variance": explained_variance(target, values, counted),
+            }
+        )
+
+    @torch.no_grad()
+    def advantages(self, encoded: TensorDictBase, log_prob: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logarithm of the ratio to the policy that played, values, V-trace's advantages and targets, [B, T, 1] each,
+        given the log-probabilities of the actions now. (TorchRL's ``VTrace`` module weighs actions that it draws anew.)
+        """
+        old_log_prob, done = encoded.get(keys.LOG_PROB).unsqueeze(-1), encoded.get(keys.DONE)
+        values = self.critic(encoded.select(*self.critic.in_keys)).get(keys.VALUE).float()
+        bootstrap = encoded.get(BOOTSTRAP)
+        next_values = torch.where(done, bootstrap, torch.cat([values[:, 1:], bootstrap[:, -1:]], 1))
+        advantage, target = vtrace_advantage_estimate(
+            self.gamma,
+            log_prob,
+            old_log_prob,
+            values,
+            next_values,
+            encoded.get(keys.REWARD),
+            done,
+            encoded.get(keys.TERMINATED),
+            rho_thresh=self.rho_clip,
+            c_thresh=self.c_clip,
+        )
+        return log_prob - old_log_prob, values, advantage, target
+
+
+class ActionValueLoss(nn.Module):
+    """The temporal difference of Q-learning, by :class:`~torchrl.objectives.DQNLoss`, on raw observations.
+
+    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
+
+    Args:
+        agent: with action values.
+        gamma: discount factor.
+        double: let the learning network choose the next action and the target network value it.
+    """
+
+    def __init__(self, agent: Agent, *, gamma: float, double: bool) -> None:
+        super().__init__()
+        self.normalizer = agent.normalizer
+        network = TensorDictSequential(*list(agent.encoder)[1:], *agent.critic_head)
+        self.loss = DQNLoss(
+            network,
+            loss_function="smooth_l1",
+            delay_value=True,
+            double_dqn=double,
+            action_space="categorical",
+        )
+        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=WEIGHT)
+        self.loss.make_value_estimator(ValueEstimators.TD0, gamma=gamma)
+
+    @property
+    def target(self) -> TensorDictBase:
+        """Weights of the target network."""
+        return self.loss.target_value_network_params
+
+    def copy_to_target(self) -> None:
+        """Let the target network be as the learning one is."""
+        self.target.data.update_(self.loss.value_network_params.data)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """``loss_value`` of transitions [B], and what each was wrong by."""
+        following = self.normalizer(tensordict.get(keys.NEXT).copy())
+        tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
+        loss = self.loss(tensordict).get("loss")
+        error = tensordict.get(TD_ERROR)
+        valid = tensordict.get(keys.VALID, None)
+        counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
+        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
+
+
+# --- a policy that has been asked ---------------------------------------------------------------------------------
+
+
+class PrecomputedLogProb(Distribution):
+    """The distribution of actions of a policy that has been asked already: it knows the log-probability of those taken.
+
+    Args:
+        log_prob: theirs, [...].
+    """
+
+    def __init__(self, log_prob: Tensor) -> None:
+        super().__init__(log_prob.shape, validate_args=False)
+        self.precomputed = log_prob
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """What it was given, [...]."""
+        return self.precomputed
+
+
+def precomputed_policy() -> ProbabilisticTensorDictModule:
+    """An actor for TorchRL's losses that reads :data:`PRECOMPUTED` instead of asking a network once more."""
+    return ProbabilisticTensorDictModule(
+        in_keys={"log_prob": PRECOMPUTED},
+        out_keys=[keys.ACTION],
+        distribution_class=PrecomputedLogProb,
+        return_log_prob=True,
+        log_prob_key=keys.LOG_PROB,
+    )
+
+
+# --- frames that count --------------------------------------------------------------------------------------------
+
+
+def where_counted(values: Tensor, counted: Tensor | None) -> Tensor:
+    """Values [...], 0 in frames that do not count (bool [...]; None counts all)."""
+    return values if counted is None else torch.where(counted, values, 0.0)
+
+
+def mean_of_counted(values: Tensor, counted: Tensor | None) -> Tensor:
+    """Mean over the frames that count."""
+    return values.mean() if counted is None else masked_mean(values, counted)
+
+
+def share_of_counted(counted: Tensor | None) -> Tensor | float:
+    """Share of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
+    return 1.0 if counted is None else counted.float().mean().clamp_min(1e-8)
+
+
+def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
+    """Share of the targets' variance that the values explain, of the ``counted`` frames."""
+    return 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
+
+
+def _variance(values: Tensor, counted: Tensor) -> Tensor:
+    """Variance of the ``counted`` values."""
+    number = counted.sum().clamp_min(1)
+    mean = torch.where(counted, values, 0.0).sum() / number
+    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number

@@ -56,7 +56,7 @@ class Learner:
             self.algorithm.behaviour,
             hyperparameters.rollout_steps,
             experiment.acceleration,
-            self.algorithm.autocast,
+            self.algorithm.updater.autocast,
             replays=self.algorithm.replay is not None,
         )
         self.episodes = EpisodeWindow(max(100, self.num_envs))

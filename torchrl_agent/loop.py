@@ -16,10 +16,10 @@ from torchrl_agent.judging import EVALUATION_RETURN, Judge
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import MODES
-from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
+from torchrl_agent.training.updates import NonFiniteError
 
 
 @dataclass

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torchrl_agent.experiment import CONFIGS, Experiment, config_names
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
-from torchrl_agent.training.algorithm import NonFiniteError
+from torchrl_agent.training.updates import NonFiniteError
 
 WORDS = ["nan", "inf", "-inf", "null", "true", "false", "''", "x", "[]", "{}", "[1]", "[[1]]", "{a: 1}", "???", "1e400"]
 NUMBERS = [

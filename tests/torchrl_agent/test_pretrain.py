@@ -13,7 +13,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
-from torchrl_agent.pretrain import PretrainConfig, _prepare, pretrain, switch_on, total_loss
+from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
@@ -240,15 +240,15 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
 def test_compiled_losses_equal_eager(name):
     found = []
     for compiled in (False, True):
-        experiment = Experiment.load("town_agent", *SMALL, f"acceleration.update={compiled}")
+        experiment = Experiment.load("town_agent", *SMALL)
         lesson, data = _prepare(name, switch_on(name, experiment), PretrainConfig(frames=256))
+        updater = make_updater(lesson, 1e-3, compiled)
         torch.manual_seed(0)
         with torch._inductor.config.patch(fallback_random=True):  # compiled noise is eager noise
-            losses = lesson.losses(data.train)
-        sum(value for key, value in losses.items() if key.startswith("loss_")).backward()
+            metrics = updater.update(data.train)
         gradients = {name: value.grad for name, value in lesson.learning.named_parameters() if value.grad is not None}
-        found.append({**losses.detach().to_dict(), **gradients})
-        assert lesson._accelerated.compiled == compiled, "it fell back"
+        found.append({**metrics.to_dict(), **gradients})
+        assert updater.loss.compiled == compiled, "it fell back"
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
 
 
@@ -267,7 +267,7 @@ def test_frozen_modules_stay_and_others_learn(taught):
             for name in ("perception", "social_model")
             for value in agent_modules(learner.agent)[name].parameters()
         }
-        optimised = {id(value) for group in learner.algorithm.optimizer.param_groups for value in group["params"]}
+        optimised = {id(value) for value in learner.algorithm.updater.parameters}
         assert not fixed & optimised
         assert iteration.metrics["train/updates"] > 0
     trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}

@@ -25,10 +25,10 @@ from torchrl_agent.experiment import CONFIGS
 from torchrl_agent.loop import check_finite
 from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import get_statistics
 
 

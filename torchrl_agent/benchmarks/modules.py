@@ -82,7 +82,7 @@ def measure_memory(experiment: Experiment, resets: float, seconds: float) -> flo
     if keys.IS_INIT in minibatch.keys():
         begins = minibatch.get(keys.IS_INIT)
         begins.copy_(torch.rand(begins.shape, device=begins.device) < resets)
-    return _milliseconds(partial(learner.algorithm._update_minibatch, minibatch), seconds, learner.device)
+    return _milliseconds(partial(learner.algorithm.updater.update, minibatch), seconds, learner.device)
 
 
 def _minibatch(learner: Learner) -> TensorDictBase:

@@ -23,6 +23,7 @@ from torchrl_agent.training.checkpoint import versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.metrics import MetricsWriter, to_host
 from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, current_name, save_module
+from torchrl_agent.training.updates import Updater
 from torchrl_agent.transforms import RewardScaler
 
 LOOKS = 20
@@ -68,7 +69,8 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     before = last = lesson.validate(data.validation)
     best = Best(lesson, before)
     writer = MetricsWriter(folder, tensorboard=False)
-    for update, learnt, last in learn(lesson, data, config):
+    updater = make_updater(lesson, config.learning_rate, experiment.acceleration.update)
+    for update, learnt, last in learn(lesson, updater, data, config):
         best.look(update, last)
         validation = {f"validation/{name}": value for name, value in last.items()}
         writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learnt, **validation})
@@ -95,27 +97,34 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     return {**report, "folder": str(folder)}
 
 
+def make_updater(lesson: Lesson, learning_rate: float, compile: bool) -> Updater:
+    """What makes the updates: Adam, with the gradient clipped as a whole."""
+    return Updater(
+        lesson.losses,
+        torch.optim.Adam(lesson.parameters, learning_rate),
+        [lesson.parameters],
+        lesson.agent.module_names(),
+        max_grad_norm=1.0,
+        compile=compile,
+        name=f"pre-training {lesson.module}",
+    )
+
+
 def learn(
-    lesson: Lesson, data: Sequences, config: PretrainConfig
+    lesson: Lesson, updater: Updater, data: Sequences, config: PretrainConfig
 ) -> Iterator[tuple[int, dict[str, float], dict[str, float]]]:
     """Make the updates; yields, some twenty times, the number of the last one, its losses (``train/...``) and those of
     the validation worlds.
     """
-    optimizer = torch.optim.Adam(lesson.parameters, config.learning_rate)
     every = max(1, config.updates // LOOKS)
     shown: dict[str, str] = {}
     with Progress(config.updates, "update") as progress:
         for update in range(1, config.updates + 1):
             rows = torch.randint(data.train.shape[0], (_batch(data, config),), device=data.train.device)
-            losses = lesson.losses(data.train[rows])
-            total = sum(value for name, value in losses.items() if name.startswith("loss_"))
-            optimizer.zero_grad()
-            total.backward()
-            torch.nn.utils.clip_grad_norm_(lesson.parameters, 1.0)
-            optimizer.step()
+            metrics = updater.update(data.train[rows])
             if update % every == 0 or update == config.updates:
+                learnt = {f"train/{name}": value for name, value in to_host(dict(metrics.items())).items()}
                 validation = lesson.validate(data.validation)
-                learnt = {f"train/{name}": value for name, value in to_host(dict(losses.items())).items()}
                 shown = {"validation": f"{total_loss(validation):.4g}"}
                 yield update, learnt, validation
             progress.reach(update, shown)
@@ -143,8 +152,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent = experiment.make_agent(env)
     begin_with(agent, experiment.pretrained, experiment.frozen)
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
-    compile = experiment.acceleration.update
-    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names, compile)
+    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
     players = choose_players(env, config.players, imitate=module == "policy")
     length, worlds = experiment.hyperparameters.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None

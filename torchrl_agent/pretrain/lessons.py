@@ -15,7 +15,6 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
-from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.pretrained import READS, agent_modules
 
 ROWS_AT_ONCE = 64
@@ -32,15 +31,12 @@ class Lesson:
         module: perception, world_model, social_model or policy.
         heads: choices of each discrete action.
         meter_names: of the others' meters, in order.
-        compile: the losses, and with them their gradients.
 
     Raises:
         ValueError: all that could learn is frozen.
     """
 
-    def __init__(
-        self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str], compile: bool = False
-    ) -> None:
+    def __init__(self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str]) -> None:
         self.agent, self.module, self.heads, self.meter_names = agent, module, list(heads), list(meter_names)
         self.loss: Any = CloningLoss(heads)
         if module in agent.agent_modules:
@@ -51,7 +47,6 @@ class Lesson:
         self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
-        self._accelerated = Accelerated(f"pre-training {module}", self._losses, compile)
 
     @property
     def decoders(self) -> nn.Module | None:
@@ -59,16 +54,15 @@ class Lesson:
         return self.loss if self.module == "perception" else None
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:
-        """``loss_*`` of sequences [R, T], and some diagnostics, to learn from."""
-        with set_recurrent_mode(True):  # outside what is compiled
-            return self._accelerated(sequences)
+        """``loss_*`` of sequences [R, T], and some diagnostics, in TorchRL's recurrent mode."""
+        return self.loss(self._encode(sequences))
 
     @torch.no_grad()
     def validate(self, sequences: TensorDictBase) -> dict[str, float]:
         """Mean losses."""
         parts = sequences.split(ROWS_AT_ONCE)
         with set_recurrent_mode(True):
-            found = torch.stack([self._losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
+            found = torch.stack([self.losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
         return {name: value.item() for name, value in sorted(found.items())}
 
     @torch.no_grad()
@@ -89,9 +83,6 @@ class Lesson:
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
         return policy_figures(logits, data, known)
-
-    def _losses(self, sequences: TensorDictBase) -> TensorDict:
-        return self.loss(self._encode(sequences))
 
     def _encode(self, sequences: TensorDictBase) -> TensorDictBase:
         """The sequences [R, T] with what the module makes of them."""

@@ -111,6 +111,7 @@ def named_ranges(learner: Learner) -> Iterator[None]:
     hung: list[tuple[Any, str, str]] = [
         (learner.collector, "collect", "collect"),
         (learner, "improve", "learn"),
+        (learner.algorithm.updater, "update", "update"),
         (torch.Tensor, "backward", "backward"),
         (loop, "check_finite", "check"),
         (loop, "to_host", "metrics"),

@@ -28,8 +28,8 @@ from torchrl_agent.profiling.pretended_gpu import GPU, machine_code, pretended_h
 from torchrl_agent.profiling.uncompiled import Uncompiled, Work
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic
-from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.rollout import RolloutCollector, fill_caches
+from torchrl_agent.training.updates import Updater
 
 CONFIGS = ("arena", "town")
 NUM_ENVS = 4096
@@ -42,8 +42,8 @@ LAUNCH_GAP = 1.5e-6
 UNCOMPILED: dict[tuple[type, str], str | None] = {
     (RolloutCollector, "collect"): "keeping the frames",
     (ActorCritic, "_values"): "the critic's values",
-    (Algorithm, "_clip_gradients"): "clipping",
-    (Algorithm, "_apply_gradients"): "the optimiser",
+    (Updater, "_clip_gradients"): "clipping",
+    (Updater, "_apply_gradients"): "the optimiser",
     (torch.Tensor, "backward"): None,  # lowered with the loss
 }
 """Stages of an iteration in which operations run eagerly, by method."""
@@ -175,7 +175,7 @@ def lower_training(
     """
     learner = Learner(experiment)
     precision = experiment.hyperparameters.precision
-    _make_moments(learner.algorithm)
+    _make_moments(learner.algorithm.updater)
     with recorded(precision, assemble, names) as (parts, work):
         rollout = learner.collector.collect()
         learner.improve(rollout, experiment.hyperparameters.learning_rate.initial)
@@ -183,11 +183,11 @@ def lower_training(
     return [*parts.values(), *(stages if names is None else ())], rollout.shape[0] * rollout.shape[1]
 
 
-def _make_moments(algorithm: Algorithm) -> None:
+def _make_moments(updater: Updater) -> None:
     """Let the optimiser make its moments, which it does in its first step only."""
-    for parameter in algorithm.parameters:
+    for parameter in updater.parameters:
         parameter.grad = torch.zeros_like(parameter)
-    algorithm.optimizer.step()
+    updater.optimizer.step()
 
 
 @contextlib.contextmanager

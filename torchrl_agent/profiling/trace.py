@@ -17,7 +17,6 @@ SHOWN = {
     "the policy with the world's step": "policy and world",
     "the policy": "policy",
     "the advantage function": "estimate",
-    "the update": "update",
     "the loss": "loss",
     OPTIMISER_STEP: "optimiser",
 }

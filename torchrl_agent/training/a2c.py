@@ -47,14 +47,14 @@ class A2C(ActorCritic):
         )
         return AgentLoss(agent, objective)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
         if self.config.optimizer == "adam":
-            return super().make_optimizer()
-        on_cuda = self.device.type == "cuda"
+            return super().make_optimizer(parameters)
+        on_cuda, rate = self.device.type == "cuda", self.config.learning_rate.initial
         return torch.optim.RMSprop(
-            self.parameters,
-            self.learning_rate if on_cuda else float(self.learning_rate),
+            parameters,
+            torch.tensor(rate, device=self.device) if on_cuda else rate,
             self.config.rmsprop_decay,
             self.config.adam_epsilon,
             foreach=True,

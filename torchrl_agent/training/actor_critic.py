@@ -16,8 +16,9 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share, summarise_updates
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
 from torchrl_agent.training.objectives import explained_variance
+from torchrl_agent.training.updates import summarise_updates
 
 FRAMES_AT_ONCE = 1 << 16
 """The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
@@ -52,8 +53,8 @@ class ActorCritic(Algorithm):
         """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
         over the updates made.
         """
-        self._begin(learning_rate)
-        return {**self._iteration(rollout), "learning_rate": self.learning_rate.clone()}
+        self.updater.begin(learning_rate)
+        return {**self._iteration(rollout), "learning_rate": torch.full((), learning_rate, device=self.device)}
 
     def _improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         data, found = self.advantages(rollout)
@@ -63,7 +64,7 @@ class ActorCritic(Algorithm):
 
     def _updates(self, data: TensorDict) -> TensorDict:
         """The updates of an iteration, [updates] diagnostics; by default a single one, of all frames."""
-        return torch.stack([self._update_minibatch(data)])
+        return torch.stack([self.updater.update(data)])
 
     # --- advantages ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +117,7 @@ class ActorCritic(Algorithm):
         """
         chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
-        with self.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
+        with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
         return torch.cat(values).float().reshape(*frames.shape, 1)
 

@@ -24,11 +24,11 @@ from torchrl_agent.training.algorithm import (
     check_config,
     check_positive,
     check_share,
-    summarise_updates,
 )
 from torchrl_agent.training.objectives import TD_ERROR, ActionValueLoss
 from torchrl_agent.training.replay import Replay, n_step_transitions
 from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.training.updates import summarise_updates
 
 
 @dataclass
@@ -101,10 +101,11 @@ class DQN(Algorithm):
         """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
         scalars, means over the updates made.
         """
-        self._begin(learning_rate)
+        self.updater.begin(learning_rate)
         self._remember(rollout)
         history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
-        diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": self.learning_rate.clone()}
+        rate = torch.full((), learning_rate, device=self.device)
+        diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": rate}
         self.agent.exploration.epsilon.fill_(epsilon(self.config, self.frames))
         return {**(summarise_updates(torch.stack(history)) if history else {}), **diagnostics}
 
@@ -147,7 +148,7 @@ class DQN(Algorithm):
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
         following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
-        metrics = self._update_minibatch(batch)
+        metrics = self.updater.update(batch)
         self.replay.weigh(index, metrics.pop(TD_ERROR))
         if self.config.target_interval == 1:
             self.target.step()

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.errors import TrainingError
-from torchrl_agent.training.algorithm import SKIPS_BEFORE_HALT, Algorithm
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.updates import SKIPS_BEFORE_HALT
 from torchrl_agent.training.vital_signs import VitalSigns
 
 logger = logging.getLogger(__name__)

@@ -92,7 +92,7 @@ class IMPALA(ActorCritic):
 
     def _updates(self, data: TensorDict) -> TensorDict:
         size = data.shape[0] // self.config.num_minibatches
-        return torch.stack([self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)])
+        return torch.stack([self.updater.update(minibatch) for minibatch in self._minibatches(data, size)])
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""

@@ -51,7 +51,7 @@ class PPO(ActorCritic):
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
         self._epoch = Captured("an epoch's updates", self._update_with_all, self._graphs_on if self._may_stop else None)
         if self._may_stop:
-            self.captured = self._epoch
+            self.captured, self.updater.wanted = self._epoch, self._within_target
 
     def make_loss(self) -> AgentLoss:
         """The clipped objective."""
@@ -79,11 +79,12 @@ class PPO(ActorCritic):
     def _update_with_all(self, data: TensorDict) -> TensorDict:
         """One epoch."""
         size = self.config.minibatch_size // math.prod(data.shape[1:])
-        return torch.stack([self._update_minibatch(minibatch) for minibatch in self._minibatches(data, size)])
+        return torch.stack([self.updater.update(minibatch) for minibatch in self._minibatches(data, size)])
 
-    def _wanted(self, metrics: dict[str, Tensor]) -> Tensor | bool:
-        if self.config.target_kl is not None:
-            self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
+    def _within_target(self, metrics: dict[str, Tensor]) -> Tensor:
+        """Whether updates go on, given the diagnostics of this one."""
+        assert self.config.target_kl is not None
+        self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
         return self.running > 0
 
 

@@ -237,9 +237,9 @@ def test_an_update_learns_through_time(kind):
     learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}", "ppo.max_grad_norm=1e9"))
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
-        learner.algorithm._losses(data)[0].backward()
+        learner.algorithm.updater.loss.eager(data)[0].backward()
     expected = _gradients(learner.agent)
-    learner.algorithm._update_minibatch(data)
+    learner.algorithm.updater.update(data)
     for one, two in zip(_gradients(learner.agent), expected, strict=True):
         torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
 
@@ -291,7 +291,7 @@ def test_what_the_dead_see_changes_no_gradient():
     gradients = []
     for version in (data, other):
         learner.agent.zero_grad()
-        total, _ = learner.algorithm._losses(version)
+        total, _ = learner.algorithm.updater.loss.eager(version)
         total.backward()
         gradients.append(_gradients(learner.agent))
     for one, two in zip(*gradients, strict=True):

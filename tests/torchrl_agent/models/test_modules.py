@@ -85,7 +85,7 @@ def learner():
 def test_every_parameter_of_every_module_learns(learner):
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
-        total, _ = learner.algorithm._losses(data)
+        total, _ = learner.algorithm.updater.loss.eager(data)
     total.backward()
     parameters = learner.agent.named_parameters()
     still = [name for name, value in parameters if value.grad is None or not value.grad.any()]
@@ -95,8 +95,8 @@ def test_every_parameter_of_every_module_learns(learner):
 def test_every_parameter_learns_in_half_precision_too():
     learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    with learner.algorithm.autocast(), set_recurrent_mode(True):
-        total, _ = learner.algorithm._losses(data)
+    with learner.algorithm.updater.autocast(), set_recurrent_mode(True):
+        total, _ = learner.algorithm.updater.loss.eager(data)
     total.backward()
     assert all(
         parameter.grad is not None and parameter.grad.isfinite().all() for parameter in learner.agent.parameters()
@@ -147,7 +147,7 @@ def test_a_module_with_large_losses_takes_nothing_from_the_others():
         torch.manual_seed(0)
         learner = Learner(Experiment.load("town_agent", *SMALL, f"model.world_model.coeff={coeff}"))
         data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-        learner.algorithm._update_minibatch(data)
+        learner.algorithm.updater.update(data)
         parts = {"controller": learner.agent.actor_head, "dreams": learner.agent.world_model}
         norms.append(
             {
@@ -163,7 +163,7 @@ def test_a_module_with_large_losses_takes_nothing_from_the_others():
 def test_every_module_tells_the_norm_of_its_gradient():
     learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.max_grad_norm=1e9"))  # they stay as they were
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
-    metrics = learner.algorithm._update_minibatch(data)
+    metrics = learner.algorithm.updater.update(data)
     agent = learner.agent
     modules = {
         **{name: getattr(agent, name) for name in ("perception", "world_model", "social_model", "manager")},

@@ -94,7 +94,7 @@ def test_the_command_prints_a_table_and_keeps_it(tmp_path, capsys):
     compiled = [name for name, part in parts.items() if part["graphs"]]
     assert compiled == ["the policy with the world's step", "the advantage function", "the loss"]
     assert parts.keys() - compiled == {*UNCOMPILED.values(), REST} - {None}
-    weights = sum(each.numel() for each in Learner(small_experiment("smoke", [])).algorithm.parameters)
+    weights = sum(each.numel() for each in Learner(small_experiment("smoke", [])).algorithm.updater.parameters)
     moved = parts["the loss"]["calls"] * 7 * 4 * weights  # Adam reads four numbers of a weight and writes three
     assert moved < parts["the optimiser"]["bytes"] < 1.1 * moved
     assert not any(part["waits"] for part in (row["world"], *row["parts"]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from torchrl_agent.profiling.uncompiled import Uncompiled, Work
-from torchrl_agent.training.algorithm import make_adam
+from torchrl_agent.training.updates import make_adam
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_room_that_is_found_costs_nothing_and_what_is_overwritten_is_not_read(co
 
 def test_a_step_of_adam_reads_four_numbers_of_a_weight_and_writes_three(count):
     weight = torch.nn.Parameter(torch.zeros(1000))
-    optimizer = make_adam([weight], torch.tensor(1e-3), 1e-5)
+    optimizer = make_adam([weight], 1e-3, 1e-5)
     for _ in range(2):  # the first makes the moments
         weight.grad = torch.ones(1000)
         work = count(lambda _: optimizer.step())

@@ -60,7 +60,7 @@ def test_a2c_learns_once_from_each_rollout():
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
     learner = Learner(Experiment.load("smoke", "algorithm=a2c", f"a2c.optimizer={optimizer}", "device=cpu"))
-    assert type(learner.algorithm.optimizer).__name__.lower() == optimizer
+    assert type(learner.algorithm.updater.optimizer).__name__.lower() == optimizer
     rollout, before = learner.collector.collect(), weights(learner.agent.actor_head)
     bad = rollout.clone()
     bad["next", "reward"][0, 0] = math.nan
@@ -77,8 +77,8 @@ def test_rmsprop_forgets_at_the_rate_asked_for():
     changes = ["a2c.optimizer=rmsprop", "a2c.rmsprop_decay=0.9"]
     learner = Learner(Experiment.load("smoke", "algorithm=a2c", *changes, "device=cpu"))
     learner.improve(learner.collector.collect(), 1e-2)
-    for parameter in learner.algorithm.parameters:  # after one update: 0.9 * 0 + 0.1 * g^2
-        kept = learner.algorithm.optimizer.state[parameter]["square_avg"]
+    for parameter in learner.algorithm.updater.parameters:  # after one update: 0.9 * 0 + 0.1 * g^2
+        kept = learner.algorithm.updater.optimizer.state[parameter]["square_avg"]
         torch.testing.assert_close(kept, 0.1 * parameter.grad.square())
 
 

@@ -257,8 +257,8 @@ def test_rewards_of_the_replay_are_scaled_when_they_are_drawn():
     dqn.scaler.running.var.fill_(16.0)
     dqn.scaler.running.count.fill_(100.0)
     dqn.replay.add(torch.cat([transition(reward=8.0)] * 8))
-    seen = []
-    dqn._update_minibatch = lambda batch: (seen.append(batch["next", "reward"]), dqn._update_eagerly(batch))[1]
+    seen, update = [], dqn.updater.update
+    dqn.updater.update = lambda batch: (seen.append(batch["next", "reward"]), update(batch))[1]
     dqn._update()
     torch.testing.assert_close(seen[0], torch.full((8, 1), 2.0))
 

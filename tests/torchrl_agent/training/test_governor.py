@@ -11,9 +11,9 @@ import torch
 from torchrl_agent import Experiment, cli, learn, train
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
-from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.checkpoint import load_checkpoint
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies
+from torchrl_agent.training.updates import NonFiniteError
 
 WATCHED = ["governor.enabled=true", "governor.warmup=8", "governor.snapshot_every=2", "governor.patience=2"]
 WELL = {

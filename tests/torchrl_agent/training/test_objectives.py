@@ -101,7 +101,7 @@ def test_absurd_log_ratios_stay_finite(old_log_prob, advantage):
     losses = ppo.loss(batch)
     assert all(value.isfinite().all() for value in losses.values())
     sum(losses[key] for key in losses.keys() if key.startswith("loss_")).backward()
-    assert all(p.grad.isfinite().all() for p in ppo.parameters if p.grad is not None)
+    assert all(p.grad.isfinite().all() for p in ppo.updater.parameters if p.grad is not None)
 
 
 def test_frames_of_the_dead_count_in_no_diagnostic():

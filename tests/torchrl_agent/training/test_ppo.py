@@ -13,11 +13,11 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import actor_critic as actor_critic_module
-from torchrl_agent.training.algorithm import NonFiniteError
 from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.ppo import PPO, PPOConfig, check_ppo
 from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.training.updates import NonFiniteError
 
 
 def hand_made_rollout():
@@ -108,7 +108,7 @@ def arena(num_envs=8, steps=16, **changes):
 
 
 def weights(ppo):
-    return torch.cat([parameter.detach().flatten() for parameter in ppo.parameters]).clone()
+    return torch.cat([parameter.detach().flatten() for parameter in ppo.updater.parameters]).clone()
 
 
 def test_the_first_minibatch_has_ratio_one_whatever_the_normaliser_has_learnt():
@@ -149,8 +149,8 @@ def test_later_epochs_have_other_ratios():
 def test_minibatches_cover_each_frame_exactly_once_per_epoch_in_new_order():
     ppo, collector = arena(minibatch_size=32, num_epochs=2)
     rollout = collector.collect()
-    update, seen = ppo._update_minibatch, []
-    ppo._update_minibatch = lambda minibatch: (seen.append(minibatch["action_log_prob"].clone()), update(minibatch))[1]
+    update, seen = ppo.updater.update, []
+    ppo.updater.update = lambda minibatch: (seen.append(minibatch["action_log_prob"].clone()), update(minibatch))[1]
     metrics = to_host(ppo.learn(rollout, 1e-3))
     assert [batch.numel() for batch in seen] == [32] * 8
     expected = rollout["action_log_prob"].flatten().sort().values
@@ -207,7 +207,7 @@ def test_adam_falls_back_to_foreach_and_learns_the_same(monkeypatch):
         if fallback:
             refuse_fused(monkeypatch)
         ppo, collector = arena(minibatch_size=32, num_epochs=2)
-        assert ppo.fused == (not fallback)
+        assert ppo.updater.fused == (not fallback)
         before = weights(ppo)
         for rate in (1e-2, 1e-3):
             metrics = to_host(ppo.learn(collector.collect(), rate))
@@ -218,18 +218,18 @@ def test_adam_falls_back_to_foreach_and_learns_the_same(monkeypatch):
 
 
 def optimizer_tensors(ppo):
-    entries = ppo.optimizer.state_dict()["state"]
+    entries = ppo.updater.optimizer.state_dict()["state"]
     return [value.clone() for state in entries.values() for value in state.values()]
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_a_non_finite_update_is_skipped_and_leaves_no_trace(adam, poison):
     ppo, collector = arena(num_epochs=2)
-    assert ppo.fused == (adam == "fused")
+    assert ppo.updater.fused == (adam == "fused")
     rollout = collector.collect()
     ppo.learn(rollout, 1e-2)
     before, moments = weights(ppo), optimizer_tensors(ppo)
-    assert len(moments) == 3 * len(ppo.parameters)
+    assert len(moments) == 3 * len(ppo.updater.parameters)
     bad = rollout.clone()
     bad["next", "reward"][3, 2] = poison
     ppo.config.scale_rewards = False
@@ -246,8 +246,8 @@ def test_a_non_finite_update_is_skipped_and_leaves_no_trace(adam, poison):
 
 def test_a_finite_loss_whose_gradient_is_not_finite_changes_nothing(adam):
     ppo, collector = arena()
-    assert ppo.fused == (adam == "fused")
-    ppo.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    assert ppo.updater.fused == (adam == "fused")
+    ppo.updater.parameters[0].register_hook(lambda gradient: gradient * math.inf)
     before = weights(ppo)
     metrics = to_host(ppo.learn(collector.collect(), 1e-2))
     assert (metrics["updates"], metrics["skipped"]) == (0, 1)
@@ -278,8 +278,8 @@ def test_three_skipped_updates_in_a_row_stop_the_training_even_across_rollouts()
 
 def test_the_target_kl_stops_the_updates_of_an_iteration():
     ppo, collector = arena(minibatch_size=32, num_epochs=4, target_kl=1e-4)
-    update, history = ppo._update_minibatch, []
-    ppo._update_minibatch = lambda minibatch: (update(minibatch), history.append(weights(ppo)))[0]
+    update, history = ppo.updater.update, []
+    ppo.updater.update = lambda minibatch: (update(minibatch), history.append(weights(ppo)))[0]
     metrics = to_host(ppo.learn(collector.collect(), 1e-2))
     made = int(metrics["updates"])
     assert 1 <= made < 4
@@ -294,7 +294,7 @@ def test_the_target_kl_stops_the_updates_of_an_iteration():
 def test_an_update_is_made_up_to_one_and_a_half_times_the_target_kl(factor, made):
     kl = 1.5 - 1 - math.log(1.5)  # of the ratio 0.75 / 0.5
     ppo = make_ppo(target_kl=kl / factor)
-    assert ppo._update_minibatch(one_frame(1, 0.5, 1.0))["made"].item() == made
+    assert ppo.updater.update(one_frame(1, 0.5, 1.0))["made"].item() == made
 
 
 def test_a_generous_target_kl_stops_nothing():
@@ -323,7 +323,7 @@ def test_networks_compute_in_the_precision_asked_for(precision, dtype):
     for module in ppo.agent.modules():
         if isinstance(module, torch.nn.Linear):
             module.register_forward_hook(lambda module, inputs, output: seen.add(output.dtype))
-    ppo._update_minibatch(data)
+    ppo.updater.update(data)
     assert seen == {dtype}
 
 
@@ -357,7 +357,7 @@ def test_updates_skipped_before_a_stop_count_after_it():
 def test_the_gradient_scale_of_float16_goes_on_after_a_stop():
     ppo, collector = arena(precision="float16")
     fresh = copy.deepcopy(ppo.state_dict()["grad_scaler"])
-    ppo.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    ppo.updater.parameters[0].register_hook(lambda gradient: gradient * math.inf)
     ppo.learn(collector.collect(), 1e-2)  # overflows: the scale is halved
     resumed, _ = arena(precision="float16")
     resumed.load_state_dict(copy.deepcopy(ppo.state_dict()))

@@ -304,7 +304,8 @@ def picture_learner(replays, *overrides, max_steps=8):
     if replays:
         old, algorithm = learner.collector, learner.algorithm
         learner.env.set_seed(3)
-        learner.collector = RolloutCollector(old.env, old.agent, old.steps, EAGER, algorithm.autocast, replays=True)
+        autocast = algorithm.updater.autocast
+        learner.collector = RolloutCollector(old.env, old.agent, old.steps, EAGER, autocast, replays=True)
     return learner
 
 

@@ -1,0 +1,231 @@
+"""Gradient steps: a loss, its backward pass, clipping, and a step of the optimiser that changes nothing where something
+is not finite. All of it is decided on the device, so that it can be part of a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import set_recurrent_mode
+
+from torchrl_agent.errors import TrainingError
+from torchrl_agent.training.acceleration import Accelerated
+
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+SKIPS_BEFORE_HALT = 3
+DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
+"""Options of the optimiser that belong to this device and process, not to a checkpoint."""
+
+
+class NonFiniteError(TrainingError):
+    """The loss or its gradient was not finite in several updates in a row, or a rollout was not.
+
+    Args:
+        message: one sentence.
+        culprits: keys of what was not finite in a rollout.
+    """
+
+    def __init__(self, message: str, culprits: Sequence[tuple[str, ...]] = ()) -> None:
+        super().__init__(message)
+        self.culprits = list(culprits)
+
+
+class Updater:
+    """Makes gradient steps on a loss; owns what they need: optimiser, precision, gradient scaler, counters of skips.
+
+    Args:
+        loss: from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimised, and diagnostics.
+        optimizer: of the parameters that learn; its learning rate is a tensor where the device allows it.
+        parts: parameters whose gradient is clipped together, apart from the others'.
+        module_names: the module of each parameter, whose gradient's norm is told.
+        max_grad_norm: largest norm of a part's gradient.
+        precision: float32, or autocast to bfloat16, or to float16 with gradient scaling.
+        compile: the loss, and its backward pass with it.
+        name: of the loss, for the log.
+
+    Attributes:
+        loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
+        parameters: those of the optimiser.
+        wanted: given the loss's diagnostics, whether this update shall be made (bool [] on the device); None makes all.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[TensorDictBase], TensorDictBase],
+        optimizer: torch.optim.Optimizer,
+        parts: Sequence[Sequence[nn.Parameter]],
+        module_names: Mapping[nn.Parameter, str],
+        *,
+        max_grad_norm: float,
+        precision: str = "float32",
+        compile: bool = False,
+        name: str = "the loss",
+    ) -> None:
+        def terms(minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+            losses = loss(minibatch)
+            total = sum(value for key, value in losses.items() if key.startswith("loss_"))
+            return total, {key: value.detach() for key, value in losses.items()}
+
+        self.loss = Accelerated(name, terms, compile)
+        self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.parts, self.module_names = list(parts), module_names
+        self.device = self.parameters[0].device
+        self.grad_scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "float16")
+        self.skips_in_row = torch.zeros((), device=self.device)
+        self.most_skips_in_row = torch.zeros((), device=self.device)
+        self.wanted: Callable[[dict[str, Tensor]], Tensor] | None = None
+
+    def begin(self, learning_rate: float) -> None:
+        """Set the learning rate, and count anew how many updates in a row are skipped at most."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)  # its place is in compiled code and graphs
+            else:
+                group["lr"] = learning_rate
+        self.most_skips_in_row.zero_()
+
+    def update(self, minibatch: TensorDictBase) -> TensorDict:
+        """One step of the optimiser, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
+        the loss's diagnostics, ``grad_norm``, and whether it was ``made`` and ``skipped``, all scalars.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
+        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
+        with self.autocast(), modes[0], modes[1]:
+            total, metrics = self.loss(minibatch)
+        self.grad_scaler.scale(total).backward()
+        self.grad_scaler.unscale_(self.optimizer)
+        norms = self._clip_gradients()
+
+        loss_finite, norm_finite = total.detach().isfinite(), norms["grad_norm"].isfinite()
+        # gradients that were scaled may overflow, which the scaler expects
+        bad = ~(loss_finite if self.grad_scaler.is_enabled() else loss_finite & norm_finite)
+        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
+        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
+        made = loss_finite & norm_finite
+        if self.wanted is not None:
+            made = made & self.wanted(metrics)
+        self._apply_gradients(~made)
+
+        counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
+        return TensorDict({**metrics, **norms, **counts})
+
+    def check(self, metrics: Mapping[str, float], advice: str) -> None:
+        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
+
+        Args:
+            metrics: of updates.
+            advice: what to do then, as the end of a sentence.
+        """
+        skipped = int(metrics.get("skipped_in_row", 0))
+        if skipped >= SKIPS_BEFORE_HALT:
+            raise NonFiniteError(f"the loss or its gradient was not finite in {skipped} updates in a row: {advice}.")
+
+    def autocast(self) -> torch.autocast | nullcontext:
+        """The precision in which the networks act and learn, as a context."""
+        dtype = PRECISIONS[self.precision]
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def _clip_gradients(self) -> dict[str, Tensor]:
+        """Clip the gradient of each part by its own norm, or the large ones would leave little of the others; returns
+        the norms before that: ``grad_norm`` of the whole and ``grad_norm/<module>`` of each module.
+        """
+        of_parts, of_modules = [], defaultdict(list)
+        for part in self.parts:
+            learning = [parameter for parameter in part if parameter.grad is not None]
+            if not learning:
+                continue
+            norms = torch._foreach_norm([parameter.grad for parameter in learning])
+            of_parts.append(torch.linalg.vector_norm(torch.stack(norms)))
+            torch.nn.utils.clip_grads_with_norm_(learning, self.max_grad_norm, of_parts[-1])
+            for parameter, norm in zip(learning, norms, strict=True):
+                of_modules[self.module_names[parameter]].append(norm)
+        named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
+        return {"grad_norm": torch.stack(of_parts).norm(), **named}
+
+    def _apply_gradients(self, skip: Tensor) -> None:
+        """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""
+        if self.fused:
+            self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
+            self.optimizer.step()
+        else:
+            before = [each.clone() for each in self._optimized()]
+            self.optimizer.step()
+            now = self._optimized()
+            before += [torch.zeros_like(each) for each in now[len(before) :]]  # moments that the first step has made
+            for each, old in zip(now, before, strict=True):
+                each.copy_(torch.where(skip.to(each.device), old, each))
+        self.grad_scaler.update()
+
+    @property
+    def fused(self) -> bool:
+        """Whether the optimiser is a fused one, which can leave everything as it is without asking."""
+        return bool(self.optimizer.defaults.get("fused"))
+
+    def _optimized(self) -> list[Tensor]:
+        """What a step of the optimiser changes."""
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What updates change besides the parameters, by name: the tensors themselves."""
+        found = {"skips_in_row": self.skips_in_row}
+        for number, parameter in enumerate(self.parameters):
+            state = self.optimizer.state.get(parameter, {})
+            found |= {f"optimizer.{number}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimiser, gradient scaler and skips."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "grad_scaler": self.grad_scaler.state_dict(),
+            "skips_in_row": self.skips_in_row.clone(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`; the moments of the optimiser are elsewhere after that."""
+        mine = [{name: group.get(name) for name in DEVICE_OPTIONS} for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(state["optimizer"])
+        for group, options in zip(self.optimizer.param_groups, mine, strict=True):
+            group.update(options)
+        self.grad_scaler.load_state_dict(state["grad_scaler"])
+        self.skips_in_row.copy_(state["skips_in_row"])
+
+
+def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:
+    """Adam with a learning rate that is a tensor, fused, where the device has it."""
+    device = parameters[0].device
+    try:
+        rate = torch.tensor(learning_rate, device=device)
+        return torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True, capturable=device.type == "cuda")
+    except RuntimeError:
+        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True)
+
+
+def summarise_updates(updates: TensorDict) -> dict[str, Tensor]:
+    """Means of diagnostics [updates] over the updates that were made; extremes (``max_*``, ``min_*``) and counts over
+    all.
+    """
+    made = updates["made"]
+    number = made.sum().clamp_min(1)
+    extremes = {key: updates[key].amax() for key in updates.keys() if key.startswith("max_")}
+    extremes |= {key: updates[key].amin() for key in updates.keys() if key.startswith("min_")}
+    counts = {
+        "updates": made.sum(),
+        "skipped": updates["skipped"].sum(),
+        "skipped_in_row": updates["skipped_in_row"].amax(),
+    }
+    kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
+    means = {key: torch.where(made > 0, updates[key], 0.0).sum() / number for key in kept}
+    return means | extremes | counts

@@ -26,7 +26,6 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
 from torchrl_agent.profiling.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
 from torchrl_agent.training.acceleration import Accelerated
-from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
@@ -119,8 +118,9 @@ def named_ranges(learner: Learner) -> Iterator[None]:
         (learner.episodes, "add", "metrics"),
         (learner.episodes, "metrics", "metrics"),
     ]
-    if isinstance(learner.algorithm, ActorCritic):
-        hung.append((learner.algorithm, "advantages", "advantages"))
+    for method in ("advantages", "sequences"):  # what the updates learn from
+        if hasattr(learner.algorithm, method):
+            hung.append((learner.algorithm, method, "advantages"))
     if learner.algorithm.replay is not None:
         hung += [(learner.algorithm.replay, method, "replay") for method in ("add", "sample", "weigh")]
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)

@@ -41,7 +41,7 @@ LAUNCH_GAP = 1.5e-6
 
 UNCOMPILED: dict[tuple[type, str], str | None] = {
     (RolloutCollector, "collect"): "keeping the frames",
-    (ActorCritic, "_values"): "the critic's values",
+    (ActorCritic, "values"): "the critic's values",
     (Updater, "_clip_gradients"): "clipping",
     (Updater, "_apply_gradients"): "the optimiser",
     (torch.Tensor, "backward"): None,  # lowered with the loss

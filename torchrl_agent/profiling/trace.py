@@ -17,6 +17,7 @@ SHOWN = {
     "the policy with the world's step": "policy and world",
     "the policy": "policy",
     "the advantage function": "estimate",
+    "the reward scaler": "estimate",
     "the loss": "loss",
     OPTIMISER_STEP: "optimiser",
 }

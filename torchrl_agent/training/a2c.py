@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from tensordict import TensorDict
+from torch import Tensor
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
+from torchrl_agent.training.actor_critic import ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.training.objectives import AgentLoss, PolicyGradientLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -28,7 +30,7 @@ class A2CConfig(ActorCriticConfig):
     """Of RMSprop's mean of squared gradients."""
 
 
-class A2C(ActorCritic):
+class A2C(OnPolicyActorCritic):
     """Advantage actor-critic; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "a2c"
@@ -38,6 +40,11 @@ class A2C(ActorCritic):
         if config.optimizer not in OPTIMIZERS:
             raise ValueError(f"a2c.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
         super().__init__(agent, config, rows, acceleration)
+
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Advantages, then one update with all frames."""
+        data, explained = self.advantages(rollout)
+        return {**self.conclude(data, self.updater.update(data).unsqueeze(0)), **explained}
 
     def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""

@@ -1,8 +1,9 @@
-"""What PPO, A2C and IMPALA share: a critic's values, advantages, and objectives over frames or whole sequences."""
+"""What PPO, A2C and IMPALA share: a critic's values, advantages, and minibatches of frames or of whole sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -35,38 +36,94 @@ class ActorCriticConfig(AlgorithmConfig):
 
 
 class ActorCritic(Algorithm):
-    """An algorithm that learns a policy and its value from fresh rollouts; see :class:`Algorithm`."""
+    """An algorithm that learns a policy and its value from fresh rollouts, in a way that a subclass says in
+    :meth:`improve`; see :class:`~torchrl_agent.training.algorithm.Algorithm`.
 
-    _may_stop = False
-    """Whether the host decides in the middle of an iteration how many updates it has."""
+    Attributes:
+        iteration: all updates of an iteration, given its rollout; one CUDA graph if it can be.
+    """
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, self.name, "lmbda")
-        self._advantages = Accelerated("the advantage function", self._estimate, acceleration.advantages)
-        self.accelerated = (self._advantages, *self.accelerated)
-        self.captured = self._iteration = Captured(
-            "an iteration's updates", self._improve, None if self._may_stop else self._graphs_on
-        )
+        self.captured = Captured("an iteration's updates", self.improve, self._graphs_on)
+        self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
         over the updates made.
         """
         self.updater.begin(learning_rate)
-        return {**self._iteration(rollout), "learning_rate": torch.full((), learning_rate, device=self.device)}
+        return {**self.iteration(rollout), "learning_rate": torch.full((), learning_rate, device=self.device)}
 
-    def _improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        data, found = self.advantages(rollout)
-        history = self._updates(data)
+    @abstractmethod
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Everything that an iteration learns from a rollout [T, rows]; returns diagnostics as device scalars."""
+
+    # --- before the updates -------------------------------------------------------------------------------------------
+
+    def values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
+        """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;
+        in others, modules that have to choose take the likeliest.
+        """
+        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
+        recall = self.agent.recall() if acted else nullcontext()
+        with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
+            values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
+        return torch.cat(values).float().reshape(*frames.shape, 1)
+
+    def last_values(self, following: TensorDictBase) -> Tensor:
+        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame;
+        nobody reads them elsewhere.
+        """
+        done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
+        if keys.FINAL in following.keys():
+            final = following.get(keys.FINAL)[0]
+        elif self.truncates_once:
+            step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
+            final = seen[step, torch.arange(len(step), device=step.device)]
+        else:
+            # which frames are last only the device knows: asking it would cost more than looking at all of them
+            return self.values(seen)
+        final, last = self.values(torch.stack((final, seen[-1]))).split(1)
+        return torch.where(done, final, last)
+
+    def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
+        """What a loss needs of a rollout [T, rows], besides what is estimated."""
+        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
+        data.update(self.agent.look_back(rollout, reward, next_values, self.config.lmbda))
+        alive = rollout.get(keys.ALIVE, None)
+        return data if alive is None else data.set(keys.VALID, alive)
+
+    # --- the updates and after ----------------------------------------------------------------------------------------
+
+    def minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
+        """So many frames, or whole sequences, at a time, in an order shuffled on the device. Each minibatch is copied
+        when its turn comes: a rollout of pictures would not fit twice.
+        """
+        order = torch.randperm(data.shape[0], device=self.device)
+        return (data[chosen] for chosen in order.split(size))
+
+    def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
+        """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
+        that played; returns what the updates [updates] tell.
+        """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
-        return {**summarise_updates(history), **found}
+        return summarise_updates(history)
 
-    def _updates(self, data: TensorDict) -> TensorDict:
-        """The updates of an iteration, [updates] diagnostics; by default a single one, of all frames."""
-        return torch.stack([self.updater.update(data)])
 
-    # --- advantages ---------------------------------------------------------------------------------------------------
+class OnPolicyActorCritic(ActorCritic):
+    """An actor-critic whose advantages are those of the policy that played, by generalised advantage estimation
+    (Schulman et al. 2016).
+
+    Attributes:
+        estimate: reward scaling and the advantages' arithmetic, perhaps compiled.
+    """
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
+        super().__init__(agent, config, rows, acceleration)
+        self.estimate = Accelerated("the advantage function", self._estimate, acceleration.advantages)
+        self.accelerated = (self.estimate, *self.accelerated)
 
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
@@ -79,47 +136,14 @@ class ActorCritic(Algorithm):
         """
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        values, last = self._values(rollout, acted=True), self._last_values(following)
+        values, last = self.values(rollout, acted=True), self.last_values(following)
         next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
-        advantage, target, reward, explained = self._advantages(
+        advantage, target, reward, explained = self.estimate(
             following.get(keys.REWARD), *ends, alive, values, next_values
         )
-        data = self._recorded(rollout, reward, next_values, self.config.lmbda)
+        data = self.recorded(rollout, reward, next_values)
         data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
         return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), {"explained_variance": explained}
-
-    def _recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor, lmbda: float) -> TensorDict:
-        """What a loss needs of a rollout [T, rows], besides what is estimated."""
-        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
-        data.update(self.agent.look_back(rollout, reward, next_values, lmbda))
-        alive = rollout.get(keys.ALIVE, None)
-        return data if alive is None else data.set(keys.VALID, alive)
-
-    def _last_values(self, following: TensorDictBase) -> Tensor:
-        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame;
-        nobody reads them elsewhere.
-        """
-        done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
-        if keys.FINAL in following.keys():
-            final = following.get(keys.FINAL)[0]
-        elif self.truncates_once:
-            step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
-            final = seen[step, torch.arange(len(step), device=step.device)]
-        else:
-            # which frames are last only the device knows: asking it would cost more than looking at all of them
-            return self._values(seen)
-        final, last = self._values(torch.stack((final, seen[-1]))).split(1)
-        return torch.where(done, final, last)
-
-    def _values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
-        """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;
-        in others, modules that have to choose take the likeliest.
-        """
-        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
-        recall = self.agent.recall() if acted else nullcontext()
-        with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
-            values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
-        return torch.cat(values).float().reshape(*frames.shape, 1)
 
     def _estimate(
         self,
@@ -145,10 +169,3 @@ class ActorCritic(Algorithm):
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)
-
-    def _minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
-        """So many frames, or whole sequences, at a time, in an order shuffled on the device. Each minibatch is copied
-        when its turn comes: a rollout of pictures would not fit twice.
-        """
-        order = torch.randperm(data.shape[0], device=self.device)
-        return (data[chosen] for chosen in order.split(size))

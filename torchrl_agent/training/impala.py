@@ -17,7 +17,7 @@ from torch import Tensor
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import INFINITE
-from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.training.algorithm import check_config, check_positive
 from torchrl_agent.training.objectives import BOOTSTRAP, AgentLoss, PolicyGradientLoss, VTraceLoss
@@ -58,6 +58,8 @@ class IMPALA(ActorCritic):
                 f"choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
+        self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, acceleration.advantages)
+        self.accelerated = (self.scaled_rewards, *self.accelerated)
         self.behaviour = copy.deepcopy(agent).requires_grad_(False)
         self.iterations = 0
 
@@ -72,27 +74,27 @@ class IMPALA(ActorCritic):
         )
         return AgentLoss(agent, objective)
 
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Updates, each with its share of the sequences."""
+        data = self.sequences(rollout)
+        size = data.shape[0] // self.config.num_minibatches
+        history = [self.updater.update(minibatch) for minibatch in self.minibatches(data, size)]
+        return self.conclude(data, torch.stack(history))
+
     @torch.no_grad()
-    def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
+    def sequences(self, rollout: TensorDict) -> TensorDict:
         """The rollout as sequences [rows, T] from which the loss makes advantages."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        bootstrap = self._last_values(following)
+        bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
-        reward = self._advantages(following.get(keys.REWARD), done, alive)
-        data = self._recorded(rollout, reward, bootstrap, self.config.lmbda)
+        reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
+        data = self.recorded(rollout, reward, bootstrap)
         data.update({keys.REWARD: reward, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap})
-        return data.transpose(0, 1), {}
+        return data.transpose(0, 1)
 
-    def _estimate(  # type: ignore[override]  # the advantages are the loss's
-        self, reward: Tensor, done: Tensor, alive: Tensor | None
-    ) -> Tensor:
-        """Scaled rewards."""
+    def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
         self.scaler.update(reward, done, alive)
         return self.scaler.scale(reward)
-
-    def _updates(self, data: TensorDict) -> TensorDict:
-        size = data.shape[0] // self.config.num_minibatches
-        return torch.stack([self.updater.update(minibatch) for minibatch in self._minibatches(data, size)])
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""

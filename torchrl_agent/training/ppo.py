@@ -5,6 +5,7 @@ device.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
+from torchrl_agent.training.actor_critic import ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 
@@ -37,7 +38,7 @@ class PPOConfig(ActorCriticConfig):
     """Stop the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
 
 
-class PPO(ActorCritic):
+class PPO(OnPolicyActorCritic):
     """Proximal policy optimisation; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "ppo"
@@ -45,13 +46,36 @@ class PPO(ActorCritic):
 
     def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
         check_ppo(config, rows, sequences=agent.sequential)
-        self._may_stop = config.target_kl is not None
         super().__init__(agent, config, rows, acceleration)
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
-        self._epoch = Captured("an epoch's updates", self._update_with_all, self._graphs_on if self._may_stop else None)
-        if self._may_stop:
-            self.captured, self.updater.wanted = self._epoch, self._within_target
+        self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
+        if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
+            self.updater.wanted = self._goes_on
+            self.iteration = self.improve
+            self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self._graphs_on)
+
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Advantages, then epochs of minibatch updates until their number or the KL ends them."""
+        data, explained = self.advantages(rollout)
+        self.running.fill_(1.0)
+        history = []
+        for _ in range(self.config.num_epochs):
+            history.append(self.epoch(data).clone())
+            if self.config.target_kl is not None and not bool(self.running):
+                break
+        return {**self.conclude(data, torch.cat(history)), **explained}
+
+    def _epoch(self, data: TensorDict) -> TensorDict:
+        """The updates of one pass over the frames, [updates] diagnostics."""
+        size = self.config.minibatch_size // math.prod(data.shape[1:])
+        return torch.stack([self.updater.update(minibatch) for minibatch in self.minibatches(data, size)])
+
+    def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
+        """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""
+        assert self.config.target_kl is not None
+        self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
+        return self.running > 0
 
     def make_loss(self) -> AgentLoss:
         """The clipped objective."""
@@ -66,26 +90,6 @@ class PPO(ActorCritic):
             normalize_advantage=config.normalize_advantage,
         )
         return AgentLoss(agent, objective)
-
-    def _updates(self, data: TensorDict) -> TensorDict:
-        self.running.fill_(1.0)
-        history = []
-        for _ in range(self.config.num_epochs):
-            history.append(self._epoch(data).clone())
-            if self._may_stop and not bool(self.running):
-                break
-        return torch.cat(history)
-
-    def _update_with_all(self, data: TensorDict) -> TensorDict:
-        """One epoch."""
-        size = self.config.minibatch_size // math.prod(data.shape[1:])
-        return torch.stack([self.updater.update(minibatch) for minibatch in self._minibatches(data, size)])
-
-    def _within_target(self, metrics: dict[str, Tensor]) -> Tensor:
-        """Whether updates go on, given the diagnostics of this one."""
-        assert self.config.target_kl is not None
-        self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
-        return self.running > 0
 
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:

@@ -250,7 +250,7 @@ def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
     following = rows["next"]
     cut = (following["done"] & ~following["terminated"]).squeeze(-1)
     assert cut.any()
-    values = learner.algorithm._values(following)
+    values = learner.algorithm.values(following)
     frame = following[cut]
     assert not frame["is_init"].any()
     assert frame["hidden"].any()

@@ -109,7 +109,7 @@ def test_the_critic_values_the_goals_that_were_pursued():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     rows = agent_rows(learner.collector.collect(), "agents")
-    likeliest = learner.algorithm._values(rows)
+    likeliest = learner.algorithm.values(rows)
     data, _ = learner.algorithm.advantages(rows)
     with torch.no_grad(), set_recurrent_mode(True):
         encoded = learner.agent.encoder(data.copy())
@@ -128,7 +128,7 @@ def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal()
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     rows = agent_rows(learner.collector.collect(), "agents")
-    first, second = (learner.algorithm._values(rows) for _ in range(2))
+    first, second = (learner.algorithm.values(rows) for _ in range(2))
     assert torch.equal(first, second)
 
 

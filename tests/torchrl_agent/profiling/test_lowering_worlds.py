@@ -53,7 +53,7 @@ def test_a_step_compiles_for_a_gpu_and_asks_nothing(name):
     assert 0 < part.bytes <= worlds * size
 
 
-NAMES = ("the loss", "the advantage function", "the n-step function")
+NAMES = ("the loss", "the advantage function", "the reward scaler", "the n-step function")
 
 
 def test_ppo_compiles_for_a_gpu_and_asks_nothing():

@@ -88,7 +88,7 @@ def test_rmsprop_forgets_at_the_rate_asked_for():
 def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one():
     learner = Learner(Experiment.load("smoke", "algorithm=impala", "device=cpu"))
     rollout = learner.collector.collect()
-    data, _ = learner.algorithm.advantages(rollout)
+    data = learner.algorithm.sequences(rollout)
     encoded = learner.agent.encoder(data.clone())
     log_prob = encoded["action_log_prob"].unsqueeze(-1)  # the policy is the one that played
     _, _, *found = learner.algorithm.loss.objective.advantages(encoded, log_prob)

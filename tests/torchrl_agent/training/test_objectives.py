@@ -252,7 +252,7 @@ def test_impala_is_torchrls_policy_gradient_with_v_traces_advantages():
     agent, rollout = played()
     config = IMPALAConfig(rollout_steps=16, num_minibatches=1)
     impala = IMPALA(agent, config, 8, EAGER)
-    data, _ = impala.advantages(rollout)
+    data = impala.sequences(rollout)
     log_prob = agent.actor.get_dist(data.copy()).log_prob(data["action"]).unsqueeze(-1).detach()
     log_ratio, _, advantage, target = impala.loss.objective.advantages(agent.encoder(data.copy()), log_prob)
     given = data.copy().update({"advantage": advantage, "value_target": target})

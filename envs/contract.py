@@ -1,4 +1,4 @@
-"""What a game's six functions owe to :class:`~envs.world.World`, and one sentence for each breach: it names the game's
+"""What a game's functions owe to :class:`~envs.world.World`, and one sentence for each breach: it names the game's
 class and function, says what was found and what to do.
 """
 
@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,8 +26,6 @@ GROUP = "agents"
 """Where the tensors of a world with several agents are found."""
 FUNCTIONS = ("settings", "spawn", "advance", "observe", "outcome", "statistics")
 """What a subclass of World says about its game."""
-STATISTICS = ("return", "length")
-"""What every game reports of its episodes."""
 _STANDARD = sysconfig.get_path("stdlib")
 _LONGEST_REASON = 300
 """Characters of another's message that a sentence repeats."""
@@ -97,17 +96,17 @@ def check_specs(world: World, observations: Composite, actions: TensorSpec) -> N
         raise ValueError(f"the specs of {name} have shape {tuple(observations.shape)}: give Composite shape=({n},).")
 
 
-def check_statistics(world: World, statistics: Any) -> None:
-    """Check the names and tensors of a game's statistics."""
+def check_statistics(world: World, statistics: Any, books: Collection[str]) -> None:
+    """Check a game's statistics; ``books`` are the names of the world's own, which games used to give themselves."""
     name = f"{type(world).__name__}.statistics"
     if not isinstance(statistics, dict):
         raise ValueError(f"{name} gives {_kind(statistics)}: give a dict of tensors by name.")
-    missing = [word for word in STATISTICS if word not in statistics]
-    if missing:
-        given = ", ".join(map(str, statistics)) or "none"
-        raise ValueError(
-            f"{name} lacks {' and '.join(missing)} (it has {given}): give the sum of rewards as 'return' and the "
-            "number of steps as 'length'."
+    kept = [word for word in books if word in statistics]
+    if kept:
+        warnings.warn(
+            f"{name} gives {', '.join(kept)}, which the world counts itself: leave them out.",
+            DeprecationWarning,
+            stacklevel=2,
         )
     for key, value in statistics.items():
         _check_tensor(f"{name}: {key}", value, (world.num_envs,), torch.float32, world.device)
@@ -134,7 +133,7 @@ def check_game(world: World) -> None:
     _check_record(world, "advance", after, live.state)
     for moment in (state, after):
         _check_observations(world, moment)
-        check_statistics(world, ask(world, "statistics", moment))
+        check_statistics(world, ask(world, "statistics", moment), live.episode.statistics())
         _check_outcome(world, ask(world, "outcome", moment))
 
 

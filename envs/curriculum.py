@@ -4,6 +4,7 @@ criteria.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,16 @@ class Curriculum:
         self._window.clear()
         return True
 
+    def check_statistics(self, names: Iterable[str]) -> None:
+        """Raise ValueError if a criterion is about a statistic that the world does not report."""
+        for stage in self.stages:
+            for name in (*stage.criteria, *stage.retreat):
+                if name not in names:
+                    raise ValueError(
+                        f"statistic {name!r} in stage {stage.name!r} of the curriculum is unknown: use "
+                        f"{', '.join(names)}."
+                    )
+
     def metrics(self) -> dict[str, float]:
         """The stage, its episodes so far, and the share of its criteria that hold."""
         held = [self._holds(name, bounds) for name, bounds in self.current.criteria.items()]
@@ -130,7 +141,6 @@ def load_curriculum(
     num_envs: int,
     stage: int | str,
     multipliers: tuple[str, ...],
-    statistics: tuple[str, ...],
 ) -> Curriculum:
     """The curriculum of a YAML file.
 
@@ -140,7 +150,6 @@ def load_curriculum(
         num_envs: worlds that play.
         stage: ``auto`` to move by the criteria, or the number of the stage to stay in.
         multipliers: names that ``difficulty`` may use.
-        statistics: names that ``criteria`` and ``retreat`` may use.
 
     Raises:
         ValueError: there is no such file or stage, or the file is damaged; the sentence names it.
@@ -151,7 +160,7 @@ def load_curriculum(
     if not path.is_file():
         names = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
         raise ValueError(f"curriculum {str(source)!r} is unknown: use {names}, or the path of a YAML list of stages.")
-    stages = load_stages(path, multipliers, statistics)
+    stages = load_stages(path, multipliers)
     if stage == "auto":
         return Curriculum(stages, num_envs)
     if isinstance(stage, bool) or not isinstance(stage, int):
@@ -159,13 +168,12 @@ def load_curriculum(
     return Curriculum(stages, num_envs, stage, automatic=False)
 
 
-def load_stages(path: Path, multipliers: tuple[str, ...], statistics: tuple[str, ...]) -> list[Stage]:
+def load_stages(path: Path, multipliers: tuple[str, ...]) -> list[Stage]:
     """The stages of a YAML file: a list of mappings of :class:`Stage`'s fields.
 
     Args:
         path: the file.
         multipliers: names that ``difficulty`` may use.
-        statistics: names that ``criteria`` may use.
 
     Raises:
         ValueError: the file is missing or damaged, or uses an unknown name; the sentence names it.
@@ -178,16 +186,14 @@ def load_stages(path: Path, multipliers: tuple[str, ...], statistics: tuple[str,
         ) from None
     if not isinstance(raw, list) or not raw:
         raise ValueError(f"curriculum {path} is empty: give a list of stages.")
-    return [_stage(path, entry, multipliers, statistics) for entry in raw]
+    return [_stage(path, entry, multipliers) for entry in raw]
 
 
-def _stage(path: Path, entry: Any, multipliers: tuple[str, ...], statistics: tuple[str, ...]) -> Stage:
+def _stage(path: Path, entry: Any, multipliers: tuple[str, ...]) -> Stage:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ValueError(f"a stage of {path} has no name: each stage is a mapping with {', '.join(STAGE_KEYS)}.")
     difficulty, criteria, retreat = (entry.get(key) or {} for key in ("difficulty", "criteria", "retreat"))
-    known: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {"stage key": (entry, STAGE_KEYS)}
-    known |= {"multiplier": (difficulty, multipliers), "statistic": ({**criteria, **retreat}, statistics)}
-    for kind, (used, allowed) in known.items():
+    for kind, used, allowed in (("stage key", entry, STAGE_KEYS), ("multiplier", difficulty, multipliers)):
         for name in used:
             if name not in allowed:
                 raise ValueError(

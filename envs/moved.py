@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 MODULES = {
     f"envs.{old}": [f"envs.{new}" for new in news]
@@ -79,3 +80,23 @@ class MovedModules(MetaPathFinder, Loader):
             return look_up(old, places, name, self.classes)
 
         module.__dict__["__getattr__"] = find
+
+
+Constructor = TypeVar("Constructor", bound=Callable)
+
+
+def device_and_seed_by_position(init: Constructor) -> Constructor:
+    """A world's constructor that still takes ``device`` and ``seed`` by position too, with a warning."""
+
+    @functools.wraps(init)
+    def construct(self: Any, *arguments: Any, **named: Any) -> None:
+        first, positional, more = arguments[:1], arguments[1:3], arguments[3:]
+        if positional:
+            warnings.warn(
+                f"{type(self).__name__} takes device and seed by keyword: write device=, seed=.",
+                DeprecationWarning,
+                stacklevel=3 if type(self).__init__ is construct else 2,  # TorchRL's metaclass stands between
+            )
+        init(self, *first, *more, **dict(zip(("device", "seed"), positional, strict=False)), **named)
+
+    return cast(Constructor, construct)

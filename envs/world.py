@@ -8,7 +8,7 @@ is one compiled function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ from envs.action_range import ActionRange
 from envs.arguments import checked_device, checked_number, checked_seed
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
+from envs.episode import Episode, begin_episode, books_of_an_older_version
+from envs.moved import device_and_seed_by_position
 from envs.toolkit.chance import Chance, seed_chance
 from envs.toolkit.records import choose, map_record, named_tensors, write
 from envs.waiting import Step
@@ -52,8 +54,12 @@ class Snapshot(NamedTuple):
 
     state: Any
     """The game's record."""
+    episode: Episode
+    """What is reported of the running episodes, whatever the game."""
     settings: Any
     """A record of per-world settings that fresh worlds are made with (such as their difficulty); survives resets."""
+    stage: Tensor
+    """Index of the curriculum's stage that fresh worlds get, int16 [N]; 0 without a curriculum."""
     chance: Chance
     untouched: Tensor
     """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
@@ -62,10 +68,13 @@ class Snapshot(NamedTuple):
 class World(EnvBase):
     """A game as a batch-locked TorchRL environment.
 
-    A subclass says what the game is in six methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
-    :meth:`outcome`, :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of several
-    agents sets :attr:`num_agents` before; what each of them sees, does and gets is then found under
-    ``"agents"``, [N, A, ...].
+    A subclass says what the game is in five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
+    :meth:`outcome`; in :meth:`statistics` what else it reports) and calls :meth:`_build` at the end of its
+    ``__init__``. A world of several agents sets :attr:`num_agents` before; what each of them sees, does and gets is
+    then found under ``"agents"``, [N, A, ...].
+
+    The world keeps the books of the running episodes itself: their ``return``, ``length``, whether they are
+    ``complete`` and their curriculum's ``stage`` (:class:`~envs.episode.Episode`).
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
     other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
@@ -89,7 +98,8 @@ class World(EnvBase):
     each picture once, and need fewer values.
     """
 
-    def __init__(self, num_envs: int, device: torch.device | str | None, seed: int) -> None:
+    @device_and_seed_by_position
+    def __init__(self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0) -> None:
         super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])
         self.num_envs = num_envs
         self._seed_given = checked_seed(seed)
@@ -129,8 +139,12 @@ class World(EnvBase):
         raise NotImplementedError
 
     def statistics(self, state: Any) -> dict[str, Tensor]:
-        """Statistics of the running episode by name, float32 [N]."""
-        raise NotImplementedError
+        """What else the game reports of the running episode, by name, float32 [N]; by default nothing."""
+        return {}
+
+    def names(self) -> dict[str, Sequence[str]]:
+        """Words for what is a number in tensors, in its order: ``actions``, ``meters``, ``places``; by default none."""
+        return {}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name: policies that may look at its record."""
@@ -155,14 +169,20 @@ class World(EnvBase):
         chance = seed_chance(self._seed_given, n, device)
         state = ask(self, "spawn", settings, chance, midway)
         check_record(self, "spawn", state)
-        statistics = ask(self, "statistics", state)
-        check_statistics(self, statistics)
+        number = 0 if self.curriculum is None else self.curriculum.stage
+        stage = torch.full((n,), number, dtype=torch.int16, device=device)
+        episode = begin_episode(stage, self.num_agents, complete=not midway)
+        books, extras = episode.statistics(), ask(self, "statistics", state)
+        check_statistics(self, extras, books)
         # clone: fresh records may use one tensor in several places, and each place is written to
         self._snapshot: Snapshot = map_record(
-            torch.clone, Snapshot(state, settings, chance, torch.zeros(n, dtype=torch.bool, device=device))
+            torch.clone,
+            Snapshot(state, episode, settings, stage, chance, torch.zeros(n, dtype=torch.bool, device=device)),
         )
-        episode = {name: Unbounded((n, 1), device=device) for name in statistics}
-        observations["episode"] = Composite(**episode, shape=(n,), device=device)
+        reported = {name: Unbounded((n, 1), device=device) for name in books | extras}
+        if self.curriculum is not None:
+            self.curriculum.check_statistics(reported)
+        observations["episode"] = Composite(**reported, shape=(n,), device=device)
         self.observation_spec = observations
         self._action_range = ActionRange(actions, observations.ndim + (self.num_agents is not None))
         shape = (n,) if self.num_agents is None else (n, self.num_agents)
@@ -220,6 +240,11 @@ class World(EnvBase):
         """The game's record now (the live tensors: read, or write in place in tests)."""
         return self._snapshot.state
 
+    @property
+    def episode(self) -> Episode:
+        """The books of the running episodes (the live tensors, as :attr:`state`)."""
+        return self._snapshot.episode
+
     def render(
         self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
     ) -> NDArray[np.uint8]:
@@ -246,7 +271,7 @@ class World(EnvBase):
         live, step = self._snapshot, self._last_step
         try:
             if step is not None and step.last is not None:
-                self._snapshot = live._replace(state=choose(step.waiting, step.last, live.state))
+                self._snapshot = choose(step.waiting, step.last, live)
             if env_index is not None:
                 return self.draw(env_index)
             return np.stack([self.draw(index) for index in range(self.num_envs)])
@@ -309,9 +334,10 @@ class World(EnvBase):
         chance = snapshot.chance.tick()
         state = self.advance(snapshot.state, self._action_range.nearest(action), chance)
         reward, terminated, truncated = self.outcome(state)
+        episode = snapshot.episode.add(reward)
         done = terminated | truncated
         ended = {
-            **self._report(state),
+            **self.observe(state),
             "done": done.unsqueeze(-1),
             "terminated": terminated.unsqueeze(-1),
             "truncated": truncated.unsqueeze(-1),
@@ -320,36 +346,51 @@ class World(EnvBase):
             ended["reward"] = reward.unsqueeze(-1)
         else:
             ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
-        last = map_record(torch.clone, state) if self._show_last else None
-        state = choose(done, self.respawn(state, snapshot.settings, chance), state)
-        fresh = self._report(state) | _not_done(done)
-        write(snapshot, Snapshot(state, snapshot.settings, chance, done))
+        after = snapshot._replace(state=state, episode=episode, chance=chance, untouched=done)
+        last = map_record(torch.clone, after) if self._show_last else None
+        after = after._replace(
+            state=choose(done, self.respawn(state, snapshot.settings, chance), state),
+            episode=choose(done, begin_episode(snapshot.stage, self.num_agents, complete=True), episode),
+        )
+        fresh = self._report(after.state, after.episode) | _not_done(done)
+        ended["episode"] = self._statistics(state, episode)  # here, where a compiler puts it beside what replaces it
+        write(snapshot, after)
         return Step(ended, fresh, last)
 
     def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
         """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""
+        midway = worlds is None and self.midway
+        episode = begin_episode(snapshot.stage, self.num_agents, complete=not midway)
         if worlds is None:
             chance = snapshot.chance.tick()
-            state = self.spawn(snapshot.settings, chance, self.midway)
+            state = self.spawn(snapshot.settings, chance, midway)
+            untouched = torch.zeros_like(snapshot.untouched)
         else:
             worlds = worlds & ~snapshot.untouched
             chance = snapshot.chance.tick(worlds)
             state = choose(worlds, self.respawn(snapshot.state, snapshot.settings, chance), snapshot.state)
-        untouched = torch.zeros_like(snapshot.untouched) if worlds is None else snapshot.untouched
-        write(snapshot, Snapshot(state, snapshot.settings, chance, untouched))
-        return self._report(state) | _not_done(snapshot.untouched)
+            episode, untouched = choose(worlds, episode, snapshot.episode), snapshot.untouched
+        write(snapshot, snapshot._replace(state=state, episode=episode, chance=chance, untouched=untouched))
+        return self._report(state, episode) | _not_done(snapshot.untouched)
 
-    def _report(self, state: Any) -> dict[str, Any]:
+    def _report(self, state: Any, episode: Episode) -> dict[str, Any]:
         """Observations [N, ...] and episode statistics [N, 1], in memory of their own."""
         observed: dict[str, Any] = dict(self.observe(state))
-        observed["episode"] = {name: value.unsqueeze(-1).clone() for name, value in self.statistics(state).items()}
+        observed["episode"] = self._statistics(state, episode)
         return observed
+
+    def _statistics(self, state: Any, episode: Episode) -> dict[str, Tensor]:
+        """Episode statistics [N, 1]."""
+        statistics = episode.statistics() | self.statistics(state)
+        return {name: value.unsqueeze(-1).clone() for name, value in statistics.items()}
 
     # --- curriculum --------------------------------------------------------------------------------------------------
 
     def begin_stage(self) -> None:
-        """Give the curriculum's current stage to worlds from their next reset on."""
-        raise NotImplementedError
+        """Give the curriculum's current stage to worlds from their next reset on: their :meth:`settings`, made anew."""
+        assert self.curriculum is not None
+        write(self._snapshot.settings, self.settings())
+        self._snapshot.stage.fill_(self.curriculum.stage)
 
     def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
         """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
@@ -376,6 +417,8 @@ class World(EnvBase):
         state_dict = {name: value for name, value in state_dict.items() if name != CURRICULUM}
         self.nobody_waits()
         mine = dict(named_tensors(self._snapshot))
+        if "episode.length" not in state_dict:
+            state_dict = books_of_an_older_version(state_dict, mine)
         if mine.keys() != state_dict.keys():
             names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
             raise ValueError(
@@ -416,4 +459,5 @@ def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch
 
 
 def _not_done(like: Tensor) -> dict[str, Tensor]:
-    return {key: torch.zeros_like(like).unsqueeze(-1) for key in ("done", "terminated", "truncated")}
+    keys = ("done", "terminated", "truncated")
+    return dict(zip(keys, like.new_zeros(len(keys), len(like), 1), strict=True))  # one kernel for all of them

@@ -11,13 +11,10 @@ from torch import Tensor
 
 from envs.arena.collisions import hit_ship, hit_targets, ram_ship
 from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_enemies
-from envs.arena.rules import Rules
+from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
 from envs.arena.state import Projectiles, State, no_events, place_spawners
 from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
-
-NUM_ACTIONS = {1: 5, 2: 6}
-"""Actions per control style; the last one always shoots."""
 
 
 def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: int) -> State:
@@ -34,7 +31,8 @@ def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: i
     state = ram_ship(state, rules)
     state = track_combat(state, rules)
     state = remove_dead(state)
-    return advance_phase(state, chance, rules)
+    state = advance_phase(state, chance, rules)
+    return count_events(state, rules)
 
 
 def begin_step(state: State) -> State:
@@ -61,11 +59,12 @@ def move_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
 
 def _thrust_and_turn(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
     ship = state.ship
-    thrust = torch.where(action == 1, rules.ship_thrust, 0.0)
+    thrust = torch.where(action == THRUSTING.thrust, rules.ship_thrust, 0.0)
     vx = (ship.vx + thrust * torch.cos(ship.rotation)) * rules.ship_friction
     vy = (ship.vy + thrust * torch.sin(ship.rotation)) * rules.ship_friction
     limit = (rules.ship_max_speed * torch.rsqrt(squared_distance(vx, vy).clamp_min(1e-12))).clamp_max(1.0)
-    turn = torch.where(action == 3, rules.ship_turn, 0.0) - torch.where(action == 2, rules.ship_turn, 0.0)
+    right, left = (torch.where(action == side, rules.ship_turn, 0.0) for side in (THRUSTING.right, THRUSTING.left))
+    turn = right - left
     return vx * limit, vy * limit, wrapped(ship.rotation + turn, TAU)
 
 
@@ -74,7 +73,7 @@ def _walk(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, T
     vx = look_up(action, (0.0, 0.0, 0.0, -speed, speed, 0.0))
     vy = look_up(action, (0.0, -speed, speed, 0.0, 0.0, 0.0))
     direction = look_up(action, (0.0, -math.pi / 2, math.pi / 2, math.pi, 0.0, 0.0))
-    moves = (action >= 1) & (action <= 4)
+    moves = (action >= WALKING.up) & (action <= WALKING.right)
     return vx, vy, torch.where(moves, direction, state.ship.rotation)
 
 
@@ -85,7 +84,7 @@ def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
     are as many slots as shots in a projectile's lifetime.
     """
     ship = state.ship
-    fires = (action == NUM_ACTIONS[style] - 1) & (ship.cooldown == 0)
+    fires = (action == ACTIONS[style].shoot) & (ship.cooldown == 0)
     new = Projectiles(
         x=ship.x,
         y=ship.y,
@@ -153,4 +152,18 @@ def advance_phase(state: State, chance: Chance, rules: Rules) -> State:
         events=state.events._replace(
             phases_completed=cleared.float(), won=won.float(), died=(state.ship.health <= 0).float()
         ),
+    )
+
+
+def count_events(state: State, rules: Rules) -> State:
+    """Add what happened to what is counted over the episode (damage taken is counted where it is taken)."""
+    tally, events = state.tally, state.events
+    hits = events.enemy_hits + events.spawner_hits
+    return state._replace(
+        tally=tally._replace(
+            spawners_destroyed=tally.spawners_destroyed + events.spawners_destroyed,
+            enemies_destroyed=tally.enemies_destroyed + events.enemies_shot + events.enemies_rammed,
+            damage_dealt=tally.damage_dealt + hits * rules.projectile_damage,
+            shots_dropped=tally.shots_dropped + events.shots_dropped,
+        )
     )

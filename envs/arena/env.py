@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,19 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
 
-from envs.arena.dynamics import NUM_ACTIONS, advance
+from envs.arena.dynamics import advance
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, PICTURES, observe
 from envs.arena.picture import draw
-from envs.arena.rules import Difficulty, Rules, make_rules
-from envs.arena.scoring import STATISTICS, count, ends, reward, statistics
+from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
+from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
+from envs.moved import device_and_seed_by_position
 from envs.toolkit.chance import Chance
 from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"
-MULTIPLIERS = tuple(name for name in Difficulty._fields if name != "stage")
 
 
 class ArenaEnv(World):
@@ -53,12 +54,13 @@ class ArenaEnv(World):
         ValueError: an argument is out of its range; the sentence says which and what to give.
     """
 
+    @device_and_seed_by_position
     def __init__(
         self,
         num_envs: int = 1,
+        *,
         device: torch.device | str | None = None,
         seed: int = 0,
-        *,
         style: int = 1,
         observation: str = "classic",
         rules: Rules | str | dict[str, float] | None = None,
@@ -66,17 +68,17 @@ class ArenaEnv(World):
         stage: int | str = "auto",
         desynchronise: bool = False,
     ) -> None:
-        if style not in NUM_ACTIONS:
+        if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
         rules = make_rules("classic" if rules is None else rules)
-        super().__init__(num_envs, device, seed)
+        super().__init__(num_envs, device=device, seed=seed)
         self.rules, self.style, self.mode = rules, style, observation
         self.truncation_limit = rules.max_steps
         if curriculum is not None:
-            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, MULTIPLIERS, STATISTICS)
-        actions = Categorical(NUM_ACTIONS[style], shape=(num_envs,), dtype=torch.int64, device=self.device)
+            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, Difficulty._fields)
+        actions = Categorical(len(ACTIONS[style]), shape=(num_envs,), dtype=torch.int64, device=self.device)
         self._build(self._observation_spec(), actions, midway=desynchronise)
 
     def _observation_spec(self) -> Composite:
@@ -97,10 +99,9 @@ class ArenaEnv(World):
 
     def settings(self) -> Difficulty:
         """The full game everywhere, or the curriculum's stage."""
-        ones = torch.ones(len(MULTIPLIERS), self.num_envs, device=self.device)
-        difficulty = Difficulty(**dict(zip(MULTIPLIERS, ones, strict=True)), stage=torch.zeros_like(ones[0]))
+        difficulty = Difficulty(*torch.ones(len(Difficulty._fields), self.num_envs, device=self.device))
         if self.curriculum is not None:
-            _assign(difficulty, {**self.curriculum.current.difficulty, "stage": self.curriculum.stage})
+            _assign(difficulty, self.curriculum.current.difficulty)
         return difficulty
 
     def spawn(self, settings: Difficulty, chance: Chance, midway: bool) -> State:
@@ -109,9 +110,7 @@ class ArenaEnv(World):
         if not midway:
             return state
         step = torch.floor(chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps)
-        return state._replace(
-            progress=state.progress._replace(step=step, phase_step=step), tally=state.tally._replace(first_step=step)
-        )
+        return state._replace(progress=state.progress._replace(step=step, phase_step=step))
 
     def respawn(self, state: State, settings: Difficulty, chance: Chance) -> State:
         """Worlds at the start of phase one, with what is left of enemies and shots where it was, but dead."""
@@ -123,9 +122,8 @@ class ArenaEnv(World):
         )
 
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
-        """One step of the game, counted in the episode's statistics."""
-        state = advance(state, action, chance, self.rules, self.style)
-        return count(state, reward(state, self.rules), self.rules)
+        """One step of the game."""
+        return advance(state, action, chance, self.rules, self.style)
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Observations by key."""
@@ -136,8 +134,12 @@ class ArenaEnv(World):
         return reward(state, self.rules), *ends(state, self.rules)
 
     def statistics(self, state: State) -> dict[str, Tensor]:
-        """Episode statistics by name (scoring.STATISTICS)."""
+        """What the game reports of its episodes (envs/arena/scoring.py)."""
         return statistics(state)
+
+    def names(self) -> dict[str, Sequence[str]]:
+        """Words for the actions of the control style."""
+        return {"actions": ACTIONS[self.style]._fields}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """The scripted player of this very world."""
@@ -145,7 +147,7 @@ class ArenaEnv(World):
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""
-        return draw(self.state, world, self.rules)
+        return draw(self.state, self.episode, world, self.rules)
 
     def set_difficulty(self, **multipliers: float | Tensor) -> None:
         """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset
@@ -155,12 +157,6 @@ class ArenaEnv(World):
             if name not in Difficulty._fields:
                 raise ValueError(f"difficulty {name!r} is unknown: use one of {', '.join(Difficulty._fields)}.")
         _assign(self._snapshot.settings, multipliers)
-
-    def begin_stage(self) -> None:
-        """The curriculum's current stage is what fresh worlds get from now on."""
-        if self.curriculum is not None:
-            full = dict.fromkeys(MULTIPLIERS, 1.0)
-            self.set_difficulty(**{**full, **self.curriculum.current.difficulty, "stage": self.curriculum.stage})
 
 
 def _assign(difficulty: Difficulty, values: dict[str, Any]) -> None:

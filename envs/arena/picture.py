@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
+from envs.episode import Episode
 from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
 from envs.toolkit.records import row
 
@@ -32,7 +33,9 @@ GRID_LINES = 8
 """Cells of the grid along the width."""
 
 
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 384)) -> NDArray[np.uint8]:
+def draw(
+    state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = (480, 384)
+) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:
@@ -52,7 +55,7 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 3
     _draw_enemies(canvas, one, rules)
     _draw_shots(canvas, one.shots, SHOT, rules)
     _draw_ship(canvas, one, rules)
-    _draw_header(canvas, one, rules)
+    _draw_header(canvas, one, row(episode, world), rules)
     return canvas.picture()
 
 
@@ -113,7 +116,7 @@ def _draw_ship(canvas: Canvas, one: State, rules: Rules) -> None:
     canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_colour(share), EMPTY)
 
 
-def _draw_header(canvas: Canvas, one: State, rules: Rules) -> None:
+def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
     progress, phases = one.progress, len(rules.phases)
     share = one.ship.health / rules.ship_health
     if progress.phase >= phases:
@@ -124,7 +127,7 @@ def _draw_header(canvas: Canvas, one: State, rules: Rules) -> None:
         ("phase", phase, WORDS),
         ("step", f"{progress.step:.0f}", WORDS),
         ("health", f"{one.ship.health:.0f}", _health_colour(share)),
-        ("return", f"{one.tally.total_reward:.1f}", WORDS),
+        ("return", f"{episode.total_reward:.1f}", WORDS),
     )
     width, height = canvas.size[0], _header_height(canvas.size)
     letters = min(height * 0.5, width / 36)

@@ -13,6 +13,32 @@ from typing import NamedTuple
 from torch import Tensor
 
 
+class Thrusting(NamedTuple):
+    """Numbers of the actions of a ship that turns, and thrusts along its heading (style 1)."""
+
+    idle: int
+    thrust: int
+    left: int
+    right: int
+    shoot: int
+
+
+class Walking(NamedTuple):
+    """Numbers of the actions of a ship that goes along the axes, and faces where it goes (style 2)."""
+
+    idle: int
+    up: int
+    down: int
+    left: int
+    right: int
+    shoot: int
+
+
+THRUSTING, WALKING = Thrusting(*range(5)), Walking(*range(6))
+ACTIONS: dict[int, Thrusting | Walking] = {1: THRUSTING, 2: WALKING}
+"""By control style."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """One of the waves that must be cleared in turn."""
@@ -199,9 +225,7 @@ def make_rules(rules: Rules | str | dict[str, float]) -> Rules:
 
 
 class Difficulty(NamedTuple):
-    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game, and ``stage`` is a
-    label.
-    """
+    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game."""
 
     spawn_cooldown: Tensor
     max_enemies: Tensor
@@ -209,5 +233,3 @@ class Difficulty(NamedTuple):
     enemy_speed: Tensor
     shaping: Tensor
     hit_penalty: Tensor
-    stage: Tensor
-    """Index of the curriculum's stage, so that finished episodes can tell theirs; 0 without one."""

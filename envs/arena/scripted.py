@@ -18,8 +18,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from envs.arena.dynamics import NUM_ACTIONS
-from envs.arena.rules import Rules
+from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
 from envs.arena.state import State
 from envs.toolkit.geometry import squared_distance
 
@@ -104,7 +103,7 @@ def play(state: State, rules: Rules, style: int) -> Tensor:
     cost = danger(course, state, rules, taste) + travel(course, state, style, taste)
     cost = cost - opportunity(course, state, rules, taste)
     shoots = (state.ship.cooldown <= 1) & strikes  # the cooldown ticks before the shot
-    return torch.where(shoots, NUM_ACTIONS[style] - 1, plans.first[cost.argmin(0)])
+    return torch.where(shoots, ACTIONS[style].shoot, plans.first[cost.argmin(0)])
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -120,24 +119,27 @@ def make_plans(rules: Rules, style: int, device: torch.device) -> Plans:
 
 def _turns_and_thrusts() -> list[list[int]]:
     """Turn, then thrust, then drift."""
-    turns = [[], *([side] * steps for steps in (1, 2, 4, 8, 14, 22, 30) for side in (2, 3))]
-    return [turn + [1] * thrust + [0] * HORIZON for turn in turns for thrust in (0, 6, 18)]
+    idle, thrust, left, right = THRUSTING.idle, THRUSTING.thrust, THRUSTING.left, THRUSTING.right
+    turns = [[], *([side] * steps for steps in (1, 2, 4, 8, 14, 22, 30) for side in (left, right))]
+    return [turn + [thrust] * steps + [idle] * HORIZON for turn in turns for steps in (0, 6, 18)]
 
 
 def _walks() -> list[list[int]]:
     """Walk one way, then rest or walk along the other axis for a moment."""
-    rows = [[0] * HORIZON]
-    for way in (1, 2, 3, 4):
+    idle, vertical, horizontal = WALKING.idle, (WALKING.up, WALKING.down), (WALKING.left, WALKING.right)
+    rows = [[idle] * HORIZON]
+    for way in (*vertical, *horizontal):
         rows.append([way] * HORIZON)
+        across = horizontal if way in vertical else vertical
         for steps in (1, 3, 8, 20):
-            rows += [[way] * steps + [then] * 8 + [0] * HORIZON for then in (0, *((3, 4) if way < 3 else (1, 2)))]
+            rows += [[way] * steps + [then] * 8 + [idle] * HORIZON for then in (idle, *across)]
     return rows
 
 
 def _steered(actions: Tensor, rules: Rules) -> Plans:
-    turn = rules.ship_turn * ((actions == 3).float() - (actions == 2).float())
+    turn = rules.ship_turn * ((actions == THRUSTING.right).float() - (actions == THRUSTING.left).float())
     rotation = turn.cumsum(1)
-    thrust = rules.ship_thrust * (actions == 1)
+    thrust = rules.ship_thrust * (actions == THRUSTING.thrust)
     step = torch.arange(HORIZON, device=actions.device)
     carried = _carried(step - step.unsqueeze(1) + 1, rules)  # [step of the thrust, later step]
     return Plans(
@@ -155,9 +157,9 @@ def _carried(steps: Tensor, rules: Rules) -> Tensor:
 
 
 def _walked(actions: Tensor, rules: Rules) -> Plans:
-    right = (actions == 4).float() - (actions == 3).float()
-    down = (actions == 2).float() - (actions == 1).float()
-    last_move = ((actions > 0) * torch.arange(1, HORIZON + 1, device=actions.device)).cummax(1).values
+    right = (actions == WALKING.right).float() - (actions == WALKING.left).float()
+    down = (actions == WALKING.down).float() - (actions == WALKING.up).float()
+    last_move = ((actions != WALKING.idle) * torch.arange(1, HORIZON + 1, device=actions.device)).cummax(1).values
     facing = torch.atan2(down, right).gather(1, (last_move - 1).clamp_min(0))
     return Plans(
         first=actions[:, 0],

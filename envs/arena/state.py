@@ -96,11 +96,8 @@ class Events(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Statistics of the running episode, [N]."""
+    """What is counted over the running episode, [N]."""
 
-    total_reward: Tensor
-    first_step: Tensor
-    """Step count at which the episode began: 0, or random in worlds that were desynchronised."""
     spawners_destroyed: Tensor
     enemies_destroyed: Tensor
     damage_dealt: Tensor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.chance import Chance
-from envs.town.rules import INTERACT, WAIT, Rules
+from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
 from envs.town.state import (
     STREAM_CONTEST,
     STREAM_CUES,
@@ -77,8 +77,8 @@ def move(state: State) -> State:
     """Go one cell; who leaves a cell leaves the visit that was under way."""
     agents = state.agents
     action = agents.action
-    dx = (action == 3).int() - (action == 2).int()
-    dy = (action == 1).int() - (action == 0).int()
+    dx = (action == RIGHT).int() - (action == LEFT).int()
+    dy = (action == DOWN).int() - (action == UP).int()
     progress = torch.where(action < INTERACT, 0, agents.progress)
     return state._replace(agents=agents._replace(x=agents.x + dx, y=agents.y + dy, progress=progress))
 

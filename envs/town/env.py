@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
 from envs.curriculum import Stage, load_curriculum
+from envs.moved import device_and_seed_by_position
 from envs.toolkit.chance import Chance
-from envs.toolkit.records import map_record, write
+from envs.toolkit.records import map_record
 from envs.town.checks import check_rules
 from envs.town.dynamics import advance, legal_actions, show_cues
 from envs.town.levels import load_level
@@ -33,7 +34,7 @@ from envs.town.observation import (
 )
 from envs.town.picture import draw
 from envs.town.rules import Rules, Settings
-from envs.town.scoring import STATISTICS, count, ends, reward, statistics, wellbeing
+from envs.town.scoring import ends, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
@@ -78,12 +79,13 @@ class TownEnv(World):
         ValueError: an argument or the level cannot work; the sentence says which and what to give.
     """
 
+    @device_and_seed_by_position
     def __init__(
         self,
         num_envs: int = 1,
+        *,
         device: torch.device | str | None = None,
         seed: int = 0,
-        *,
         num_agents: int | None = None,
         level: str | Path = "L3",
         rules: Rules | dict[str, Any] | None = None,
@@ -96,7 +98,7 @@ class TownEnv(World):
     ) -> None:
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
-        super().__init__(num_envs, device, seed)
+        super().__init__(num_envs, device=device, seed=seed)
         self.rules = _rules(level, rules, num_agents)
         if privileged and num_visible(self.rules) == 0:
             raise ValueError(
@@ -107,7 +109,7 @@ class TownEnv(World):
         self.num_agents, self.truncation_limit = self.rules.num_agents, self.rules.max_steps
         self.mode, self.privileged, self.potential = observation, privileged, potential
         if curriculum is not None:
-            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",), STATISTICS)
+            self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",))
             self.stages = [_stage_rules(stage, self.rules) for stage in self.curriculum.stages]
         self.tables: Tables = make_tables(self.rules, self.device)
         self._build(self._observation_spec(), self._action_spec(), midway=desynchronise)
@@ -153,14 +155,8 @@ class TownEnv(World):
 
     def settings(self) -> Settings:
         """The level, or the curriculum's stage, everywhere."""
-        if self.curriculum is None:
-            return level_settings(self.rules, 0, self.num_envs, self.device)
-        number = self.curriculum.stage
-        return level_settings(self.stages[number], number, self.num_envs, self.device)
-
-    def begin_stage(self) -> None:
-        """The curriculum's current stage is what fresh towns get from now on."""
-        write(self._snapshot.settings, self.settings())
+        rules = self.rules if self.curriculum is None else self.stages[self.curriculum.stage]
+        return level_settings(rules, self.num_envs, self.device)
 
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
@@ -168,14 +164,13 @@ class TownEnv(World):
         if not midway:
             return state
         step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
-        return state._replace(step=step, first_step=step)
+        return state._replace(step=step)
 
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
-        """One step, counted in the episode's statistics."""
+        """One step of the game."""
         heads = action.permute(*reversed(range(action.ndim)))  # [A, N], or [2, A, N] with a symbol
         chosen, symbol = (heads[0], heads[1]) if self.rules.symbols else (heads, None)
-        state = advance(state, chosen, symbol, chance, self.rules, self.tables)
-        return count(state, reward(state, self.rules))
+        return advance(state, chosen, symbol, chance, self.rules, self.tables)
 
     def observe(self, state: State) -> dict[str, Any]:
         """Observations by key."""
@@ -198,8 +193,12 @@ class TownEnv(World):
         return reward(state, self.rules), *ends(state, self.rules)
 
     def statistics(self, state: State) -> dict[str, Tensor]:
-        """Episode statistics by name (scoring.STATISTICS)."""
+        """What the game reports of its episodes (envs/town/scoring.py)."""
         return statistics(state, self.rules)
+
+    def names(self) -> dict[str, Sequence[str]]:
+        """Words for actions, meters and kinds of places."""
+        return {"actions": self.rules.action_names, "meters": self.rules.meter_names, "places": self.rules.kinds}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name."""
@@ -212,7 +211,7 @@ class TownEnv(World):
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""
-        return draw(self.state, world, self.rules)
+        return draw(self.state, self.episode, world, self.rules)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
@@ -220,7 +219,7 @@ class TownEnv(World):
         return self
 
 
-def level_settings(rules: Rules, stage: int, num_envs: int, device: torch.device) -> Settings:
+def level_settings(rules: Rules, num_envs: int, device: torch.device) -> Settings:
     """What the rules of a stage say, for every world."""
 
     def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -232,7 +231,6 @@ def level_settings(rules: Rules, stage: int, num_envs: int, device: torch.device
         height=column([rules.height], torch.int32)[0],
         initial=column([meter.initial for meter in rules.meters.values()]),
         deployed=column([float(kind in rules.deployed) for kind in rules.kinds]),
-        stage=column([float(stage)])[0],
     )
 
 

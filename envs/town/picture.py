@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.episode import Episode
 from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
 from envs.toolkit.records import row
 from envs.town.panel import (
@@ -45,7 +46,9 @@ ROOMY = 18
 """Cells of at least so many pixels hold their label."""
 
 
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 384)) -> NDArray[np.uint8]:
+def draw(
+    state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = (480, 384)
+) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Places have two letters and are grey while they are closed. Agents are discs with their number and the colour of
@@ -66,7 +69,7 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 3
     _draw_ground(canvas, one, rules)
     _draw_places(canvas, one, rules)
     _draw_agents(canvas, one, rules)
-    _draw_header(canvas, one, rules)
+    _draw_header(canvas, one, row(episode, world), rules)
     if has_panel(size):
         left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
         draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))
@@ -209,14 +212,14 @@ def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) ->
         canvas.disc(world_point(canvas, (x, y)), size / canvas.scale, PALETTE[cue % len(PALETTE)], GROUND, 0.7)
 
 
-def _draw_header(canvas: Canvas, one: State, rules: Rules) -> None:
+def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
     alive, agents = sum(one.agents.alive), rules.num_agents
     entries = (
         (0.0, "town", rules.name, WORDS),
         (0.16, "step", f"{one.step}/{rules.max_steps}", WORDS),
         (0.4, "hour", f"{one.step % HOURS}:00", WORDS),
         (0.58, "alive", f"{alive}/{agents}", WORDS if alive == agents else DANGER),
-        (0.78, "return", f"{sum(one.tally.total_reward) / agents:.1f}", WORDS),
+        (0.78, "return", f"{sum(episode.total_reward) / agents:.1f}", WORDS),
     )
     width, height = canvas.size[0], _header_height(canvas.size)
     letters, gap = min(height * 0.45, width / 40), _gap(canvas.size)

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-MOVES = ("up", "down", "left", "right")
-"""Actions 0 to 3; up is y - 1. Then come ``interact``, ``wait`` and the content's own actions."""
-INTERACT, WAIT = 4, 5
+ACTIONS = ("up", "down", "left", "right", "interact", "wait")
+"""What agents can do in every town, moves first (up is y - 1); the content's own actions follow."""
+UP, DOWN, LEFT, RIGHT, INTERACT, WAIT = range(len(ACTIONS))
 HOURS = 24
 SERVED = 0.1
 """A meter that an affordance raises by at least this much per visit can be lived on."""
@@ -212,7 +212,7 @@ class Rules:
         derived = {
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
-            "action_names": (*MOVES, "interact", "wait", *self.actions),
+            "action_names": (*ACTIONS, *self.actions),
             "needs": tuple(name for name, meter in self.meters.items() if meter.need and name in raised),
             "places_per_kind": most,
             "num_slots": len(self.affordances) * most,
@@ -234,7 +234,6 @@ class Settings(NamedTuple):
     """Initial meters, [M, N]."""
     deployed: Tensor
     """1 for kinds that are there, float [K, N]."""
-    stage: Tensor
 
 
 def visit(affordance: Affordance, meter: str) -> float:

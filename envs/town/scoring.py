@@ -8,24 +8,6 @@ from torch import Tensor
 from envs.town.rules import Rules
 from envs.town.state import State, Tally
 
-STATISTICS = (
-    "return",
-    "length",
-    "win",
-    "lifetime",
-    "survival",
-    "visits",
-    "illegal_actions",
-    "contested",
-    "unpaid",
-    "complete",
-    "stage",
-)
-"""Names of the episode statistics, means over a world's agents: ``win`` is the share that retired, ``lifetime`` steps
-lived, ``survival`` the same as a share of the longest life, ``visits`` completed, ``contested`` and ``unpaid`` requests
-that failed, ``complete`` 0 for an episode that began midway.
-"""
-
 
 def reward(state: State, rules: Rules) -> Tensor:
     """Reward of the last step, [A, N]; 0 for agents that were dead before it (see rules.Reward)."""
@@ -93,25 +75,18 @@ def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
     return terminated, (state.step >= rules.max_steps) & ~terminated
 
 
-def count(state: State, reward: Tensor) -> State:
-    """Add the last step's reward to the statistics."""
-    return state._replace(tally=state.tally._replace(total_reward=state.tally.total_reward + reward))
-
-
 def statistics(state: State, rules: Rules) -> dict[str, Tensor]:
-    """Statistics of the running episode by name, float32 [N]."""
+    """What the game reports of the running episode, float32 [N], means over a world's agents: ``win`` is the share that
+    retired, ``lifetime`` steps lived, ``survival`` the same as a share of the longest life, ``visits`` completed,
+    ``contested`` and ``unpaid`` requests that failed.
+    """
     mean = Tally(*(value.mean(0) for value in state.tally))
-    values = (
-        mean.total_reward,
-        (state.step - state.first_step).float(),
-        state.events.retired.float().mean(0),
-        mean.lifetime,
-        mean.lifetime / rules.max_steps,
-        mean.visits,
-        mean.illegal,
-        mean.contested,
-        mean.unpaid,
-        (state.first_step == 0).float(),
-        state.settings.stage,
-    )
-    return dict(zip(STATISTICS, values, strict=True))
+    return {
+        "win": state.events.retired.float().mean(0),
+        "lifetime": mean.lifetime,
+        "survival": mean.lifetime / rules.max_steps,
+        "visits": mean.visits,
+        "illegal_actions": mean.illegal,
+        "contested": mean.contested,
+        "unpaid": mean.unpaid,
+    }

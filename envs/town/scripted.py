@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from envs.town.rules import HOURS, INTERACT, WAIT, Rules
+from envs.town.rules import DOWN, HOURS, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
 from envs.town.state import ABSENT, State, hour, standing_on
 from envs.town.tables import Tables
 from envs.world import GROUP
@@ -94,8 +94,8 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
     closed = waiting.gather(0, best)[0] > 0
     rest = rules.action_names.index("rest") if "rest" in rules.enabled else WAIT
     there = torch.where(closed, rest, INTERACT)
-    vertical = torch.where(y < 0, 0, torch.where(y > 0, 1, there))
-    action = torch.where(x < 0, 2, torch.where(x > 0, 3, vertical))
+    vertical = torch.where(y < 0, UP, torch.where(y > 0, DOWN, there))
+    action = torch.where(x < 0, LEFT, torch.where(x > 0, RIGHT, vertical))
     worthwhile = worth.amax(0) > 0
     return torch.where(agents.alive, torch.where(worthwhile, action, rest), WAIT)
 
@@ -128,7 +128,8 @@ def _worth(
     meters = state.meters.unsqueeze(1)  # [M, 1, A, N]
     drain = tables.depletion.unsqueeze(1) * state.settings.depletion * time
     effort = (
-        -tables.actions[:, 0].reshape(-1, 1, 1, 1) * distance - tables.actions[:, INTERACT].reshape(-1, 1, 1, 1) * ticks
+        -tables.actions[:, UP].reshape(-1, 1, 1, 1) * distance
+        - tables.actions[:, INTERACT].reshape(-1, 1, 1, 1) * ticks
     )
     completes = ticks >= duration - torch.where(distance == 0, state.agents.progress, 0)
     gain = tables.tick[:, kinds].reshape(-1, len(kinds), 1, 1) * ticks

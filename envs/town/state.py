@@ -67,9 +67,8 @@ class Events(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Statistics of the running episode, float32 [A, N]."""
+    """What is counted over the running episode, float32 [A, N]."""
 
-    total_reward: Tensor
     lifetime: Tensor
     visits: Tensor
     """Completed visits."""
@@ -91,8 +90,6 @@ class State(NamedTuple):
     layout: Layout
     step: Tensor
     """[N]; step % 24 is the hour."""
-    first_step: Tensor
-    """[N]; 0, or random in worlds that were desynchronised."""
     events: Events
     tally: Tally
     settings: Settings
@@ -101,7 +98,7 @@ class State(NamedTuple):
 
 def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
     """Fresh towns: places and agents on cells of their own, at hour 0."""
-    agents, worlds = rules.num_agents, settings.stage.shape[0]
+    agents, worlds = rules.num_agents, len(settings.depletion)
     layout, x, y = place(rules, tables, settings, chance)
     nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
     no = torch.zeros_like(nothing, dtype=torch.bool)
@@ -123,7 +120,6 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
         traits=traits.reshape(NUM_TRAITS, agents, worlds),
         layout=layout,
         step=nothing[0],
-        first_step=nothing[0],
         events=Events(acted=no, died=no, retired=no),
         tally=Tally(*[zero] * len(Tally._fields)),
         settings=settings,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from envs import ArenaEnv
+from envs import WORLDS, ArenaEnv
 from envs.curriculum import Curriculum, Stage, load_stages
 
 STAGES = [
@@ -115,7 +115,7 @@ def test_worlds_get_the_new_stage_at_their_next_reset():
     torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.3))
     env.reset()
     torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.6))
-    assert (env.state.difficulty.stage == 1).all()
+    assert (env.episode.stage == 1).all()
 
 
 def test_the_reference_has_its_six_grades():
@@ -139,7 +139,6 @@ def test_rows_may_have_difficulties_of_their_own():
         ("[]", "empty"),
         ("- {difficulty: {}}", "name"),
         ("- {name: a, difficulty: {luck: 1}}", "luck"),
-        ("- {name: a, criteria: {charm: [1, 2]}}", "charm"),
         ("- {name: a, criteria: {win: 3}}", "least, most"),
         ("- {name: a, difficulty: {enemy_speed: -1}}", "enemy_speed"),
         ("- {name: a, colour: red}", "colour"),
@@ -150,4 +149,15 @@ def test_files_that_cannot_be_are_refused(tmp_path, text, named):
     path = tmp_path / "stages.yaml"
     path.write_text(text)
     with pytest.raises(ValueError, match=named):
-        load_stages(path, ("enemy_speed",), ("win",))
+        load_stages(path, ("enemy_speed",))
+
+
+@pytest.mark.parametrize("rule", ["criteria", "retreat"])
+@pytest.mark.parametrize(("world", "known"), [("arena", "spawners_destroyed"), ("town", "visits")])
+def test_a_criterion_is_about_something_that_the_world_reports(tmp_path, world, known, rule):
+    path = tmp_path / "stages.yaml"
+    path.write_text(f"[{{name: a, {rule}: {{return: [1, 2], {known}: [1, 2]}}}}]")
+    WORLDS[world](num_envs=1, curriculum=path)
+    path.write_text(f"[{{name: a}}, {{name: b, {rule}: {{charm: [1, 2]}}}}]")
+    with pytest.raises(ValueError, match=f"statistic 'charm' in stage 'b' .* is unknown: use return, .*{known}"):
+        WORLDS[world](num_envs=1, curriculum=path)

@@ -23,14 +23,13 @@ class State(NamedTuple):
     food: Tensor
     eaten: Tensor
     step: Tensor
-    total_reward: Tensor
 
 
 class GatherEnv(World):
     """Five actions, to stay or to go; 1 for each piece of food. Everything that matters is in sight."""
 
-    def __init__(self, num_envs=1, device=None, seed=0):
-        super().__init__(num_envs, device, seed)
+    def __init__(self, num_envs=1, *, device=None, seed=0):
+        super().__init__(num_envs, device=device, seed=seed)
         seen = Bounded(-1.0, 1.0, (num_envs, 4), device=self.device)
         actions = Categorical(5, shape=(num_envs,), dtype=torch.int64, device=self.device)
         self._build(Composite(observation=seen, shape=(num_envs,), device=self.device), actions, midway=False)
@@ -42,7 +41,7 @@ class GatherEnv(World):
         place = torch.floor(chance.uniform(STREAM_AGENT, 2) * SIDE)
         food = torch.floor(chance.uniform(STREAM_FOOD, 2) * SIDE)
         zero = torch.zeros_like(place[0])
-        return State(place, food, zero, zero, zero)
+        return State(place, food, zero, zero)
 
     def advance(self, state, action, chance):
         dx = (action == 1).float() - (action == 2).float()
@@ -51,7 +50,7 @@ class GatherEnv(World):
         eaten = (place == state.food).all(0).float()
         new = torch.floor(chance.uniform(STREAM_FOOD, 2) * SIDE)
         food = torch.where(eaten.bool(), new, state.food)
-        return State(place, food, eaten, state.step + 1, state.total_reward + eaten)
+        return State(place, food, eaten, state.step + 1)
 
     def observe(self, state):
         return {"observation": torch.cat([state.place, state.food]).movedim(0, -1) / SIDE}
@@ -59,6 +58,3 @@ class GatherEnv(World):
     def outcome(self, state):
         over = state.step >= MAX_STEPS
         return state.eaten, torch.zeros_like(over), over
-
-    def statistics(self, state):
-        return {"return": state.total_reward, "length": state.step}

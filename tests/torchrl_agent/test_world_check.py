@@ -32,8 +32,8 @@ class Walk(World):
     agents = None
     seen = (2,)
 
-    def __init__(self, num_envs=N, device=None, seed=0):
-        super().__init__(num_envs, device, seed)
+    def __init__(self, num_envs=N, *, device=None, seed=0):
+        super().__init__(num_envs, device=device, seed=seed)
         self.num_agents = self.agents
         self.prepare()
 
@@ -71,7 +71,7 @@ class Walk(World):
         return reward, state.x == 0, state.step >= MAX_STEPS
 
     def statistics(self, state):
-        return {"return": state.x.clone(), "length": state.step.clone()}
+        return {"luck": state.x.clone()}
 
 
 class Couple(Walk):
@@ -124,12 +124,10 @@ def fail(*arguments):
 
 
 HOSTILE = {
-    "statistics without length": (statistics(lambda s: {"return": s["return"]}), "statistics lacks length"),
-    "statistics without return": (statistics(lambda s: {"length": s["length"]}), "statistics lacks return"),
     "no statistics": (statistics(lambda s: None), "statistics gives nothing"),
     "a statistic that is a number": (statistics(lambda s: {**s, "win": 1.0}), "win is float"),
-    "whole numbers as statistic": (statistics(lambda s: {**s, "win": s["length"].long()}), "win is int64"),
-    "a column as statistic": (statistics(lambda s: {**s, "win": s["length"].unsqueeze(-1)}), "win has shape"),
+    "whole numbers as statistic": (statistics(lambda s: {**s, "win": s["luck"].long()}), "win is int64"),
+    "a column as statistic": (statistics(lambda s: {**s, "win": s["luck"].unsqueeze(-1)}), "win has shape"),
     "a column as reward": (outcome(lambda r, e, t: (r.unsqueeze(-1), e, t)), "outcome: reward has shape"),
     "whole numbers as reward": (outcome(lambda r, e, t: (r.long(), e, t)), "reward is int64"),
     "double precision as reward": (outcome(lambda r, e, t: (r.double(), e, t)), "reward is float64"),
@@ -309,7 +307,6 @@ def test_training_checks_its_world_and_begins_the_same_game_as_without():
 
 
 def test_training_refuses_a_world_before_it_plays(monkeypatch):
-    monkeypatch.setitem(WORLDS, "hostile", HOSTILE["statistics without length"][0])
     experiment = Experiment.load("smoke", "device=cpu")
     monkeypatch.setattr(Experiment, "make_world", lambda self: Plain(shown=with_statistics("return")))
     with pytest.raises(ValueError, match="'length'"):

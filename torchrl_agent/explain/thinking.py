@@ -100,13 +100,11 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
 
 
 def world_names(env: EnvBase) -> Names:
-    """Words that the world offers in its ``rules``."""
-    rules = getattr(env, "rules", None)
-    found = {name: tuple(getattr(rules, key, ())) for name, key in _WORDS.items()}
-    return Names(**found)
+    """Words that the world offers (``names()`` of our worlds)."""
+    offered = env.names() if hasattr(env, "names") else {}
+    return Names(**{kind: tuple(words) for kind, words in offered.items()})
 
 
-_WORDS = {"actions": "action_names", "meters": "meter_names", "places": "kinds"}
 _LABELS = ("others_need", "others_meters")
 
 

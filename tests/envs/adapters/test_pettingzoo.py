@@ -163,7 +163,7 @@ class Pair(World):
     """
 
     def __init__(self, continuous=False):
-        super().__init__(1, None, 0)
+        super().__init__(1)
         self.num_agents = 2
         seen = Composite(clock=Unbounded((1, 2, 1)), shape=(1, 2))
         action = Bounded(-1, 1, (1, 2, 1)) if continuous else Categorical(3, shape=(1, 2))
@@ -184,9 +184,6 @@ class Pair(World):
     def outcome(self, state):
         return state.step.repeat(2, 1), state.step >= 4, state.step >= 9
 
-    def statistics(self, state):
-        return {"return": state.step, "length": state.step}
-
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_world_of_ones_own_with_several_agents_is_shown():
@@ -203,7 +200,7 @@ def test_a_world_of_ones_own_with_several_agents_is_shown():
     assert env.agents == []
     assert terminations == {"agent_0": True, "agent_1": True}
     assert truncations == {"agent_0": False, "agent_1": False}
-    assert infos["agent_0"]["episode"] == {"return": 4, "length": 4}
+    assert infos["agent_0"]["episode"] == {"return": 10, "length": 4, "complete": 1, "stage": 0}
     assert env.world.group_map == {"agents": ["agent_0", "agent_1"]}
     with pytest.raises(ValueError, match="no state"):
         env.state()

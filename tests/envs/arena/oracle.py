@@ -392,9 +392,10 @@ def new_game(uniform: Any, style: int, difficulty: Difficulty | None = None) -> 
     return oracle
 
 
-def from_state(state: Any, world: int, uniform: Any, style: int) -> Oracle:
-    """The Arena that column ``world`` of a batched state describes."""
+def from_state(state: Any, books: Any, world: int, uniform: Any, style: int) -> Oracle:
+    """The Arena that column ``world`` of a batched state, and of its episodes' books, describes."""
     ship, progress, tally = (_column(part, world) for part in (state.ship, state.progress, state.tally))
+    episode = _column(books, world)
     difficulty = _column(state.difficulty, world)
     spawners = _rows(state.spawners, world)
     oracle = Oracle(
@@ -413,8 +414,8 @@ def from_state(state: Any, world: int, uniform: Any, style: int) -> Oracle:
     if progress["tracking"] > 0:
         oracle.tracked = progress["tracked_spawners"], progress["tracked_health"]
     oracle.episode = Episode(
-        total=tally["total_reward"],
-        first_step=round(tally["first_step"]),
+        total=episode["total_reward"],
+        first_step=round(progress["step"] - episode["length"]),
         spawners_destroyed=round(tally["spawners_destroyed"]),
         enemies_destroyed=round(tally["enemies_destroyed"]),
         damage_dealt=tally["damage_dealt"],

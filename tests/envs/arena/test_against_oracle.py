@@ -38,7 +38,7 @@ class Match:
 
     def read(self, world):
         """An oracle that continues from the batched state."""
-        return self.oracle_module.from_state(self.env.state, world, self.luck(world), self.style)
+        return self.oracle_module.from_state(self.env.state, self.env.episode, world, self.luck(world), self.style)
 
     def read_all(self):
         return [self.read(world) for world in range(self.env.num_envs)]
@@ -158,7 +158,7 @@ def stir(env, world, oracle_module, generator):
     state.ship.rotation[world] = rand(0, 2 * math.pi) if env.style == 1 else math.pi / 2 * whole(-1, 2)
     step = whole(0, 2990) if whole(0, 3) else whole(2985, 2998)
     write(state.progress, world, phase=phase, step=step, phase_step=max(0, step - whole(0, 1000)), tracking=0)
-    write(state.tally, world, first_step=whole(0, 1) * step)
+    write(env.episode, world, length=whole(0, 1) * step)
     near = clamp(x + rand(-90, 90), 25, 1575), clamp(y + rand(-90, 90), 25, 1255)
     for slot in range(state.spawners.x.shape[0]):
         place = near if slot == 0 else sites[min(slot, len(sites) - 1)]

@@ -12,10 +12,10 @@ import torch
 from envs import ArenaEnv
 from envs.arena import Rules
 from envs.arena.observation import observe
-from envs.arena.rules import RULES
+from envs.arena.rules import RULES, THRUSTING, WALKING
 
-IDLE, THRUST, LEFT, RIGHT, SHOOT = range(5)
-WAIT, UP, DOWN, WEST, EAST, FIRE = range(6)
+IDLE, THRUST, LEFT, RIGHT, SHOOT = THRUSTING
+WAIT, UP, DOWN, WEST, EAST, FIRE = WALKING
 
 
 @pytest.fixture

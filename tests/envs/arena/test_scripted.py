@@ -3,12 +3,12 @@ import torch
 from torchrl.envs import RewardSum
 
 from envs import ArenaEnv, BranchlessTransformedEnv
-from envs.arena.rules import Rules
+from envs.arena.rules import THRUSTING, WALKING, Rules
 from envs.arena.scripted import ScriptedPlayer, play
 
 RULES = Rules()
-THRUST, LEFT, RIGHT, SHOOT = 1, 2, 3, 4
-UP, DOWN, WEST, EAST, FIRE = 1, 2, 3, 4, 5
+_, _, LEFT, RIGHT, SHOOT = THRUSTING
+_, UP, DOWN, WEST, EAST, FIRE = WALKING
 
 
 def lonely_spawner(style, x, y, rotation=0.0, num_envs=1):
@@ -28,7 +28,7 @@ def play_on(env, steps):
     """Statistics of the first episode of every world, final or after ``steps`` steps."""
     player, tensordict = ScriptedPlayer(env), env.reset()
     over = torch.zeros(env.num_envs, dtype=torch.bool)
-    result = {name: value.clone() for name, value in env.statistics(env.state).items()}
+    result = {name: value.clone() for name, value in (env.episode.statistics() | env.statistics(env.state)).items()}
     for step in range(steps):
         transition, tensordict = env.step_and_maybe_reset(player(tensordict))
         episode = transition["next", "episode"]

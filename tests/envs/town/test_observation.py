@@ -438,7 +438,6 @@ HIDDEN = {
     "statistics": lambda state: [value.add_(3) for value in state.tally],
     "events of others": lambda state: [value[1:].fill_(True) for value in state.events],
     "settings": lambda state: state.settings.depletion.fill_(0.1),
-    "the beginning": lambda state: state.first_step.fill_(4),
 }
 SHOWN = {
     "own meters": lambda state: state.meters[:, 0].fill_(0.3),

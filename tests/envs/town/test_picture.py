@@ -17,7 +17,7 @@ SIZE = (960, 768)
 
 
 def frame(town, size=SIZE):
-    return draw(town.state, 0, town.rules, size)
+    return draw(town.state, town.env.episode, 0, town.rules, size)
 
 
 def cell(town, picture, x, y):
@@ -40,8 +40,8 @@ def test_shape_type_and_repetition(scene):
     picture = town.env.draw()
     assert picture.shape == (384, 480, 3)
     assert picture.dtype == np.uint8
-    assert np.array_equal(picture, draw(town.state, 0, town.rules))
-    assert draw(town.state, 0, town.rules, (200, 100)).shape == (100, 200, 3)
+    assert np.array_equal(picture, draw(town.state, town.env.episode, 0, town.rules))
+    assert draw(town.state, town.env.episode, 0, town.rules, (200, 100)).shape == (100, 200, 3)
     picture[:] = 0  # its own memory, and writable
 
 
@@ -53,7 +53,7 @@ def test_every_town_fits_into_every_size(width, height, agents, size):
     kinds = ["Bed"] if width == 3 else "all"
     rules = {"width": width, "height": height, "affordances": kinds, "view": 2}
     env = TownEnv(1, level="L7" if agents % 2 == 0 else "L3", num_agents=agents, rules=rules)
-    assert draw(env.state, 0, env.rules, size).shape == (size[1], size[0], 3)
+    assert draw(env.state, env.episode, 0, env.rules, size).shape == (size[1], size[0], 3)
     (left, top), scale = viewport(width, height, size)
     edge = size[0] * (0.75 if has_panel(size) else 1)
     assert left > 0 and left + scale * width < edge
@@ -185,4 +185,4 @@ def test_there_is_no_other_world(scene, world):
     with pytest.raises(ValueError, match=f"no world {world}: use 0 to 1"):
         town.env.draw(world)
     with pytest.raises(ValueError, match="at least 32 x 32"):
-        draw(town.state, 0, town.rules, (16, 16))
+        draw(town.state, town.env.episode, 0, town.rules, (16, 16))

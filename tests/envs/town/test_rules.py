@@ -671,7 +671,7 @@ def test_the_dead_do_not_age_and_get_no_reward(scene):
     for _ in range(3):
         assert town.reward("wait", "wait") == [0.0, 1.0]
     assert town.state.tally.lifetime.flatten().tolist() == [1, 4]
-    assert town.state.tally.total_reward.flatten().tolist() == [1, 4]
+    assert town.env.episode.total_reward.flatten().tolist() == [1, 4]
 
 
 def test_what_the_dead_try_is_not_counted(graveyard):

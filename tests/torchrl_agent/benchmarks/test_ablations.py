@@ -25,6 +25,9 @@ QUICK = [
 ]
 
 
+INTERACT = 4
+
+
 class Rules:
     """What the figures need to know of a town: two beds and two kitchens."""
 
@@ -146,11 +149,11 @@ def test_an_alternative_is_a_place_that_was_not_the_nearest():
     played["x"][:, 0, 0] = torch.tensor([0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8])
     played["y"][1:8, 0, 0] = 1
     played["x"][:, 0, 1] = 2
-    played["rows"]["action"][8:10, 0, 0] = town.INTERACT
+    played["rows"]["action"][8:10, 0, 0] = INTERACT
     found = {"alternative_when_taken": 1.0, "alternative_when_free": 0.0, "visits_when_taken": 1}
     assert town.alternatives(played) == found
     played["rows"]["action"][8:10, 0, 0] = 5
-    played["rows"]["action"][3:5, 0, 1] = town.INTERACT  # agent 1 uses the near one, which is its nearest
+    played["rows"]["action"][3:5, 0, 1] = INTERACT  # agent 1 uses the near one, which is its nearest
     found = {"alternative_when_taken": 0.0, "alternative_when_free": 0.0, "visits_when_taken": 0}
     assert town.alternatives(played) == found
 
@@ -160,7 +163,7 @@ def test_a_place_is_taken_only_after_one_set_out():
     # agent 0 uses the far bed (at 8) in steps 2 to 4 while agent 1 leaves the near one (at 2), and goes there
     played["x"][:, 0, 0] = torch.tensor([8, 8, 8, 8, 8, 7, 6, 5, 4, 3, 2, 2])
     played["x"][:, 0, 1] = torch.tensor([0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0])
-    played["rows"]["action"][2:5, 0, 0] = played["rows"]["action"][11, 0, 0] = town.INTERACT
+    played["rows"]["action"][2:5, 0, 0] = played["rows"]["action"][11, 0, 0] = INTERACT
     assert town.alternatives(played)["visits_when_taken"] == 0
 
 

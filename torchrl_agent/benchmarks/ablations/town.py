@@ -16,7 +16,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
 
 WORLDS = 128
-INTERACT = 4
+MOVES = ("up", "down", "left", "right")
 SERVES = {"energy": "Bed", "satiation": "HomeMeal"}
 """Which place a need sends one to."""
 AFTER_MOVE = 15
@@ -134,7 +134,7 @@ def alternatives(played: dict[str, Any]) -> dict[str, float]:
         standing = at & played["alive"][step].unsqueeze(-1)
         taken |= (standing.sum(1, keepdim=True) - standing.int()) > 0
         slot = torch.where(standing.any(-1), standing.int().argmax(-1), -1)
-        asks = (action[step] == INTERACT) & (slot >= 0)
+        asks = (action[step] == rules.action_names.index("interact")) & (slot >= 0)
         begins = asks & (visiting != slot)
         distance = (origin_x[..., None] - played["place_x"][step, :, None]).abs() + (
             origin_y[..., None] - played["place_y"][step, :, None]
@@ -214,9 +214,10 @@ def false_belief(played: dict[str, Any]) -> dict[str, float]:
     observer_knows = saw_new.unsqueeze(3).expand(*number.shape, rules.num_slots)
     observer_knows = observer_knows.gather(-1, goal[who].unsqueeze(-1)).squeeze(-1)
     counted = there & alive.unsqueeze(-1) & (~aware & differ)[who] & observer_knows
-    expected = rows.get((keys.SOCIAL, "next_action")).softmax(-1)[..., :INTERACT]
+    moves = [rules.action_names.index(name) for name in MOVES]
+    expected = rows.get((keys.SOCIAL, "next_action")).softmax(-1)[..., moves]
     action = rows.get(keys.ACTION)[who]
-    made = F.one_hot(action, len(rules.action_names))[..., :INTERACT]
+    made = F.one_hot(action, len(rules.action_names))[..., moves]
     found = {"unaware": counted.sum().item()}
     for name, steps in (("old", to_old[who]), ("new", to_new[who])):
         found[f"expected_to_{name}"] = masked_mean((expected * steps).sum(-1), counted).item()
@@ -225,8 +226,8 @@ def false_belief(played: dict[str, Any]) -> dict[str, float]:
 
 
 def _to_need(played: dict[str, Any], moments: slice, place_x: Tensor, place_y: Tensor) -> tuple[Tensor, Tensor]:
-    """The steps that lead closer, bool [T, N, A, 4], to the nearest of the places [T, N, S] for each agent's lowest
-    need; and that place, [T, N, A].
+    """Which of the :data:`MOVES` lead closer, bool [T, N, A, 4], to the nearest of the places [T, N, S] for each
+    agent's lowest need; and that place, [T, N, A].
     """
     rules = played["rules"]
     meters = torch.stack([played["meters"][moments][..., rules.meter_names.index(name)] for name in SERVES], -1)

@@ -1,0 +1,75 @@
+"""The books of running episodes, which :class:`~envs.world.World` keeps for every game."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Episode(NamedTuple):
+    """What every game reports of its running episodes, [N] or as said."""
+
+    total_reward: Tensor
+    """Undiscounted sum of the rewards so far, float32 [N], or [A, N] with several agents."""
+    length: Tensor
+    """Steps so far, float32."""
+    complete: Tensor
+    """Whether it began at the game's beginning, bool; desynchronised worlds begin midway."""
+    stage: Tensor
+    """Index of the curriculum's stage in which it began, int16; 0 without a curriculum."""
+
+    def add(self, reward: Tensor) -> Episode:
+        """The books after a step that brought ``reward``."""
+        return self._replace(total_reward=self.total_reward + reward, length=self.length + 1)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Episode statistics by name, float32 [N]; the return of several agents is their mean."""
+        total = self.total_reward
+        return {
+            "return": total if total.ndim == 1 else total.mean(0),
+            "length": self.length,
+            "complete": self.complete.float(),
+            "stage": self.stage.float(),
+        }
+
+
+def begin_episode(stage: Tensor, num_agents: int | None, complete: bool) -> Episode:
+    """Episodes before their first step, in the curriculum's ``stage`` int16 [N]."""
+    zero = torch.zeros_like(stage, dtype=torch.float32)
+    return Episode(
+        total_reward=zero if num_agents is None else zero.expand(num_agents, -1),
+        length=zero,
+        complete=torch.full_like(stage, complete, dtype=torch.bool),
+        stage=stage,
+    )
+
+
+def books_of_an_older_version(saved: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Saved worlds by today's names, where each game kept these books in its own state.
+
+    What a game that is not of this package called them is not known here: its episodes count as begun midway.
+
+    Args:
+        saved: tensors by dotted name.
+        mine: those of the worlds that are to continue.
+    """
+    found = {name if name in mine else _MOVED.get(name, name): value for name, value in saved.items()}
+    for first, now in _FIRST_STEPS.items():
+        if first in found and first not in mine:
+            first_step = found.pop(first)
+            found |= {"episode.length": found[now] - first_step, "episode.complete": first_step == 0}
+    books = [name for name in mine if name == "stage" or name.startswith("episode.")]
+    return {**{name: torch.zeros_like(mine[name]) for name in books}, **found}
+
+
+_MOVED = {
+    "state.tally.total_reward": "episode.total_reward",
+    "state.difficulty.stage": "episode.stage",
+    "state.settings.stage": "episode.stage",
+    "settings.stage": "stage",
+}
+_FIRST_STEPS = {"state.tally.first_step": "state.progress.step", "state.first_step": "state.step"}
+"""Where games kept the step in which an episode began, and where they keep the step that it has come to."""

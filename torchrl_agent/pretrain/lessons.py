@@ -54,7 +54,7 @@ class Lesson:
         return self.loss if self.module == "perception" else None
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:
-        """``loss_*`` of sequences [R, T], and some diagnostics, in TorchRL's recurrent mode."""
+        """``loss_*`` of sequences [R, T], and some diagnostics; to be asked in TorchRL's recurrent mode."""
         return self.loss(self._encode(sequences))
 
     @torch.no_grad()

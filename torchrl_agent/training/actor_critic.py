@@ -46,7 +46,7 @@ class ActorCritic(Algorithm):
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, self.name, "lmbda")
-        self.captured = Captured("an iteration's updates", self.improve, self._graphs_on)
+        self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:

@@ -54,6 +54,7 @@ class Algorithm(ABC):
         behaviour: the agent that plays, which is the one that learns unless the algorithm says otherwise.
         accelerated: the functions that may be compiled.
         captured: what of an iteration may be one CUDA graph; a subclass says it.
+        graphs_on: the device that records it, or None.
 
     Raises:
         ValueError: hyper-parameters that cannot work.
@@ -83,7 +84,7 @@ class Algorithm(ABC):
             precision=config.precision,
             compile=acceleration.update,
         )
-        self._graphs_on = device if acceleration.cudagraphs and device.type == "cuda" else None
+        self.graphs_on = device if acceleration.cudagraphs and device.type == "cuda" else None
         self.accelerated: tuple[Accelerated, ...] = (self.updater.loss,)
 
     @classmethod

@@ -83,7 +83,7 @@ class DQN(Algorithm):
         self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
         self._transitions = Accelerated("the n-step function", self._assemble, acceleration.advantages)
         self.accelerated = (self._transitions, *self.accelerated)
-        self.captured = Captured("the update", self._update_from_replay, self._graphs_on)
+        self.captured = Captured("the update", self._update_from_replay, self.graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
         """Frames that have still to be learnt from."""

@@ -52,7 +52,7 @@ class AgentLoss(nn.Module):
         self.encoder, self.objective, self.auxiliary = agent.encoder, objective, agent.auxiliary
 
     def forward(self, minibatch: TensorDictBase) -> TensorDict:
-        """Losses (``loss_*``) and diagnostics of frames [B] or sequences [B, T]."""
+        """Losses (``loss_*``) and diagnostics of frames [B], or of sequences [B, T] in TorchRL's recurrent mode."""
         encoded = self.encoder(minibatch.copy())
         losses = self.objective(encoded)
         for auxiliary in self.auxiliary:

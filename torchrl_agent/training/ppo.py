@@ -53,7 +53,7 @@ class PPO(OnPolicyActorCritic):
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
             self.iteration = self.improve
-            self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self._graphs_on)
+            self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self.graphs_on)
 
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Advantages, then epochs of minibatch updates until their number or the KL ends them."""

@@ -291,7 +291,8 @@ def test_what_the_dead_see_changes_no_gradient():
     gradients = []
     for version in (data, other):
         learner.agent.zero_grad()
-        total, _ = learner.algorithm.updater.loss.eager(version)
+        with set_recurrent_mode(True):
+            total, _ = learner.algorithm.updater.loss.eager(version)
         total.backward()
         gradients.append(_gradients(learner.agent))
     for one, two in zip(*gradients, strict=True):
@@ -303,12 +304,11 @@ def test_compiled_learning_equals_eager(kind):
     learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     results = []
-    for function in (
-        learner.algorithm._losses,
-        torch.compile(learner.algorithm._losses, fullgraph=True, dynamic=False),
-    ):
+    losses = learner.algorithm.updater.loss.eager
+    for function in (losses, torch.compile(losses, fullgraph=True, dynamic=False)):
         learner.agent.zero_grad()
-        total, metrics = function(data)
+        with set_recurrent_mode(True):
+            total, metrics = function(data)
         total.backward()
         results.append((total, metrics, _gradients(learner.agent)))
     (eager, eager_metrics, eager_gradients), (compiled, compiled_metrics, compiled_gradients) = results

@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
 
-train: install ## Train PPO in the Arena (ARGS="seed=1 ppo.learning_rate.initial=1e-4")
+train: install ## Train PPO in the Arena (ARGS="seed=1 algorithm.learning_rate.initial=1e-4")
 	$(BIN)/torchrl-agent train arena $(ARGS)
 
 bench: install ## Measure frames per second

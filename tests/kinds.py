@@ -6,37 +6,49 @@ from torchrl_agent import Experiment
 from torchrl_agent.learner import Learner
 
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
-SMALL = ["ppo.rollout_steps=4", "ppo.minibatch_size=32", "world.num_envs=16"]
-DQN = ["algorithm=dqn", "dqn.rollout_steps=4", "dqn.learning_starts=64", "dqn.batch_size=64", "dqn.replay_size=256"]
-PICTURES = ["policy=cnn", "world.num_envs=4", "ppo.minibatch_size=4", "ppo.num_epochs=1", "ppo.rollout_steps=2"]
+SMALL = ["tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=32", "world.num_envs=16"]
+DQN = [
+    "algorithm=dqn",
+    "algorithm.rollout_steps=4",
+    "algorithm.learning_starts=64",
+    "algorithm.batch_size=64",
+    "algorithm.replay_size=256",
+]
+PICTURES = [
+    "policy=cnn",
+    "world.num_envs=4",
+    "algorithm.minibatch_size=4",
+    "algorithm.num_epochs=1",
+    "algorithm.rollout_steps=2",
+]
 MIND = [
     "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
     "model.social_model={memory_size: 8, company_size: 8}",
     "world.num_envs=2",
-    "ppo.rollout_steps=4",
-    "ppo.minibatch_size=16",
-    "ppo.num_epochs=1",
+    "algorithm.rollout_steps=4",
+    "algorithm.minibatch_size=16",
+    "algorithm.num_epochs=1",
 ]
 KINDS = {
     "ppo": [],
     "gru": ["policy=gru"],
     "dqn": DQN,
-    "impala": ["algorithm=impala", "impala.rollout_steps=4"],
-    "stops early": ["ppo.target_kl=0.001"],
-    "bfloat16": ["ppo.precision=bfloat16"],
-    "float16": ["ppo.precision=float16"],
+    "impala": ["algorithm=impala", "algorithm.rollout_steps=4"],
+    "stops early": ["algorithm.target_kl=0.001"],
+    "bfloat16": ["algorithm.precision=bfloat16"],
+    "float16": ["algorithm.precision=float16"],
     "pixels": ["world.observation=pixels", *PICTURES],
     "heatmap": ["world.observation=heatmap", *PICTURES],
     "dict": ["world.observation=dict"],
     "lstm": ["policy=lstm"],
-    "a2c": ["algorithm=a2c", "a2c.rollout_steps=4"],
-    "rmsprop": ["algorithm=a2c", "a2c.rollout_steps=4", "a2c.optimizer=rmsprop"],
-    "impala with a memory": ["algorithm=impala", "impala.rollout_steps=4", "policy=lstm"],
-    "dqn by priority": [*DQN, "dqn.priority_exponent=0.6"],
-    "dqn with a slow target": [*DQN, "dqn.target_interval=3"],
-    "town": ["config=town", "world.num_envs=4", "ppo.rollout_steps=4", "ppo.minibatch_size=16"],
+    "a2c": ["algorithm=a2c", "algorithm.rollout_steps=4"],
+    "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=4", "algorithm.optimizer=rmsprop"],
+    "impala with a memory": ["algorithm=impala", "algorithm.rollout_steps=4", "policy=lstm"],
+    "dqn by priority": [*DQN, "algorithm.priority_exponent=0.6"],
+    "dqn with a slow target": [*DQN, "algorithm.target_interval=3"],
+    "town": ["config=town", "world.num_envs=4", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16"],
     "mind": ["config=town_agent", *MIND],
-    "mind by itself": ["config=small_town", *MIND, "ppo.minibatch_size=12"],
+    "mind by itself": ["config=small_town", *MIND, "algorithm.minibatch_size=12"],
 }
 """By name: overrides of the smoke test's configuration, or of the one that they name."""
 
@@ -45,4 +57,4 @@ def learner_of(overrides: list[str], *more: str) -> Learner:
     """A learner of a kind on CUDA."""
     config = next((word.split("=")[1] for word in overrides if word.startswith("config=")), "smoke")
     words = [word for word in overrides if not word.startswith("config=")]
-    return Learner(Experiment.load(config, "device=cuda", *SMALL, *words, *more))
+    return Experiment.load(config, "device=cuda", *SMALL, *words, *more).make_learner()

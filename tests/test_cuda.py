@@ -229,7 +229,9 @@ def metrics_of(gpu, learner, iterations):
 def check_learning(gpu, overrides):
     eager = learner_of(overrides, *UNCOMPILED, "acceleration.cudagraphs=false")
     expected = metrics_of(gpu, eager, 5)
-    epochs = eager.experiment.ppo.num_epochs if "ppo.target_kl=0.001" in overrides else 0  # one question after each
+    epochs = (
+        eager.experiment.algorithm.num_epochs if "algorithm.target_kl=0.001" in overrides else 0
+    )  # one question after each
     assert sum(gpu.waits.values()) <= PER_ITERATION + epochs, gpu.waits
     captured = learner_of(overrides, *UNCOMPILED)
     found = metrics_of(gpu, captured, 5)

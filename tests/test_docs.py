@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -21,7 +23,6 @@ import yaml
 from envs import TownEnv
 from torchrl_agent.cli import main
 from torchrl_agent.experiment import CONFIGS, Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.pretrain import switch_on
 from torchrl_agent.training.algorithms import ALGORITHMS
@@ -34,8 +35,9 @@ DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
 SMALLER = {
     "num_envs=64": "num_envs=2",
-    "total_frames=1_000_000": "total_frames=512 world.num_envs=4 ppo.rollout_steps=32 ppo.minibatch_size=128 "
-    "run.film=false evaluation.episodes=2 'acceleration={step: false, advantages: false, update: false}'",
+    "total_frames=1_000_000": "total_frames=512 world.num_envs=4 algorithm.rollout_steps=32 "
+    "algorithm.minibatch_size=128 run.film=false evaluation.episodes=2 "
+    "'acceleration={step: false, advantages: false, update: false}'",
     "total_frames: 100_000": "total_frames: 4096\nevaluation: {episodes: 2}",
     "run.name=first": "run.name=first run.film=false",
     "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
@@ -241,8 +243,9 @@ def test_the_page_about_the_governor_has_its_settings_and_its_signs():
 def test_every_algorithm_has_a_page_with_all_settings_and_their_defaults():
     assert {path.stem for path in ALGORITHM_PAGES} == {"index", *ALGORITHMS}
     for name in ALGORITHMS:
-        expected = leaves(getattr(Experiment(name="x", world={}), name))
-        assert settings([DOCS / "algorithms" / f"{name}.md"], name) == expected
+        expected = leaves(ALGORITHMS[name].config_class())
+        del expected["_target_"]
+        assert settings([DOCS / "algorithms" / f"{name}.md"], "algorithm") == expected
 
 
 @pytest.mark.slow
@@ -252,7 +255,7 @@ def test_what_the_pages_call_bad_input_is_refused_with_their_sentences():
     for _, (given, sentence) in refused:
         config, *overrides = shlex.split(given.strip("`"))
         with pytest.raises(ValueError) as error:
-            Learner(Experiment.load(config, *overrides))
+            Experiment.load(config, *overrides).make_learner()
         assert str(error.value) == sentence
 
 
@@ -266,6 +269,34 @@ def test_the_commands_of_the_pages_about_the_agent_fit_together():
         assert experiment.pretrained.paths() == {module: options[1]}
         assert set(experiment.frozen) <= {module}
         assert switch_on(module, Experiment.load(config)).name == config
+
+
+PUBLIC_MODULES = ("torchrl_agent.keys", "torchrl_agent.transforms", "torchrl_agent.cli", "envs.adapters.", "envs.libs.")
+"""Public although no package lists them in ``__all__``."""
+
+
+def imports(code: str) -> set[tuple[str, str]]:
+    """(module, name) of everything of ours that some Python imports."""
+    nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom) and node.module]
+    ours = [node for node in nodes if str(node.module).split(".")[0] in ("envs", "torchrl_agent")]
+    return {(str(node.module), alias.name) for node in ours for alias in node.names}
+
+
+def test_guides_and_notebooks_import_only_what_is_public():
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    shown = [code for page in pages for language, code in blocks(page) if language == "python"]
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        shown += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    found = {pair for code in shown for pair in imports(re.sub(r"^[!%].*$", "", code, flags=re.MULTILINE))}
+    assert len(found) > 40
+    hidden = [
+        f"{module}.{name}"
+        for module, name in found
+        if not f"{module}.{name}".startswith(PUBLIC_MODULES)
+        and name not in getattr(importlib.import_module(module), "__all__", [])
+    ]
+    assert hidden == []
 
 
 @pytest.mark.slow

@@ -17,7 +17,8 @@ from torchrl_agent.hidden import check_envs
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
     from torchrl_agent.judging import evaluate
-    from torchrl_agent.loop import Iteration, learn
+    from torchrl_agent.learner import Learner
+    from torchrl_agent.loop import Iteration, iterate, learn
     from torchrl_agent.runs.load import load_agent
     from torchrl_agent.runs.run import train
     from torchrl_agent.world_check import check_world
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 HOMES = {
     "Experiment": "experiment",
     "Iteration": "loop",
+    "Learner": "learner",
     "check_world": "world_check",
     "evaluate": "judging",
+    "iterate": "loop",
     "learn": "loop",
     "load_agent": "runs.load",
     "train": "runs.run",
 }
-__all__ = ["Experiment", "Iteration", "check_world", "evaluate", "learn", "load_agent", "train"]
+__all__ = ["Experiment", "Iteration", "Learner", "check_world", "evaluate", "iterate", "learn", "load_agent", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,51 +5,41 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import re
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.utils import instantiate
-from omegaconf import II, MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import MISSING, DictConfig, OmegaConf
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.capacity import size_limit
+from torchrl_agent.composition import CONFIGS as CONFIGS
+from torchrl_agent.composition import SCHEMA, compose_experiment, config_file
+from torchrl_agent.composition import config_names as config_names
 from torchrl_agent.hidden import check_envs
+from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import try_scan
-from torchrl_agent.models.specs import agent_group
+from torchrl_agent.models.specs import agent_group, group_spec
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
-from torchrl_agent.training.a2c import A2CConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.algorithm import AlgorithmConfig
-from torchrl_agent.training.algorithms import ALGORITHMS
-from torchrl_agent.training.dqn import DQNConfig
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.algorithms import find_algorithm
 from torchrl_agent.training.governor import GovernorConfig
-from torchrl_agent.training.impala import IMPALAConfig
 from torchrl_agent.training.ppo import PPOConfig
-from torchrl_agent.training.pretrained import PretrainedConfig
+from torchrl_agent.training.pretrained import PretrainedConfig, begin_with
 from torchrl_agent.training.rollout import episode_entries
-from torchrl_agent.transforms import PotentialShaping, TeamReturn
+from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
+from torchrl_agent.world_check import check_world
 
 check_envs()
 
-_INSTALLED = Path(__file__).resolve().parent / "configs"
-CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
-"""The project's configurations: inside the package where it is installed, beside it in a clone."""
-SCHEMA = "experiment_schema"
 POLICIES = ("mlp", "gru", "lstm", "cnn")
-SAME_DISCOUNT = II("ppo.gamma")
-"""The discount belongs to the task: it is the same whatever learns, unless an algorithm's section says otherwise."""
 
 
 @dataclass
@@ -107,7 +97,7 @@ class RunConfig:
 
 @dataclass
 class Experiment:
-    """A training run. Every field can be given in YAML or as an override, such as ``ppo.gamma=0.995``."""
+    """A training run. Every field can be given in YAML or as an override, such as ``algorithm.gamma=0.995``."""
 
     name: str = MISSING
     """Name of the configuration."""
@@ -125,23 +115,15 @@ class Experiment:
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
     frozen: list[str] = field(default_factory=list)
     """Modules that do not learn: perception, world_model, social_model, policy."""
-    algorithm: str = "ppo"
-    """ppo, a2c, impala or dqn; the section of that name has its hyper-parameters."""
-    policy: str | None = None
-    """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    a2c: A2CConfig = field(default_factory=lambda: A2CConfig(gamma=SAME_DISCOUNT))
-    impala: IMPALAConfig = field(default_factory=lambda: IMPALAConfig(gamma=SAME_DISCOUNT))
-    dqn: DQNConfig = field(default_factory=lambda: DQNConfig(gamma=SAME_DISCOUNT))
+    algorithm: Any = field(default_factory=PPOConfig)
+    """Hyper-parameters of the algorithm that ``_target_`` names: an ``AlgorithmConfig`` with the keys of its own."""
+    tuned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Hyper-parameters that suit this world, by the algorithm's name; what stands under ``algorithm`` is stronger."""
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    on_cuda: dict[str, Any] = field(default_factory=dict)
-    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
-    one begins with are also weaker than what this one says itself.
-    """
 
     @staticmethod
     def load(config: str | Path, *overrides: str) -> Experiment:
@@ -150,24 +132,17 @@ class Experiment:
         Raises:
             ValueError: unknown configuration or key, or a value of the wrong type; the sentence names it.
         """
-        experiment = _compose(config, overrides)
-        if experiment.on_cuda and resolve_device(experiment.device).type == "cuda":
-            own = OmegaConf.load(_config_file(config))
-            mine = OmegaConf.select(own, "on_cuda") or {}
-            meant = {
-                key: value
-                for key, value in experiment.on_cuda.items()
-                if key in mine or OmegaConf.select(own, key) is None
-            }
-            experiment = _compose(config, [*(f"{key}={value}" for key, value in meant.items()), *overrides])
-        experiment.on_cuda = {}  # resolved now: the stored configuration must not be changed by them again
-        _resolve_policy(experiment)
-        return experiment
+        path = config_file(config)
+        file = compose_experiment(path, overrides, _schema())
+        if file.on_cuda and resolve_device(file.device).type == "cuda":
+            file = compose_experiment(path, [*file.overrides_on_cuda(path), *overrides], _schema())
+        file.check()
+        return file.experiment()
 
     @property
-    def hyperparameters(self) -> AlgorithmConfig:
-        """The chosen algorithm's section."""
-        return getattr(self, self.algorithm)
+    def algorithm_class(self) -> type[Algorithm]:
+        """What learns."""
+        return find_algorithm(self.algorithm._target_)
 
     def to_yaml(self) -> str:
         """The full resolved configuration; a file with this text can be loaded again."""
@@ -175,12 +150,11 @@ class Experiment:
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
-        """What the run is made from, by dotted names, such as ``ppo.gamma``: without ``run`` and the other algorithms'
-        sections; lists are text, and what is null is left out.
+        """What the run is made from, by dotted names, such as ``algorithm.gamma``: without ``run`` and ``tuned``; lists
+        are text, and what is null is left out.
         """
         plain = dataclasses.asdict(self)
-        for section in {"run", *ALGORITHMS} - {self.algorithm}:
-            plain.pop(section)
+        del plain["run"], plain["tuned"]
         return _flat(plain)
 
     def hash(self) -> str:
@@ -200,16 +174,87 @@ class Experiment:
         potential = keys.POTENTIAL if group is None else (group, keys.POTENTIAL)
         if potential not in env.observation_spec.keys(True):
             raise ValueError("shaping.scale is set but the world shows no potential: use world.potential=true.")
-        gamma = self.hyperparameters.gamma if self.shaping.gamma is None else self.shaping.gamma
+        gamma = self.algorithm.gamma if self.shaping.gamma is None else self.shaping.gamma
         kind = getattr(env, "transformed_class", TransformedEnv)
         return kind(env, PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
+
+    def make_learner(self, pretrained: bool = True) -> Learner:
+        """World, agent and algorithm put together, seeded.
+
+        Args:
+            pretrained: begin with the pre-trained modules; a checkpoint that follows replaces them anyway.
+
+        Raises:
+            ValueError: a configuration that cannot work.
+        """
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        torch.manual_seed(self.seed)
+        use_device(self.device)
+        env = self.make_world()
+        check_world(env)
+        env.set_seed(self.seed)  # begin anew what the check has played
+        check_shaping(env, self.algorithm.gamma)
+        agent = self.make_agent(env)
+        begin_with(agent, self.pretrained, self.frozen, pretrained)
+        rows = math.prod(group_spec(env).shape)
+        algorithm = self.algorithm_class(agent, self.algorithm, rows, self.acceleration)
+        governor = self.governor if self.governor.enabled else None
+        return Learner(env, agent, algorithm, total_frames=self.total_frames, governor=governor, experiment=self)
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
         if self.model.memory != "none":
             try_scan(resolve_device(self.device))
         with size_limit("the agent's networks", "size under model", resolve_device(self.device)):
-            return ALGORITHMS[self.algorithm].make_agent(env, self.model, self.hyperparameters)
+            return self.algorithm_class.make_agent(env, self.model, self.algorithm)
+
+
+@dataclass
+class ExperimentFile(Experiment):
+    """What a file and overrides may say besides: it is resolved when the file is read."""
+
+    algorithm: Any = None
+    """A name (ppo, a2c, impala, dqn, or the path of a class: see ``_target_``), or the section."""
+    policy: str | None = None
+    """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
+    on_cuda: dict[str, Any] = field(default_factory=dict)
+    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
+    one begins with are also weaker than what this one says itself.
+    """
+    ppo: Any = None
+    a2c: Any = None
+    impala: Any = None
+    dqn: Any = None
+    """Sections of the last release, read for one more."""
+
+    def overrides_on_cuda(self, path: Path) -> list[str]:
+        """Those of ``on_cuda`` that the file itself does not contradict."""
+        own = OmegaConf.load(path)
+        mine = OmegaConf.select(own, "on_cuda") or {}
+        meant = {k: v for k, v in self.on_cuda.items() if k in mine or OmegaConf.select(own, k) is None}
+        return [f"{key}={value}" for key, value in meant.items()]
+
+    def check(self) -> None:
+        """Raise ValueError for words and numbers that cannot be."""
+        check_ranges(self)
+        if self.policy not in (None, *POLICIES):
+            raise ValueError(f"policy is {self.policy!r}: use one of {', '.join(POLICIES)}.")
+        _check(self)
+
+    def experiment(self) -> Experiment:
+        """What is left when short words are the settings that they stand for."""
+        if self.policy in ("mlp", "cnn"):
+            self.model.memory, self.model.perception.enabled = "none", self.policy == "cnn"
+        elif self.policy is not None:
+            self.model.memory = self.policy
+        return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
+
+
+@functools.cache
+def _schema() -> DictConfig:
+    """What a file may hold. Making it takes a third of a load."""
+    return OmegaConf.structured(ExperimentFile)
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
@@ -272,81 +317,8 @@ def use_device(name: str) -> torch.device:
     return device
 
 
-def config_names() -> list[str]:
-    """Names of the configurations that come with the project."""
-    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))
-
-
-def _config_file(config: str | Path) -> Path:
-    path = Path(config)
-    if path.suffix not in (".yaml", ".yml"):
-        path = CONFIGS / f"{config}.yaml"
-    if not path.is_file():
-        raise ValueError(
-            f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
-            "file."
-        )
-    return path
-
-
-@functools.cache
-def _schema() -> DictConfig:
-    """What a configuration may hold; Hydra finds it by the name :data:`SCHEMA`. Making it takes a third of a load."""
-    schema = OmegaConf.structured(Experiment)
-    ConfigStore.instance().store(SCHEMA, schema)
-    return schema
-
-
-def _compose(config: str | Path, overrides: Sequence[str]) -> Experiment:
-    schema, path = _schema(), _config_file(config)
-    GlobalHydra.instance().clear()
-    # a user's file may begin with one of ours: defaults: [arena, _self_]
-    ours = f'hydra.searchpath=["file://{CONFIGS.as_posix()}"]'
-    try:
-        with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
-            loaded = compose(path.stem, [ours, *overrides])
-        if OmegaConf.get_type(loaded) is not Experiment:
-            raise ValueError(
-                f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
-            )
-        # merging once more refuses keys that a "+key=value" override slipped past the schema
-        plain: Any = OmegaConf.to_container(loaded)
-        _check_complete(plain)
-        experiment: Any = OmegaConf.to_object(OmegaConf.merge(schema, plain))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
-    except (HydraException, OmegaConfBaseException, OverflowError) as error:
-        raise ValueError(f"configuration {path.stem}: {_sentence(error)}") from None
-    _check(experiment)
-    return experiment
-
-
-def _check_complete(plain: dict[str, Any]) -> None:
-    """Raise ValueError for a key that an override ``~key`` took away: its default would silently come back. (Inside the
-    sections Hydra refuses such overrides itself.)
-    """
-    for each in dataclasses.fields(Experiment):
-        if each.name not in plain:
-            raise ValueError(f"{each.name} cannot be taken away: give it a value, such as {each.name}=VALUE.")
-
-
-def _resolve_policy(experiment: Experiment) -> None:
-    """Turn the word into the settings that it stands for; the stored configuration has these."""
-    word, model = experiment.policy, experiment.model
-    if word in ("mlp", "cnn"):
-        model.memory, model.perception.enabled = "none", word == "cnn"
-    elif word is not None:
-        model.memory = word
-    experiment.policy = None
-
-
 def _check(experiment: Experiment) -> None:
     """Raise ValueError for words and numbers that cannot be."""
-    check_ranges(experiment)
-    if experiment.algorithm not in ALGORITHMS:
-        raise ValueError(f"algorithm is {experiment.algorithm!r}: use one of {', '.join(ALGORITHMS)}.")
-    if experiment.policy not in (None, *POLICIES):
-        raise ValueError(f"policy is {experiment.policy!r}: use one of {', '.join(POLICIES)}.")
     least = {"total_frames": 1, "seed": 0, "threads": 1}
     for name, bound in least.items():
         value = getattr(experiment, name)
@@ -371,23 +343,3 @@ def _check_evaluation(config: EvaluationConfig) -> None:
             "evaluation.stop_at_mark is true: give evaluation.mark, the return to reach, and evaluation.every, the "
             "frames between evaluations."
         )
-
-
-def _sentence(error: BaseException) -> str:
-    """An error of Hydra, with its causes, as one sentence that names the key."""
-    parts: list[str] = []
-    key = ""
-    cause: BaseException | None = error
-    while cause is not None:
-        text = str(cause)
-        found = re.search(r"full_key: (\S+)", text)
-        key = key or (found[1] if found else "")
-        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().endswith(":")]
-        part = lines[0].split("To append")[0].strip().rstrip(".") if lines else ""
-        parts += [part] if part and part not in parts else []
-        cause = cause.__cause__
-    sentence = ": ".join(parts)
-    for section in dataclasses.fields(Experiment):  # a section replaced by something else is named by its class only
-        key = key or (section.name if str(section.type).endswith("Config") and str(section.type) in sentence else "")
-    where = f" (key {key})" if key not in sentence else ""
-    return f"{sentence}{where}; see 'torchrl-agent configs NAME' for the keys."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -51,6 +52,18 @@ class Judge:
     def __init__(self, experiment: Experiment, agent: Agent) -> None:
         self.experiment, self.agent = experiment, agent
         self._evaluator: Evaluator | None = None
+
+    def due(self, frames: int, new: int) -> bool:
+        """Whether the last ``new`` of all ``frames`` have made another evaluation due."""
+        every = self.experiment.evaluation.every
+        return every is not None and frames % every < new
+
+    def content_with(self, metrics: dict[str, float]) -> bool:
+        """Whether training may end: these metrics have an evaluation's return, and it has reached the mark."""
+        config = self.experiment.evaluation
+        if not config.stop_at_mark or config.mark is None:
+            return False
+        return metrics.get(EVALUATION_RETURN, -math.inf) >= config.mark
 
     def __call__(self) -> dict[str, float]:
         """Play the evaluation's episodes."""

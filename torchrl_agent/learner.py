@@ -1,4 +1,4 @@
-"""World, agent, collector and algorithm put together, and all that a checkpoint has to hold."""
+"""World, agent, algorithm and collector put together, and all that a checkpoint has to hold."""
 
 from __future__ import annotations
 
@@ -11,58 +11,63 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.capacity import check_room
-from torchrl_agent.experiment import Experiment, use_device
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
-from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.checkpoint import CheckpointError
-from torchrl_agent.training.governor import Governor
+from torchrl_agent.training.governor import Governor, GovernorConfig
 from torchrl_agent.training.metrics import EpisodeWindow
-from torchrl_agent.training.pretrained import begin_with
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows, kept_once, truncates_once
-from torchrl_agent.transforms import check_shaping, get_statistics
-from torchrl_agent.world_check import check_world
+from torchrl_agent.transforms import get_statistics
 
 
 class Learner:
-    """World, agent, collector and algorithm, put together; all that a checkpoint has to hold.
+    """An agent that learns in a world. :func:`torchrl_agent.loop.iterate` turns its loop::
+
+        env = ArenaEnv(256)
+        agent = Agent(env)
+        learner = Learner(env, agent, PPO(agent, PPOConfig(), rows=256), total_frames=1_000_000)
 
     Args:
-        experiment: what they are made from.
-        pretrained: begin with the experiment's pre-trained modules; a checkpoint that follows replaces them anyway.
+        env: a batched TorchRL environment.
+        agent: actor and critic for it.
+        algorithm: what improves the agent.
+        collector: plays the rollouts in ``agent.attach(env)``; by default ``algorithm.config.rollout_steps`` long,
+            compiled as the algorithm is.
+        total_frames: frames to train for, which a schedule of the learning rate stretches over.
+        governor: what takes collapses back, if anything does.
+        experiment: what it was made from, if anything was: only then can it be saved as a run.
+
+    Raises:
+        ValueError: rollout and replay do not fit into memory.
     """
 
-    def __init__(self, experiment: Experiment, pretrained: bool = True) -> None:
-        if experiment.threads is not None:
-            torch.set_num_threads(experiment.threads)
-        torch.manual_seed(experiment.seed)
-        self.experiment = experiment
-        self.device = use_device(experiment.device)
-        env = experiment.make_world()
-        check_world(env)
-        env.set_seed(experiment.seed)  # begin anew what the check has played
-        hyperparameters = experiment.hyperparameters
-        check_shaping(env, hyperparameters.gamma)
-        self.agent = experiment.make_agent(env)
-        begin_with(self.agent, experiment.pretrained, experiment.frozen, pretrained)
-        self.env: EnvBase = self.agent.attach(env)
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        algorithm: Algorithm,
+        collector: RolloutCollector | None = None,
+        total_frames: int = 1_000_000,
+        governor: GovernorConfig | None = None,
+        experiment: Any = None,
+    ) -> None:
+        self.agent, self.algorithm, self.experiment = agent, algorithm, experiment
+        self.total_frames = total_frames
+        self.env: EnvBase = agent.attach(env) if collector is None else collector.env
+        self.device = algorithm.device
         self.num_envs = self.env.batch_size[0]
-        rows = math.prod(group_spec(self.env).shape)
-        algorithm = ALGORITHMS[experiment.algorithm]
-        self.algorithm = algorithm(self.agent, hyperparameters, rows, experiment.acceleration)
-        self.algorithm.truncates_once = truncates_once(self.env, hyperparameters.rollout_steps)
-        self._check_room(hyperparameters.rollout_steps)
-        self.collector = RolloutCollector(
-            self.env,
-            self.algorithm.behaviour,
-            hyperparameters.rollout_steps,
-            experiment.acceleration,
-            self.algorithm.updater.autocast,
-            replays=self.algorithm.replay is not None,
-        )
+        steps = algorithm.config.rollout_steps if collector is None else collector.steps
+        algorithm.truncates_once = truncates_once(self.env, steps)
+        if collector is None:
+            self._check_room(steps)
+            replays = algorithm.replay is not None
+            collector = RolloutCollector(
+                self.env, algorithm.behaviour, steps, algorithm.acceleration, algorithm.updater.autocast, replays
+            )
+        self.collector = collector
         self.episodes = EpisodeWindow(max(100, self.num_envs))
-        self.governor: Governor | None = None
-        if experiment.governor.enabled:
-            self.governor = Governor(experiment.governor, self.algorithm, self.episodes.size)
+        self.governor = None if governor is None else Governor(governor, algorithm, self.episodes.size)
         self.frames = 0
         self.number = 0
 
@@ -71,12 +76,12 @@ class Learner:
         once = [] if self.algorithm.replay is not None else kept_once(self.env, self.agent, steps)
         frame = self.env.fake_tensordict().exclude(*((keys.NEXT, key) for key in once))
         step = sum(value.numel() * value.element_size() for value in frame.values(True, True))
-        kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", f"{self.algorithm.name}.rollout_steps"
+        kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", "algorithm.rollout_steps"
         needed = steps * step
         if self.algorithm.replay is not None:
             rows = math.prod(group_spec(self.env).shape)
             size = self.algorithm.replay.size
-            kept, mend = f"{kept} with a replay of {size} frames", f"dqn.replay_size, {mend}"
+            kept, mend = f"{kept} with a replay of {size} frames", f"algorithm.replay_size, {mend}"
             needed += size // rows * step
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import EVALUATION_RETURN, Judge
+from torchrl_agent.judging import Judge
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import MODES
@@ -57,7 +57,7 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
 
 def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) -> Learner:
     """What :func:`iterate` needs: a fresh learner, or one that continues from a checkpoint."""
-    learner = Learner(experiment, pretrained=state is None)
+    learner = experiment.make_learner(pretrained=state is None)
     if state is not None:
         learner.load_state_dict(state)
     return learner
@@ -65,17 +65,15 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
-    experiment, evaluation = learner.experiment, learner.experiment.evaluation
-    mark = evaluation.mark if evaluation.stop_at_mark else None
-    judge = Judge(experiment, learner.agent)
-    while learner.frames < experiment.total_frames:
+    judge = None if learner.experiment is None else Judge(learner.experiment, learner.agent)
+    while learner.frames < learner.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
         if not _usable(learner, rollout):
             continue
         collected = time.perf_counter()
 
-        rate = learning_rate(experiment.hyperparameters.learning_rate, learner.frames / experiment.total_frames)
+        rate = learning_rate(learner.algorithm.config.learning_rate, learner.frames / learner.total_frames)
         diagnostics = to_host(learner.improve(rollout, rate))
         if learner.governor is None:
             learner.algorithm.check(diagnostics)
@@ -94,11 +92,10 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         }
         if learner.governor is not None:
             metrics |= learner.governor.act(metrics, learner.frames)
-        judged = evaluation.every is not None and learner.frames % evaluation.every < rollout.numel()
-        if judged:
+        if judge is not None and judge.due(learner.frames, rollout.numel()):
             metrics |= judge()
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
-        if judged and mark is not None and metrics[EVALUATION_RETURN] >= mark:
+        if judge is not None and judge.content_with(metrics):
             return
 
 

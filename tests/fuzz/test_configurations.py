@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from torchrl_agent.experiment import CONFIGS, Experiment, config_names
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
 from torchrl_agent.training.updates import NonFiniteError
 
@@ -81,13 +80,15 @@ def test_whatever_is_written_is_loaded_or_refused_in_a_sentence(outcome, data):
 
 
 @given(overrides("smoke"))
-@example("ppo.learning_rate.initial=1e300")
-@example("ppo.critic_coeff=nan")
+@example("algorithm.learning_rate.initial=1e300")
+@example("algorithm.critic_coeff=nan")
 @example("model.hidden_sizes=[[1]]")
 @example("~total_frames")
 def test_what_is_loaded_trains_or_is_refused_in_a_sentence(outcome, override):
     with outcome(NonFiniteError):
-        experiment = Experiment.load("smoke", *ENOUGH, "ppo.rollout_steps=8", "ppo.minibatch_size=16", override)
-        learner = Learner(experiment)
+        experiment = Experiment.load(
+            "smoke", *ENOUGH, "algorithm.rollout_steps=8", "algorithm.minibatch_size=16", override
+        )
+        learner = experiment.make_learner()
         if not any(part in override.split("=")[0] for part in DEAR):
             next(iterate(learner))

@@ -20,12 +20,17 @@ WRITES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Audit events after which a run's folder may have changed."""
 SMALL = [
     "world.num_envs=4",
-    "ppo.rollout_steps=8",
-    "ppo.minibatch_size=16",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=16",
     "total_frames=256",
     "run.checkpoint_every=64",
 ]
-SMALL += ["dqn.rollout_steps=8", "dqn.batch_size=16", "dqn.learning_starts=16", "dqn.replay_size=64"]
+SMALL += [
+    "algorithm.rollout_steps=8",
+    "algorithm.batch_size=16",
+    "algorithm.learning_starts=16",
+    "algorithm.replay_size=64",
+]
 QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 
 

@@ -130,19 +130,24 @@ def test_an_a2c_without_vecnormalize_acts_alike(folder, tmp_path):
     model = A2C.load(folder / "cartpole.zip", device="cpu")
     observations = cartpole_observations()
     assert_alike(ours(agent, observations), theirs(model, observations))
-    assert not experiment.model.normalize_observations and not experiment.ppo.scale_rewards
+    assert not experiment.model.normalize_observations and not experiment.algorithm.scale_rewards
     assert any("tanh" in note and "assumed" in note for note in notes)
-    ppo = experiment.ppo
-    assert (ppo.num_epochs, ppo.rollout_steps, ppo.minibatch_size, experiment.world["num_envs"]) == (1, 5, 10, 2)
+    algorithm = experiment.algorithm
+    assert (algorithm.num_epochs, algorithm.rollout_steps, algorithm.minibatch_size, experiment.world["num_envs"]) == (
+        1,
+        5,
+        10,
+        2,
+    )
 
 
 def test_the_run_keeps_hyper_parameters_statistics_and_its_origin(folder, arena_run):
     experiment, _ = load_agent(arena_run, "cpu")
-    ppo = experiment.ppo
-    assert (ppo.gamma, ppo.lmbda, ppo.entropy_coeff, ppo.clip_epsilon) == (0.98, 0.95, 0.0, 0.2)
-    assert (ppo.rollout_steps, ppo.num_epochs, experiment.world["num_envs"]) == (64, 3, 4)
-    assert ppo.minibatch_size == 32  # the largest up to 48 that divides 256
-    assert (ppo.learning_rate.initial, ppo.learning_rate.schedule) == (3e-4, "constant")
+    algorithm = experiment.algorithm
+    assert (algorithm.gamma, algorithm.lmbda, algorithm.entropy_coeff, algorithm.clip_epsilon) == (0.98, 0.95, 0.0, 0.2)
+    assert (algorithm.rollout_steps, algorithm.num_epochs, experiment.world["num_envs"]) == (64, 3, 4)
+    assert algorithm.minibatch_size == 32  # the largest up to 48 that divides 256
+    assert (algorithm.learning_rate.initial, algorithm.learning_rate.schedule) == (3e-4, "constant")
     assert experiment.model.clip_observations == 5.0
     assert experiment.total_frames == 512
     path = find_checkpoint(arena_run)
@@ -163,14 +168,14 @@ def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
         code.replace("vecnormalize", str(folder / "arena")).replace("open(", "open(tmp_path / "), {"tmp_path": tmp_path}
     )
     statistics = tmp_path / "statistics.json"
-    mine = ["world.num_envs=2", "ppo.gamma=0.9", "ppo.minibatch_size=128", "model.clip_observations=5"]
+    mine = ["world.num_envs=2", "algorithm.gamma=0.9", "algorithm.minibatch_size=128", "model.clip_observations=5"]
     overrides = [*QUIET, f"run.folder={tmp_path}", *mine]
     run, notes = from_sb3(folder / "arena.zip", "arena", overrides, "json", vecnormalize=statistics)
     experiment, agent = load_agent(run, "cpu")
     kept = [read_statistics(find_checkpoint(path).with_suffix(".normalization.json")) for path in (run, arena_run)]
     assert kept[0] == kept[1]
-    assert experiment.model.normalize_observations and experiment.ppo.scale_rewards
-    assert experiment.world["num_envs"] == 2 and experiment.ppo.gamma == 0.9  # what the user says is stronger
+    assert experiment.model.normalize_observations and experiment.algorithm.scale_rewards
+    assert experiment.world["num_envs"] == 2 and experiment.algorithm.gamma == 0.9  # what the user says is stronger
     assert any("assumed" in note and "clip" in note for note in notes)  # the file does not say
     raw, normalized = played(folder)
     assert_alike(ours(agent, raw), theirs(PPO.load(folder / "arena.zip", device="cpu"), normalized))
@@ -252,14 +257,19 @@ def test_a_dqn_goes_on_as_a_dqn_that_acts_alike(tmp_path):
     assert any("goes on as DQN" in note for note in notes)
     assert not any("train_freq" in note for note in notes)
     assert any("VecNormalize" in note and "assumed not" in note for note in notes)  # its file does not tell
-    dqn = experiment.dqn
-    assert experiment.algorithm == "dqn" and experiment.world["num_envs"] == 1
-    assert (dqn.dueling, dqn.double, dqn.num_steps, dqn.scale_rewards) == (False, False, 1, False)
-    assert (dqn.gamma, dqn.batch_size, dqn.rollout_steps, dqn.replay_size) == (0.95, 16, 2, 500)
-    assert (dqn.learning_rate.initial, dqn.max_grad_norm, dqn.target_rate) == (1e-3, 7, 0.5)
-    assert dqn.replay_ratio == 16 * 3 / 2  # frames learnt from per frame played
-    assert dqn.target_interval == 30  # updates within 20 frames
-    assert (dqn.epsilon_initial, dqn.epsilon_final, dqn.epsilon_frames) == (1.0, 0.2, 100)
+    algorithm = experiment.algorithm
+    assert experiment.algorithm_class.name == "dqn" and experiment.world["num_envs"] == 1
+    assert (algorithm.dueling, algorithm.double, algorithm.num_steps, algorithm.scale_rewards) == (
+        False,
+        False,
+        1,
+        False,
+    )
+    assert (algorithm.gamma, algorithm.batch_size, algorithm.rollout_steps, algorithm.replay_size) == (0.95, 16, 2, 500)
+    assert (algorithm.learning_rate.initial, algorithm.max_grad_norm, algorithm.target_rate) == (1e-3, 7, 0.5)
+    assert algorithm.replay_ratio == 16 * 3 / 2  # frames learnt from per frame played
+    assert algorithm.target_interval == 30  # updates within 20 frames
+    assert (algorithm.epsilon_initial, algorithm.epsilon_final, algorithm.epsilon_frames) == (1.0, 0.2, 100)
     assert agent.exploration.epsilon.item() == pytest.approx(model.exploration_rate)
     assert_same_values(agent, model, cartpole_observations())
     state = torch.load(find_checkpoint(run), weights_only=True)
@@ -286,19 +296,23 @@ def test_a_dqn_behind_vecnormalize_acts_alike(tmp_path):
     arguments = {"vecnormalize": tmp_path / "dqn.pkl", "trust": True}
     run, _ = from_sb3(tmp_path / "dqn.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "dqn", **arguments)
     experiment, agent = load_agent(run, "cpu")
-    dqn = experiment.dqn
-    assert (dqn.scale_rewards, dqn.replay_ratio, dqn.target_interval) == (True, 32, 10_000)  # an update per frame
+    algorithm = experiment.algorithm
+    assert (algorithm.scale_rewards, algorithm.replay_ratio, algorithm.target_interval) == (
+        True,
+        32,
+        10_000,
+    )  # an update per frame
     assert_same_values(agent, model, observations, worlds.normalize_obs(observations))
 
 
 def test_how_often_a_dqn_trains_is_read_or_assumed(tmp_path):
     path = save(tmp_path / "episodes.zip", algorithm=DQN, train_freq=(1, "episode"))
     run, notes = from_sb3(path, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "episodes")
-    assert any(note == "train_freq counts episodes: dqn.rollout_steps is 4" for note in notes)
+    assert any(note == "train_freq counts episodes: algorithm.rollout_steps is 4" for note in notes)
     silent = edited(tmp_path / "silent.zip", path, lambda data: data.pop("train_freq"))
     _, notes = from_sb3(silent, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "silent")
     assert any(note.startswith("train_freq cannot be read") for note in notes)
-    assert load_agent(run, "cpu")[0].dqn.rollout_steps == 4
+    assert load_agent(run, "cpu")[0].algorithm.rollout_steps == 4
 
 
 def test_a_policy_is_not_made_of_action_values_nor_the_other_way_round(folder, tmp_path):
@@ -360,7 +374,7 @@ def test_a_recurrent_ppo_remembers_alike(tmp_path, shared):
     arguments = {"vecnormalize": tmp_path / "lstm.pkl", "trust": True}
     run, _ = from_sb3(tmp_path / "lstm.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "lstm", **arguments)
     experiment, agent = load_agent(run, "cpu")
-    assert (experiment.ppo.rollout_steps, experiment.ppo.minibatch_size) == (32, 32)  # whole sequences
+    assert (experiment.algorithm.rollout_steps, experiment.algorithm.minibatch_size) == (32, 32)  # whole sequences
     chance = torch.Generator().manual_seed(0)
     observations = torch.randn(STEPS, ROWS, 4, generator=chance)
     begins = torch.rand(STEPS, ROWS, generator=chance) < 0.05
@@ -462,7 +476,9 @@ def test_unreadable_hyper_parameters_are_named(tmp_path):
     run, notes = from_sb3(path, "cartpole", [*QUIET, f"run.folder={tmp_path}"], "schedule")
     assert any(note.startswith("learning_rate cannot be read") for note in notes)
     experiment, _ = load_agent(run, "cpu")
-    assert experiment.ppo.learning_rate.initial == 1e-3 and experiment.ppo.learning_rate.schedule == "linear"
+    assert (
+        experiment.algorithm.learning_rate.initial == 1e-3 and experiment.algorithm.learning_rate.schedule == "linear"
+    )
 
 
 def test_statistics_are_asked_for_and_pickles_only_with_consent(folder, tmp_path):
@@ -495,7 +511,7 @@ def test_rewards_can_be_scaled_without_observations(tmp_path):
     arguments = {"vecnormalize": tmp_path / "rewards.pkl", "trust": True}
     run, _ = from_sb3(tmp_path / "model.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "rewards", **arguments)
     experiment, agent = load_agent(run, "cpu")
-    assert experiment.ppo.scale_rewards and not experiment.model.normalize_observations
+    assert experiment.algorithm.scale_rewards and not experiment.model.normalize_observations
     observations = cartpole_observations()
     assert_alike(ours(agent, observations), theirs(PPO.load(tmp_path / "model.zip"), observations))
 
@@ -559,7 +575,7 @@ def test_a_run_of_ours_becomes_a_model_that_predicts_alike(tmp_path, capsys):
     worlds = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), playing)
     worlds.training = False
     model = PPO.load(tmp_path / "model.zip", env=worlds, device="cpu")  # its spaces are the world's
-    assert model.num_timesteps == 1024 and model.gamma == experiment.ppo.gamma
+    assert model.num_timesteps == 1024 and model.gamma == experiment.algorithm.gamma
     raw = [playing.reset()] + [playing.step(np.full(20, step % 5))[0] for step in range(49)]
     raw = np.concatenate(raw)
     assert_alike(ours(agent, raw), theirs(model, worlds.normalize_obs(raw)))
@@ -601,8 +617,19 @@ def train_small(folder, name, *overrides, config="smoke"):
 
 
 def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
-    short = ["algorithm=dqn", "dqn.dueling=false", "dqn.learning_starts=64", "dqn.batch_size=64", "world.num_envs=4"]
-    more = ["dqn.replay_ratio=8", "dqn.target_interval=5", "dqn.epsilon_frames=128", "dqn.gamma=0.97"]
+    short = [
+        "algorithm=dqn",
+        "algorithm.dueling=false",
+        "algorithm.learning_starts=64",
+        "algorithm.batch_size=64",
+        "world.num_envs=4",
+    ]
+    more = [
+        "algorithm.replay_ratio=8",
+        "algorithm.target_interval=5",
+        "algorithm.epsilon_frames=128",
+        "algorithm.gamma=0.97",
+    ]
     run = train_small(tmp_path, "values", *short, *more)
     assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "model.zip")]) == 0
     printed = capsys.readouterr().out
@@ -624,7 +651,7 @@ def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
     assert_same_values(agent, model, raw, worlds.normalize_obs(raw))
     (statistics,) = (run / "checkpoints").glob("*512.normalization.json")
     back, _ = from_sb3(tmp_path / "model.zip", "smoke", [*QUIET, f"run.folder={tmp_path}"], "back", statistics)
-    before, after = experiment.dqn, load_agent(back, "cpu")[0].dqn
+    before, after = experiment.algorithm, load_agent(back, "cpu")[0].algorithm
     for name in ("gamma", "batch_size", "rollout_steps", "replay_ratio", "target_interval", "epsilon_frames"):
         assert getattr(after, name) == getattr(before, name), name
 
@@ -635,11 +662,11 @@ def test_what_dqn_and_continuous_runs_cannot_be_is_one_sentence(tmp_path, capsys
         tmp_path,
         "pushed",
         "world.num_envs=8",
-        "ppo.rollout_steps=32",
-        "ppo.minibatch_size=256",
+        "algorithm.rollout_steps=32",
+        "algorithm.minibatch_size=256",
         config="known/pendulum",
     )
-    for run, named in ((dueling, "dqn.dueling=false"), (pushed, "continuous actions")):
+    for run, named in ((dueling, "algorithm.dueling=false"), (pushed, "continuous actions")):
         capsys.readouterr()
         assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "no.zip")]) == 2
         error = capsys.readouterr().err
@@ -648,7 +675,9 @@ def test_what_dqn_and_continuous_runs_cannot_be_is_one_sentence(tmp_path, capsys
 
 
 def test_an_a2c_goes_on_as_a_ppo_with_its_own_hyper_parameters(tmp_path):
-    run = train_small(tmp_path, "a2c", "algorithm=a2c", "a2c.gamma=0.91", "a2c.rollout_steps=4", "world.num_envs=8")
+    run = train_small(
+        tmp_path, "a2c", "algorithm=a2c", "algorithm.gamma=0.91", "algorithm.rollout_steps=4", "world.num_envs=8"
+    )
     paths, notes = to_sb3(run, tmp_path / "model.zip")
     assert any("a2c goes on as PPO with one epoch of one minibatch" in note for note in notes)
     model = PPO.load(paths[0], device="cpu")

@@ -9,15 +9,15 @@ import re
 import pytest
 import torch
 import yaml
+from still_algorithm import Still
 
 from torchrl_agent import capacity
 from torchrl_agent import experiment as experiment_module
 from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
-from torchrl_agent.learner import Learner
 from torchrl_agent.ranges import check_ranges
 from torchrl_agent.training.algorithms import ALGORITHMS
 
-SMALL = ("world.num_envs=2", "ppo.rollout_steps=4", "ppo.minibatch_size=8", "model.hidden_sizes=[8]")
+SMALL = ("world.num_envs=2", "tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=8", "model.hidden_sizes=[8]")
 
 
 def test_configurations_are_found_by_name():
@@ -25,28 +25,28 @@ def test_configurations_are_found_by_name():
     for name in config_names():
         loaded = Experiment.load(name, "device=cpu")
         assert "_target_" in loaded.world
-    assert Experiment.load("smoke").ppo.rollout_steps == 32
+    assert Experiment.load("smoke").algorithm.rollout_steps == 32
 
 
 def test_a_file_gives_differences_from_the_defaults(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(
         "defaults: [experiment_schema, _self_]\nname: mine\nworld: {_target_: envs.ArenaEnv, num_envs: 3}\n"
-        "ppo: {gamma: 0.5, learning_rate: {schedule: cosine}}\n"
+        "algorithm: {gamma: 0.5, learning_rate: {schedule: cosine}}\n"
     )
     loaded = Experiment.load(path)
-    assert loaded.ppo.gamma == 0.5
-    assert loaded.ppo.learning_rate.schedule == "cosine"
-    assert loaded.ppo.learning_rate.initial == 3e-4  # the dataclass's default
-    assert loaded.ppo.lmbda == 0.95
-    assert Experiment.load(str(path), "ppo.gamma=0.25").ppo.gamma == 0.25
+    assert loaded.algorithm.gamma == 0.5
+    assert loaded.algorithm.learning_rate.schedule == "cosine"
+    assert loaded.algorithm.learning_rate.initial == 3e-4  # the dataclass's default
+    assert loaded.algorithm.lmbda == 0.95
+    assert Experiment.load(str(path), "algorithm.gamma=0.25").algorithm.gamma == 0.25
 
 
 def test_a_file_may_begin_with_one_of_ours(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("defaults: [smoke, _self_]\nname: mine\nppo: {gamma: 0.5}\n")
-    loaded, ours = Experiment.load(path), Experiment.load("smoke", "ppo.gamma=0.5")
-    assert (loaded.name, loaded.ppo.gamma) == ("mine", 0.5)
+    loaded, ours = Experiment.load(path), Experiment.load("smoke", "algorithm.gamma=0.5")
+    assert (loaded.name, loaded.algorithm.gamma) == ("mine", 0.5)
     ours.name = "mine"
     assert loaded == ours
 
@@ -55,47 +55,122 @@ def test_overrides_reach_every_level_with_the_right_types():
     loaded = Experiment.load(
         "smoke",
         "seed=7",
-        "ppo.learning_rate.initial=0.5",
+        "algorithm.learning_rate.initial=0.5",
         "world.num_envs=3",
         "model.hidden_sizes=[4,5]",
-        "ppo.target_kl=0.02",
+        "algorithm.target_kl=0.02",
         "run.name=first",
         "+world.seed=9",
     )
-    assert (loaded.seed, loaded.ppo.learning_rate.initial, loaded.world["num_envs"]) == (7, 0.5, 3)
+    assert (loaded.seed, loaded.algorithm.learning_rate.initial, loaded.world["num_envs"]) == (7, 0.5, 3)
     assert loaded.model.hidden_sizes == [4, 5]
-    assert (loaded.ppo.target_kl, loaded.run.name, loaded.world["seed"]) == (0.02, "first", 9)
+    assert (loaded.algorithm.target_kl, loaded.run.name, loaded.world["seed"]) == (0.02, "first", 9)
 
 
 @pytest.mark.parametrize("name", config_names())
 def test_the_stored_configuration_is_a_valid_input_and_equal(tmp_path, name):
-    original = Experiment.load(name, "seed=5", "ppo.gamma=0.9", "run.name=a b", "device=cpu")
+    original = Experiment.load(name, "seed=5", "algorithm.gamma=0.9", "run.name=a b", "device=cpu")
     path = tmp_path / "config.yaml"
     path.write_text(original.to_yaml())
     again = Experiment.load(path)
     assert again == original
     assert again.to_yaml() == original.to_yaml()
     assert again.hash() == original.hash()
-    assert yaml.safe_load(path.read_text())["ppo"]["gamma"] == 0.9  # in full and readable by anything
+    assert yaml.safe_load(path.read_text())["algorithm"]["gamma"] == 0.9  # in full and readable by anything
 
 
 def test_the_hash_tells_configurations_apart_but_not_where_they_are_stored():
     base = Experiment.load("smoke").hash()
     assert Experiment.load("smoke", "run.folder=elsewhere", "run.name=x").hash() == base
-    assert Experiment.load("smoke", "ppo.gamma=0.9").hash() != base
+    assert Experiment.load("smoke", "algorithm.gamma=0.9").hash() != base
     assert Experiment.load("smoke", "seed=1").hash() != base
+
+
+# --- the algorithm's section ---
 
 
 @pytest.mark.parametrize("name", config_names())
 def test_the_discount_is_the_worlds_whatever_learns(name):
-    loaded = {word: Experiment.load(name, "device=cpu", f"algorithm={word}") for word in ALGORITHMS}
-    assert {each.hyperparameters.gamma for each in loaded.values()} == {loaded["ppo"].ppo.gamma}
+    loaded = {word: Experiment.load(name, "device=cpu", f"algorithm={word}").algorithm for word in ALGORITHMS}
+    assert len({each.gamma for each in loaded.values()}) == 1
+    assert {type(each) for each in loaded.values()} == {kind.config_class for kind in ALGORITHMS.values()}
 
 
-def test_the_discount_may_be_changed_for_all_or_for_one():
-    assert Experiment.load("smoke", "ppo.gamma=0.5", "algorithm=dqn").dqn.gamma == 0.5
-    loaded = Experiment.load("smoke", "dqn.gamma=0.5")
-    assert (loaded.dqn.gamma, loaded.a2c.gamma, loaded.ppo.gamma) == (0.5, 0.99, 0.99)
+MINE = """defaults: [experiment_schema, _self_]
+name: mine
+world: {_target_: envs.ArenaEnv, num_envs: 3}
+algorithm: {gamma: 0.5}
+tuned: {ppo: {gamma: 0.1, num_epochs: 7}, dqn: {num_steps: 2}}
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    return path
+
+
+def test_what_suits_a_world_is_weaker_than_the_section_and_that_than_overrides(mine):
+    ppo = Experiment.load(mine).algorithm
+    assert (ppo.gamma, ppo.num_epochs, ppo.lmbda) == (0.5, 7, 0.95)
+    dqn = Experiment.load(mine, "algorithm.gamma=0.25", "algorithm=dqn").algorithm  # in any order
+    assert (dqn.gamma, dqn.num_steps, dqn.double) == (0.25, 2, True)
+    assert Experiment.load(mine, "tuned.ppo.num_epochs=8").algorithm.num_epochs == 8
+    assert Experiment.load(mine, "algorithm={_target_: dqn, num_steps: 4}").algorithm.num_steps == 4
+
+
+def test_another_algorithm_takes_over_the_discount_of_a_stored_run_and_has_its_own_numbers(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(Experiment.load("smoke", "algorithm=a2c", "algorithm.gamma=0.5").to_yaml())
+    ppo, dqn = (Experiment.load(path, f"algorithm={name}").algorithm for name in ("ppo", "dqn"))
+    assert (ppo.gamma, ppo.rollout_steps, ppo.minibatch_size) == (0.5, 32, 128)
+    assert (dqn.gamma, dqn.rollout_steps, dqn.batch_size) == (0.5, 8, 128)
+
+
+def test_what_is_written_for_no_algorithm_is_meant_for_all(mine):
+    mine.write_text(MINE.replace("gamma: 0.5}", "gamma: 0.5, rollout_steps: 48, num_epochs: 9}"))
+    assert Experiment.load(mine).algorithm.num_epochs == 9
+    assert Experiment.load(mine, "algorithm=a2c").algorithm.rollout_steps == 48
+
+
+def test_an_algorithm_may_be_anybodys(mine):
+    loaded = Experiment.load(mine, "algorithm=still_algorithm.Still", "algorithm.patience=3")
+    assert loaded.algorithm_class is Still
+    assert (loaded.algorithm.patience, loaded.algorithm.gamma) == (3, 0.5)
+    mine.write_text(loaded.to_yaml())
+    assert Experiment.load(mine) == loaded
+
+
+@pytest.mark.parametrize("name", ["sarsa", "nowhere.Sarsa", "math.sqrt", "torch.nn.Linear", "3"])
+def test_an_algorithm_that_is_none_is_refused_by_name(mine, name):
+    for override in (f"algorithm={name}", f"tuned={{{name}: {{gamma: 1}}}}"):
+        with pytest.raises(ValueError, match=name):
+            Experiment.load(mine, override)
+
+
+# --- keys of the last release ---
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_keys_of_the_last_release_are_understood_and_their_new_names_told(algorithm, mine, caplog):
+    loaded = Experiment.load(mine, f"algorithm={algorithm}", f"{algorithm}.gamma=0.75", "a2c.gamma=0.3").algorithm
+    assert loaded.gamma == 0.75
+    assert f"{algorithm}.gamma is called algorithm.gamma now" in caplog.messages
+
+
+def test_files_of_the_last_release_are_understood_and_told(mine, caplog):
+    sections = "ppo: {gamma: 0.75, num_epochs: 9}\ndqn: {num_steps: 2}\n"
+    mine.write_text(f"defaults: [smoke, _self_]\nname: mine\nalgorithm: dqn\n{sections}")
+    dqn = Experiment.load(mine).algorithm
+    assert (dqn.gamma, dqn.num_steps, dqn.batch_size) == (0.75, 2, 128)  # the discount of ppo was everybody's
+    assert sum("sections of the last release" in message for message in caplog.messages) == 1
+    assert Experiment.load(mine, "algorithm.gamma=0.5", "algorithm.num_steps=4").algorithm.gamma == 0.5
+    ppo = Experiment.load(mine, "algorithm=ppo").algorithm
+    assert (ppo.gamma, ppo.num_epochs, ppo.minibatch_size) == (0.75, 9, 128)
+
+
+# --- what is refused ---
 
 
 def one_sentence(caught):
@@ -108,10 +183,11 @@ def one_sentence(caught):
 @pytest.mark.parametrize(
     ("override", "culprit"),
     [
-        ("ppo.gama=0.9", "ppo.gama"),
+        ("algorithm.gama=0.9", "algorithm.gama"),
+        ("ppo.gama=0.9", "algorithm.gama"),
         ("speed=3", "speed"),
         ("world.wings=2", "world.wings"),
-        ("ppo.gamma=high", "ppo.gamma"),
+        ("algorithm.gamma=high", "algorithm.gamma"),
         ("model.hidden_sizes=wide", "model.hidden_sizes"),
         ("total_frames=1.5", "total_frames"),
         ("ppo=3", "ppo"),
@@ -129,8 +205,10 @@ def test_unknown_keys_and_wrong_types_are_refused_by_name(override, culprit):
 @pytest.mark.parametrize(
     ("lines", "culprit"),
     [
-        ("ppo: {gama: 0.5}", "gama"),
-        ("ppo: {gamma: high}", "gamma"),
+        ("algorithm: {gama: 0.5}", "algorithm.gama"),
+        ("algorithm: {gamma: high}", "algorithm.gamma"),
+        ("tuned: {ppo: {gama: 0.5}}", "algorithm.gama"),
+        ("algorithm: 3", "algorithm is 3"),
         ("speed: 3", "speed"),
         ("ppo: 3", "ppo"),
         ("ppo: [", "mine"),
@@ -174,16 +252,16 @@ def test_a_yaml_file_of_another_kind_is_refused(tmp_path):
         (("world.curriculum=nowhere",), "nowhere"),
         (("world.stage=99",), "stage"),
         (("+world.wings=2",), "wings"),
-        (("ppo.minibatch_size=7",), "ppo.minibatch_size"),
-        (("ppo.num_epochs=0",), "ppo.num_epochs"),
-        (("ppo.learning_rate.schedule=steps",), "schedule"),
+        (("algorithm.minibatch_size=7",), "algorithm.minibatch_size"),
+        (("algorithm.num_epochs=0",), "algorithm.num_epochs"),
+        (("algorithm.learning_rate.schedule=steps",), "schedule"),
         (("model.activation=sine",), "model.activation"),
         (("device=warp",), "warp"),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(overrides, culprit):
     with pytest.raises(ValueError) as caught:
-        Learner(Experiment.load("smoke", *SMALL, *overrides))
+        Experiment.load("smoke", *SMALL, *overrides).make_learner()
     assert culprit in one_sentence(caught)
 
 
@@ -193,20 +271,22 @@ def test_values_that_cannot_work_are_refused_by_name(overrides, culprit):
 )
 def test_numbers_out_of_range_are_refused_by_name(override, culprit):
     with pytest.raises(ValueError) as caught:
-        Learner(Experiment.load("smoke", *SMALL, override))
+        Experiment.load("smoke", *SMALL, override).make_learner()
     assert culprit in one_sentence(caught)
 
 
 NUMBERS = {
     "total_frames=9223372036854775808": "total_frames is 9223372036854775808: it must be at most 9007199254740992.",
     "~total_frames": "total_frames cannot be taken away: give it a value, such as total_frames=VALUE.",
-    "ppo.num_epochs=2147483648": "ppo.num_epochs is 2147483648: it must be at most 1000000.",
-    "ppo.rollout_steps=99999999999999999999": "ppo.rollout_steps is 99999999999999999999: it must be at most 1000000.",
-    "dqn.replay_ratio=1e30": "dqn.replay_ratio is 1e+30: it must be at most 1000000.",
+    "algorithm.num_epochs=2147483648": "algorithm.num_epochs is 2147483648: it must be at most 1000000.",
+    "algorithm.rollout_steps=99999999999999999999": "algorithm.rollout_steps is 99999999999999999999: it must be at "
+    "most 1000000.",
+    "algorithm={_target_: dqn, replay_ratio: 1e30}": "algorithm.replay_ratio is 1e+30: it must be at most 1000000.",
     "seed=-99999999999999999999": "seed is -99999999999999999999: it must be at least -9223372036854775807.",
     "model.clip_observations=1e300": "model.clip_observations is 1e+300: float32 would make inf of it, give a number "
     "that it can hold.",
-    "ppo.adam_epsilon=1e-60": "ppo.adam_epsilon is 1e-60: float32 would make 0 of it, give a number that it can hold.",
+    "algorithm.adam_epsilon=1e-60": "algorithm.adam_epsilon is 1e-60: float32 would make 0 of it, give a number that "
+    "it can hold.",
     "model.hidden_sizes=[[1]]": "model.hidden_sizes[0] is [1]: give a whole number.",
     "+model.manager.goals.money={money: nan}": "model.manager.goals.money.money is nan: give a finite number.",
     "+world.speed=nan": "world.speed is nan: give a finite number.",
@@ -237,15 +317,20 @@ def set_key(config, key, value):
     setattr(functools.reduce(getattr, path, config), last, value)
 
 
-FLOAT_KEYS = dict(float_keys(Experiment.load("smoke")))
+FLOAT_KEYS = {
+    (algorithm, key): infinite
+    for algorithm in ALGORITHMS
+    for key, infinite in float_keys(Experiment.load("smoke", f"algorithm={algorithm}"))
+    if algorithm == "ppo" or key.startswith("algorithm.")
+}
 
 
-@pytest.mark.parametrize("key", FLOAT_KEYS)
-def test_no_float_of_any_key_is_nan_and_few_are_infinite(key):
-    loaded = Experiment.load("smoke")
+@pytest.mark.parametrize(("algorithm", "key"), FLOAT_KEYS)
+def test_no_float_of_any_key_is_nan_and_few_are_infinite(algorithm, key):
+    loaded = Experiment.load("smoke", f"algorithm={algorithm}")
     for value in (math.nan, math.inf, -1e39):
         set_key(loaded, key, value)
-        if value == math.inf and FLOAT_KEYS[key]:
+        if value == math.inf and FLOAT_KEYS[algorithm, key]:
             check_ranges(loaded)
         else:
             with pytest.raises(ValueError, match=rf"^{re.escape(key)} is {re.escape(str(value))}: ") as caught:
@@ -255,8 +340,8 @@ def test_no_float_of_any_key_is_nan_and_few_are_infinite(key):
 
 def test_infinity_means_without_bound_where_something_is_clipped():
     clips = ("max_grad_norm", "clip_rewards", "clip_observations", "rho_clip", "c_clip")
-    assert {key.split(".")[-1] for key, infinite in FLOAT_KEYS.items() if infinite} == set(clips)
-    assert Experiment.load("smoke", "ppo.max_grad_norm=inf").ppo.max_grad_norm == math.inf
+    assert {key.split(".")[-1] for (_, key), infinite in FLOAT_KEYS.items() if infinite} == set(clips)
+    assert Experiment.load("smoke", "algorithm.max_grad_norm=inf").algorithm.max_grad_norm == math.inf
 
 
 @pytest.mark.parametrize(
@@ -268,38 +353,40 @@ def test_infinity_means_without_bound_where_something_is_clipped():
 )
 def test_what_cannot_fit_into_memory_is_refused_before_it_is_made(override, culprit):
     with pytest.raises(ValueError, match=r"would need at least [\d,.]+ GiB") as caught:
-        Learner(Experiment.load("smoke", *SMALL, override))
+        Experiment.load("smoke", *SMALL, override).make_learner()
     assert culprit in one_sentence(caught)
 
 
 @pytest.mark.parametrize(
     ("overrides", "culprit"),
     [
-        ((), "smaller ppo.rollout_steps or world.num_envs"),
-        (("algorithm=dqn",), "smaller dqn.replay_size, dqn.rollout_steps or world.num_envs"),
+        ((), "smaller algorithm.rollout_steps or world.num_envs"),
+        (("algorithm=dqn",), "smaller algorithm.replay_size, algorithm.rollout_steps or world.num_envs"),
     ],
 )
 def test_frames_that_cannot_fit_into_memory_are_refused(overrides, culprit, monkeypatch):
     monkeypatch.setattr(capacity, "free_memory", lambda device: 20_000)
     with pytest.raises(ValueError, match="would need") as caught:
-        Learner(Experiment.load("smoke", *SMALL, "ppo.rollout_steps=32", "model.hidden_sizes=[1]", *overrides))
+        Experiment.load(
+            "smoke", *SMALL, "algorithm.rollout_steps=32", "model.hidden_sizes=[1]", *overrides
+        ).make_learner()
     assert culprit in one_sentence(caught)
 
 
 def test_a_rollout_and_a_replay_must_fit_together(monkeypatch):
-    settings = ("smoke", *SMALL, "algorithm=dqn", "dqn.rollout_steps=64", "dqn.replay_size=256")
-    learner = Learner(Experiment.load(*settings))
+    settings = ("smoke", *SMALL, "algorithm=dqn", "algorithm.rollout_steps=64", "algorithm.replay_size=256")
+    learner = Experiment.load(*settings).make_learner()
     frame = sum(each.nbytes for each in learner.env.fake_tensordict()[0].values(True, True))
     together = (64 * learner.num_envs + 256) * frame  # each alone is smaller
     for free in (together, together - 1):
         monkeypatch.setattr(capacity, "free_memory", lambda device, free=free: free)
         if free == together:
-            Learner(Experiment.load(*settings))
+            Experiment.load(*settings).make_learner()
             continue
         with pytest.raises(
             ValueError, match=r"rollout of 64 steps of \d+ worlds with a replay of 256 frames would need"
         ):
-            Learner(Experiment.load(*settings))
+            Experiment.load(*settings).make_learner()
 
 
 def test_free_memory_is_less_than_there_is():
@@ -312,7 +399,7 @@ def test_cuda_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for device in ("cuda", "cuda:3"):
         with pytest.raises(ValueError, match=device) as caught:
-            Learner(Experiment.load("smoke", *SMALL, f"device={device}"))
+            Experiment.load("smoke", *SMALL, f"device={device}").make_learner()
         assert "device=cpu" in one_sentence(caught)
     assert resolve_device("auto").type == "cpu"
 
@@ -360,13 +447,13 @@ def both(tmp_path):
     path = tmp_path / "both.yaml"
     path.write_text(
         "defaults: [experiment_schema, _self_]\nname: both\nworld: {_target_: envs.ArenaEnv, num_envs: 8}\n"
-        "total_frames: 100\non_cuda: {world.num_envs: 1000, total_frames: 200, ppo.minibatch_size: 500}\n"
+        "total_frames: 100\non_cuda: {world.num_envs: 1000, total_frames: 200, algorithm.minibatch_size: 500}\n"
     )
     return path
 
 
 def sizes(loaded):
-    return loaded.world["num_envs"], loaded.total_frames, loaded.ppo.minibatch_size
+    return loaded.world["num_envs"], loaded.total_frames, loaded.algorithm.minibatch_size
 
 
 def test_overrides_for_cuda_apply_only_there(pretend, both):

@@ -9,7 +9,6 @@ from tensordict import TensorDict
 
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
@@ -32,8 +31,8 @@ SMALL = [
     "device=cpu",
     "world.num_envs=8",
     "world.rules={max_steps: 9}",  # several episodes in each sequence
-    "ppo.rollout_steps=16",
-    "ppo.minibatch_size=128",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=128",
     "model.hidden_sizes=[16]",
     "model.perception.memory_size=12",
     "model.perception.belief_size=8",
@@ -67,7 +66,7 @@ def report(folder):
 
 
 def agent(*overrides):
-    return Learner(Experiment.load("town_agent", *SMALL, *overrides)).agent
+    return Experiment.load("town_agent", *SMALL, *overrides).make_learner().agent
 
 
 def weights(module):
@@ -139,7 +138,7 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
     found = report(tmp_path / "clone")
     assert found["players"] == ["scripted"]
     assert total_loss(found["validation_after"]) < total_loss(found["validation_before"])
-    assert load_module(Learner(Experiment.load("smoke", "device=cpu")).agent, tmp_path / "clone") == "policy"
+    assert load_module(Experiment.load("smoke", "device=cpu").make_learner().agent, tmp_path / "clone") == "policy"
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
     for part, saved in file.parts.items():
         assert same(weights(agent_modules(one)[part]), saved)
         assert same(weights(agent_modules(two)[part]), saved)
-    root = Learner(Experiment.load("town_agent", *SMALL)).collector.root["agents"]
+    root = Experiment.load("town_agent", *SMALL).make_learner().collector.root["agents"]
     outputs = []
     for each in (one, two):
         torch.manual_seed(0)

@@ -8,7 +8,6 @@ from tensordict import TensorDict
 
 from envs import BranchlessTransformedEnv, TownEnv
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.transforms import PotentialShaping, check_shaping
 
@@ -16,8 +15,8 @@ REWARD, POTENTIAL = ("agents", "reward"), ("agents", "potential")
 SMALL = [
     "world.num_envs=4",
     "world.potential=true",
-    "ppo.rollout_steps=16",
-    "ppo.minibatch_size=64",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=64",
     "total_frames=64",
     "threads=1",
     "acceleration.step=false",
@@ -63,7 +62,7 @@ def test_another_discount_is_refused():
     with pytest.raises(ValueError, match=r"gamma 0\.9 but the learner has 0\.99"):
         check_shaping(env, 0.99)
     with pytest.raises(ValueError, match="gamma"):
-        Learner(Experiment.load("town", *SMALL, "shaping.scale=1", "shaping.gamma=0.5"))
+        Experiment.load("town", *SMALL, "shaping.scale=1", "shaping.gamma=0.5").make_learner()
 
 
 def test_a_world_without_a_potential_is_refused():
@@ -75,6 +74,6 @@ def test_training_with_shaping_saves_and_restores_its_world():
     experiment = Experiment.load("town", *SMALL, "shaping.scale=1")
     (iteration,) = learn(experiment)
     saved = iteration.learner.state_dict()
-    other = Learner(experiment)
+    other = experiment.make_learner()
     other.load_state_dict(saved)
     assert torch.equal(other.env.base_env.state.meters, iteration.learner.env.base_env.state.meters)

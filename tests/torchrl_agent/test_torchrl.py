@@ -136,8 +136,8 @@ def test_learning_in_a_gymnasium_world():
         "cartpole",
         "device=cpu",
         "world.num_envs=2",
-        "ppo.rollout_steps=64",
-        "ppo.minibatch_size=64",
+        "algorithm.rollout_steps=64",
+        "algorithm.minibatch_size=64",
         "total_frames=256",
         "model.hidden_sizes=[16]",
     )
@@ -216,8 +216,14 @@ def test_one_picture_is_what_scripts_for_vmas_ask_for():
 
 
 def test_training_keeps_pictures_as_bytes():
-    changes = ("world.observation=pixels", "policy=cnn", "world.num_envs=4", "ppo.rollout_steps=8", "ppo.num_epochs=1")
-    rest = ("ppo.minibatch_size=16", "total_frames=32", "acceleration.step=false", "acceleration.update=false")
+    changes = (
+        "world.observation=pixels",
+        "policy=cnn",
+        "world.num_envs=4",
+        "algorithm.rollout_steps=8",
+        "algorithm.num_epochs=1",
+    )
+    rest = ("algorithm.minibatch_size=16", "total_frames=32", "acceleration.step=false", "acceleration.update=false")
     experiment = Experiment.load("arena", *changes, *rest, "acceleration.advantages=false", "device=cpu")
     (iteration,) = learn(experiment)
     assert iteration.rollout["pixels"].dtype == torch.uint8

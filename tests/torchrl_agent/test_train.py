@@ -139,7 +139,7 @@ def tiny(folder, *overrides, target="Tiny"):
         "defaults: [experiment_schema, _self_]\nname: tiny\n"
         f"world: {{_target_: tiny_worlds.{target}, num_envs: 16}}\n"
         "total_frames: 8192\nmodel: {hidden_sizes: [16]}\n"
-        "ppo: {rollout_steps: 16, minibatch_size: 64, learning_rate: {initial: 0.01}}\n"
+        "algorithm: {rollout_steps: 16, minibatch_size: 64, learning_rate: {initial: 0.01}}\n"
         "acceleration: {step: false, advantages: false, update: false}\n"
         f"run: {{folder: {folder}, name: run, checkpoint_every: 256, film: false, tensorboard: false}}\n"
         "evaluation: {episodes: 64}\n"
@@ -190,7 +190,13 @@ def test_resumed_equals_never_stopped_bit_by_bit(tmp_path):
 
 def test_a_world_of_several_agents_resumes_as_if_never_stopped(tmp_path):
     def town(name, *changes):
-        small = ["world.level=L8", "world.num_envs=4", "ppo.rollout_steps=16", "ppo.minibatch_size=64", "threads=1"]
+        small = [
+            "world.level=L8",
+            "world.num_envs=4",
+            "algorithm.rollout_steps=16",
+            "algorithm.minibatch_size=64",
+            "threads=1",
+        ]
         eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
         files = [f"run.folder={tmp_path}", f"run.name={name}", "run.film=false", "run.final_evaluation=false"]
         often = ["run.checkpoint_every=64", "total_frames=256"]
@@ -256,7 +262,9 @@ def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_pat
 
 
 def test_the_learning_rate_falls_with_the_frames_seen(tmp_path):
-    history, _ = play(smoke(tmp_path, "ppo.learning_rate.schedule=linear", "ppo.learning_rate.initial=0.004"))
+    history, _ = play(
+        smoke(tmp_path, "algorithm.learning_rate.schedule=linear", "algorithm.learning_rate.initial=0.004")
+    )
     rates = [float(row["train/learning_rate"]) for row in history]
     assert rates == pytest.approx([0.004, 0.003, 0.002, 0.001])
 
@@ -357,7 +365,7 @@ def test_an_existing_folder_that_is_no_run_is_refused_and_untouched(tmp_path):
 
 def test_a_run_that_cannot_begin_leaves_its_name_free(tmp_path):
     with pytest.raises(ValueError, match="minibatch_size"):
-        play(smoke(tmp_path, "ppo.minibatch_size=7"))
+        play(smoke(tmp_path, "algorithm.minibatch_size=7"))
     history, _ = play(smoke(tmp_path, "total_frames=512"))
     assert len(history) == 1
 
@@ -498,7 +506,7 @@ def test_nan_from_a_world_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, 
 
 def test_divergence_before_the_first_checkpoint_says_so(tmp_path):
     with pytest.raises(NonFiniteError, match="no checkpoint was written yet") as caught:
-        play(smoke(tmp_path, "ppo.learning_rate.initial=1e30"))
+        play(smoke(tmp_path, "algorithm.learning_rate.initial=1e30"))
     assert "\n" not in str(caught.value)
     play(smoke(tmp_path, "total_frames=512"))  # its name is free
 

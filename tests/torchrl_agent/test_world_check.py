@@ -12,7 +12,6 @@ from torchrl.envs import EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from envs import WORLDS, World
 from torchrl_agent import Experiment, check_world
-from torchrl_agent.learner import Learner
 
 N, CELLS, MAX_STEPS = 5, 6, 4
 
@@ -303,14 +302,14 @@ def test_the_check_leaves_the_global_random_state_alone():
 
 def test_training_checks_its_world_and_begins_the_same_game_as_without():
     experiment = Experiment.load("smoke", "device=cpu", "acceleration.step=false")
-    assert (Learner(experiment).collector.root == experiment.make_world().reset()).all()
+    assert (experiment.make_learner().collector.root == experiment.make_world().reset()).all()
 
 
 def test_training_refuses_a_world_before_it_plays(monkeypatch):
     experiment = Experiment.load("smoke", "device=cpu")
     monkeypatch.setattr(Experiment, "make_world", lambda self: Plain(shown=with_statistics("return")))
     with pytest.raises(ValueError, match="'length'"):
-        Learner(experiment)
+        experiment.make_learner()
 
 
 def test_an_error_in_the_middle_of_a_game_names_function_file_and_line():

@@ -29,7 +29,7 @@ from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
-ALIKE = ("world.curriculum=null", "dqn.dueling=false", "dqn.double=false", "dqn.num_steps=1")
+ALIKE = ("world.curriculum=null", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
 """The full game for both, and DQN as the baseline has it; unless they are among the overrides."""
 THREADS = 2
 """Our CPU threads, unless ``threads=`` is among the overrides."""
@@ -72,7 +72,7 @@ def learn_against_baseline(
     baseline = _train_baseline(stable_baselines3, experiment, theirs)
     return {
         "task": f"arena, style {experiment.world.get('style', 1)}, full difficulty",
-        "algorithm": experiment.algorithm,
+        "algorithm": experiment.algorithm_class.name,
         "overrides": list(overrides),
         "seconds": seconds,
         "baseline_seconds": theirs,
@@ -145,7 +145,7 @@ def _judge(policy: Any, experiment: Experiment) -> dict[str, Any]:
 
 def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
     experiment.total_frames = ENDLESS
-    experiment.hyperparameters.learning_rate.schedule = "constant"  # as the baseline's; the end is not known in frames
+    experiment.algorithm.learning_rate.schedule = "constant"  # as the baseline's; the end is not known in frames
     curve: list[dict[str, Any]] = []
     clock = _Clock("torchrl_agent", seconds)
     for iteration in learn(experiment):
@@ -171,7 +171,7 @@ def _train_ours(experiment: Experiment, seconds: float) -> dict[str, Any]:
 
 
 def _our_samples_per_frame(experiment: Experiment) -> float:
-    config = experiment.hyperparameters
+    config = experiment.algorithm
     return float(getattr(config, "replay_ratio", getattr(config, "num_epochs", 1)))
 
 

@@ -41,8 +41,8 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
         experiment: an agent with modules.
         seconds: shortest time of each measurement.
     """
-    learner = Learner(experiment)
-    agent, steps = learner.agent, experiment.ppo.rollout_steps
+    learner = experiment.make_learner()
+    agent, steps = learner.agent, experiment.algorithm.rollout_steps
     minibatch = _minibatch(learner)
     root = learner.collector.root
     frame = (root if agent.group is None else root.get(agent.group)).clone()
@@ -77,7 +77,7 @@ def measure_memory(experiment: Experiment, resets: float, seconds: float) -> flo
         resets: share of frames that begin an episode.
         seconds: shortest time of the measurement.
     """
-    learner = Learner(experiment)
+    learner = experiment.make_learner()
     minibatch = _minibatch(learner)
     if keys.IS_INIT in minibatch.keys():
         begins = minibatch.get(keys.IS_INIT)
@@ -89,7 +89,7 @@ def _minibatch(learner: Learner) -> TensorDictBase:
     """The first minibatch of PPO's frames, or sequences, of a rollout."""
     algorithm: Any = learner.algorithm  # PPO, which has advantages
     data, _ = algorithm.advantages(agent_rows(learner.collector.collect(), learner.agent.group))
-    return data[: learner.experiment.ppo.minibatch_size // math.prod(data.shape[1:])].clone()
+    return data[: learner.experiment.algorithm.minibatch_size // math.prod(data.shape[1:])].clone()
 
 
 def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
@@ -172,7 +172,7 @@ def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], 
         "modules": measure_modules(experiment, seconds),
         "recurrence": {
             "resets": RESETS,
-            "steps": experiment.ppo.rollout_steps,
+            "steps": experiment.algorithm.rollout_steps,
             "feed_forward_ms": update[0],
             "recurrent_ms": update[1],
             "ratio": round(update[1] / update[0], 2),

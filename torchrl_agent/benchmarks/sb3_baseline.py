@@ -41,19 +41,20 @@ def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
     vector = StableBaselinesVecEnv(world)
     vector.reset()
     vector.step(np.zeros(BASELINE_WORLDS, dtype=np.int64))  # compiles
-    worlds = stable_baselines3.common.vec_env.VecNormalize(vector, gamma=experiment.hyperparameters.gamma)
+    worlds = stable_baselines3.common.vec_env.VecNormalize(vector, gamma=experiment.algorithm.gamma)
     sizes = list(experiment.model.hidden_sizes)
-    values = experiment.algorithm == "dqn"
+    name = experiment.algorithm_class.name
+    values = name == "dqn"
     network = {
         "net_arch": sizes if values else {"pi": sizes, "vf": sizes},
         "activation_fn": ACTIVATIONS[experiment.model.activation],
     }
-    settings = dqn_settings(experiment.dqn) if values else BASELINES[experiment.algorithm]
-    return getattr(stable_baselines3, experiment.algorithm.upper())(
+    settings = dqn_settings(experiment.algorithm) if values else BASELINES[name]
+    return getattr(stable_baselines3, name.upper())(
         "MlpPolicy",
         worlds,
         **settings,
-        gamma=experiment.hyperparameters.gamma,
+        gamma=experiment.algorithm.gamma,
         policy_kwargs=network,
         seed=experiment.seed,
         device="cpu",

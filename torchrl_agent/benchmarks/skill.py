@@ -45,14 +45,14 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         start = time.perf_counter()
         (iteration,) = deque(learn(experiment), maxlen=1)
         row = {
-            "player": experiment.algorithm,
+            "player": experiment.algorithm_class.name,
             "seed": seed,
             "frames": iteration.frames,
             "seconds": time.perf_counter() - start,
         }
         rows.append({**row, **_judge(iteration.agent.policy, iteration.agent.attach(_judging_world(experiment)))})
     returns, mark = (
-        [row["return_mean"] for row in rows if row["player"] == experiment.algorithm],
+        [row["return_mean"] for row in rows if row["player"] == experiment.algorithm_class.name],
         experiment.evaluation.mark,
     )
     return {

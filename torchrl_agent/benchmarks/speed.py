@@ -72,11 +72,11 @@ def measure(
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
     acceleration.cudagraphs = mode == "cudagraphs"
     experiment.world["num_envs"] = num_envs
-    hyperparameters = experiment.hyperparameters
+    hyperparameters = experiment.algorithm
     frames = num_envs * hyperparameters.rollout_steps
     if hasattr(hyperparameters, "minibatch_size"):
         hyperparameters.minibatch_size = math.gcd(frames, hyperparameters.minibatch_size)
-    learner = Learner(experiment)
+    learner = experiment.make_learner()
     agents = math.prod(group_spec(learner.env).shape) // num_envs
     world, compile_seconds, world_mode = _world_only(experiment, learner, mode, seconds)
 

@@ -17,7 +17,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Changes of a configuration."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as ppo.gamma=0.99"
+        "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as algorithm.gamma=0.99"
     )
 
 

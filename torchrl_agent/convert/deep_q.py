@@ -12,19 +12,19 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.training.dqn import DQN, DQNConfig, epsilon
 
 HYPERPARAMETERS = {
-    "gamma": "dqn.gamma",
-    "learning_rate": "dqn.learning_rate.initial",
-    "max_grad_norm": "dqn.max_grad_norm",
+    "gamma": "algorithm.gamma",
+    "learning_rate": "algorithm.learning_rate.initial",
+    "max_grad_norm": "algorithm.max_grad_norm",
     "n_envs": "world.num_envs",
-    "buffer_size": "dqn.replay_size",
-    "learning_starts": "dqn.learning_starts",
-    "batch_size": "dqn.batch_size",
-    "tau": "dqn.target_rate",
-    "exploration_initial_eps": "dqn.epsilon_initial",
-    "exploration_final_eps": "dqn.epsilon_final",
+    "buffer_size": "algorithm.replay_size",
+    "learning_starts": "algorithm.learning_starts",
+    "batch_size": "algorithm.batch_size",
+    "tau": "algorithm.target_rate",
+    "exploration_initial_eps": "algorithm.epsilon_initial",
+    "exploration_final_eps": "algorithm.epsilon_final",
 }
 """Stable-Baselines3's names and ours, where both mean the same."""
-PLAIN = {"algorithm": "dqn", "dqn.dueling": False, "dqn.double": False, "dqn.priority_exponent": 0.0}
+PLAIN = {"algorithm.dueling": False, "algorithm.double": False, "algorithm.priority_exponent": 0.0}
 """What Stable-Baselines3's DQN is, which ours need not be."""
 PUSHED = ("BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE")
 """Instructions of a pickle that hold a number or a text."""
@@ -42,17 +42,19 @@ def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]
     rate = (frames if updates < 0 else updates) / frames
     num_steps = int(archive.data.get("n_steps") or 1)  # only newer versions have it
     if num_steps > steps:
-        notes.append(f"returns of {num_steps} steps end with a rollout of {steps}: dqn.rollout_steps= makes it longer")
+        notes.append(
+            f"returns of {num_steps} steps end with a rollout of {steps}: algorithm.rollout_steps= makes it longer"
+        )
     seen = int(archive.data.get("_total_timesteps") or 0)
     explored = round(float(archive.number("exploration_fraction") or 0) * seen)
     return {
         **PLAIN,
-        "dqn.adam_epsilon": 1e-8,  # PyTorch's default, which it leaves alone
-        "dqn.num_steps": num_steps,
-        "dqn.rollout_steps": steps,
-        "dqn.replay_ratio": rate * float(archive.number("batch_size") or 0),
-        "dqn.target_interval": max(1, round(float(archive.number("target_update_interval") or 1) * rate)),
-        **({"dqn.epsilon_frames": max(1, explored)} if seen else {}),  # a share of a training that was not begun
+        "algorithm.adam_epsilon": 1e-8,  # PyTorch's default, which it leaves alone
+        "algorithm.num_steps": num_steps,
+        "algorithm.rollout_steps": steps,
+        "algorithm.replay_ratio": rate * float(archive.number("batch_size") or 0),
+        "algorithm.target_interval": max(1, round(float(archive.number("target_update_interval") or 1) * rate)),
+        **({"algorithm.epsilon_frames": max(1, explored)} if seen else {}),  # a share of a training that was not begun
     }
 
 
@@ -67,7 +69,7 @@ def _train_frequency(archive: Archive, notes: list[str]) -> int:
     if "step" in pushed and numbers:
         return numbers[0]
     found = "counts episodes" if "episode" in pushed else "cannot be read without executing it"
-    notes.append(f"train_freq {found}: dqn.rollout_steps is {TRAIN_FREQUENCY}")
+    notes.append(f"train_freq {found}: algorithm.rollout_steps is {TRAIN_FREQUENCY}")
     return TRAIN_FREQUENCY
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,30 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
 from torchrl_agent.runs.folder import new_run
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.algorithms import class_path, find_algorithm
 from torchrl_agent.training.checkpoint import save_checkpoint, write_json, write_text
+from torchrl_agent.training.dqn import DQN
 from torchrl_agent.transforms import set_statistics
 
 HYPERPARAMETERS = {
-    "gamma": "ppo.gamma",
-    "gae_lambda": "ppo.lmbda",
-    "ent_coef": "ppo.entropy_coeff",
-    "vf_coef": "ppo.critic_coeff",
-    "max_grad_norm": "ppo.max_grad_norm",
-    "normalize_advantage": "ppo.normalize_advantage",
-    "n_steps": "ppo.rollout_steps",
+    "gamma": "algorithm.gamma",
+    "gae_lambda": "algorithm.lmbda",
+    "ent_coef": "algorithm.entropy_coeff",
+    "vf_coef": "algorithm.critic_coeff",
+    "max_grad_norm": "algorithm.max_grad_norm",
+    "normalize_advantage": "algorithm.normalize_advantage",
+    "n_steps": "algorithm.rollout_steps",
     "n_envs": "world.num_envs",
-    "learning_rate": "ppo.learning_rate.initial",
+    "learning_rate": "algorithm.learning_rate.initial",
 }
 """Stable-Baselines3's names and ours, for PPO and A2C."""
 PPO_HYPERPARAMETERS = {
-    "n_epochs": "ppo.num_epochs",
-    "clip_range": "ppo.clip_epsilon",
-    "clip_range_vf": "ppo.clip_value",
-    "target_kl": "ppo.target_kl",
-    "batch_size": "ppo.minibatch_size",
+    "n_epochs": "algorithm.num_epochs",
+    "clip_range": "algorithm.clip_epsilon",
+    "clip_range_vf": "algorithm.clip_value",
+    "target_kl": "algorithm.target_kl",
+    "batch_size": "algorithm.minibatch_size",
 }
 """Those that only PPO has."""
 KNOWN = {
@@ -50,8 +54,6 @@ GOES_ON = {
     "DQN": "DQN goes on as DQN with an empty replay, which fills first",
 }
 """What becomes of the algorithms that are not PPO."""
-SECTIONS = {"DQN": "dqn"}
-"""Where our hyper-parameters of other algorithms than PPO are."""
 CLIP = "model.clip_observations"
 """The one setting of the model that a JSON file of statistics leaves open."""
 
@@ -94,13 +96,16 @@ def from_sb3(
             "model.normalize_observations": normalization.observations,
         }
     _check_overrides(overrides, model)
-    theirs = [f"{name}={_hydra(value)}" for name, value in settings.items()]
-    experiment = Experiment.load(config, *theirs, *overrides)
-    if (experiment.algorithm == "dqn") != (archive.algorithm == "DQN"):
-        held = "action values" if archive.algorithm == "DQN" else "a policy"
-        raise ValueError(f"algorithm={experiment.algorithm} was asked for, but {model} holds {held}: leave it out.")
+    kind = _choose_algorithm(archive, overrides)
+    keys_of_kind = {each.name for each in dataclasses.fields(kind.config_class)}
+    theirs = [
+        f"{name}={_hydra(value)}"
+        for name, value in settings.items()
+        if not name.startswith("algorithm.") or name.split(".")[1] in keys_of_kind
+    ]
+    experiment = Experiment.load(config, f"algorithm={class_path(kind)}", *theirs, *overrides)
     _check_world(archive, experiment, config, notes)
-    learner = Learner(experiment)
+    learner = experiment.make_learner()
     learner.frames = frames
     with understanding(model):
         if archive.algorithm == "DQN":
@@ -132,47 +137,46 @@ def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list
 def _hyperparameters(archive: Archive, normalization: Normalization, notes: list[str]) -> dict[str, Any]:
     """How the model was trained, by our names; adds to ``notes`` what cannot be read or is done otherwise."""
     found: dict[str, Any] = {}
-    section = SECTIONS.get(archive.algorithm, "ppo")
     for name, ours in KNOWN[archive.algorithm].items():
         try:
             found[ours] = archive.number(name)
         except LookupError:
             notes.append(f"{name} cannot be read without executing it: {ours} is the configuration's")
-    if f"{section}.learning_rate.initial" in found:
-        found |= {f"{section}.learning_rate.schedule": "constant", f"{section}.learning_rate.warmup": 0.0}
+    if "algorithm.learning_rate.initial" in found:
+        found |= {"algorithm.learning_rate.schedule": "constant", "algorithm.learning_rate.warmup": 0.0}
     if archive.algorithm in GOES_ON:
         notes.append(GOES_ON[archive.algorithm])
     if archive.algorithm == "DQN":
         found |= deep_q.to_ours(archive, int(found.get("world.num_envs") or 1), notes)
     else:
         _fit_minibatches(archive, found, notes)
-    clip = f"{section}.clip_rewards"
-    found[f"{section}.scale_rewards"] = normalization.rewards
+    clip = "algorithm.clip_rewards"
+    found["algorithm.scale_rewards"] = normalization.rewards
     found[clip], found[CLIP] = normalization.clip_rewards, normalization.clip_observations
     if normalization.gamma is None and normalization.statistics:
         notes.append(f"{CLIP} and {clip} are 10, VecNormalize's default, unless you say otherwise: assumed")
-    if normalization.gamma not in (None, found.get(f"{section}.gamma")):
+    if normalization.gamma not in (None, found.get("algorithm.gamma")):
         notes.append(
-            f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with {section}.gamma from now on"
+            f"VecNormalize had gamma {normalization.gamma}: rewards are scaled with algorithm.gamma from now on"
         )
     return found
 
 
 def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) -> None:
     """Give ``found`` minibatches that divide a rollout, and that are whole sequences if the policy remembers."""
-    steps = int(found.get("ppo.rollout_steps") or 0)
+    steps = int(found.get("algorithm.rollout_steps") or 0)
     frames = steps * int(found.get("world.num_envs") or 0)
     if archive.algorithm == "A2C":
-        found |= {"ppo.num_epochs": 1, "ppo.minibatch_size": frames}
-    wanted = int(found.get("ppo.minibatch_size") or 0)
+        found |= {"algorithm.num_epochs": 1, "algorithm.minibatch_size": frames}
+    wanted = int(found.get("algorithm.minibatch_size") or 0)
     least = steps if archive.algorithm == "RecurrentPPO" else 1
     if not (frames and wanted) or (frames % wanted == 0 and wanted % least == 0):
         return
     fitting = [size for size in range(least, frames + 1, least) if frames % size == 0]
     size = max((size for size in fitting if size <= wanted), default=fitting[0])
-    found["ppo.minibatch_size"] = size
+    found["algorithm.minibatch_size"] = size
     notes.append(
-        f"ppo.minibatch_size is {size}, since batches of {wanted} do not make up the {frames} frames of a rollout"
+        f"algorithm.minibatch_size is {size}, since batches of {wanted} do not make up the {frames} frames of a rollout"
     )
 
 
@@ -182,6 +186,21 @@ def _check_overrides(overrides: Sequence[str], model: Path) -> None:
         name = text.lstrip("+~").split("=")[0]
         if name.split(".")[0] in ("model", "pretrained") and name != CLIP:
             raise ValueError(f"{text} was asked for, but {model} decides what the model is: leave it out.")
+
+
+def _choose_algorithm(archive: Archive, overrides: Sequence[str]) -> type[Algorithm]:
+    """What goes on with the model: DQN with action values, PPO with a policy, unless another was asked for.
+
+    Raises:
+        ValueError: it cannot learn what the model holds.
+    """
+    default = "dqn" if archive.algorithm == "DQN" else "ppo"
+    asked = [text.split("=", 1)[1] for text in overrides if text.split("=")[0] in ("algorithm", "algorithm._target_")]
+    kind = find_algorithm(asked[-1] if asked else default)
+    if issubclass(kind, DQN) != (default == "dqn"):
+        held = "action values" if default == "dqn" else "a policy"
+        raise ValueError(f"algorithm={asked[-1]} was asked for, but {archive.path} holds {held}: leave it out.")
+    return kind
 
 
 def _hydra(value: Any) -> str:

@@ -53,7 +53,7 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
     _check(run, experiment, world)
     stand_in = functools.partial(_StandIn, *_spaces(world))
     worlds = DummyVecEnv([stand_in] * int(experiment.world.get("num_envs", 1)))
-    values = experiment.algorithm == "dqn"
+    values = experiment.algorithm_class.name == "dqn"
     arguments = _dqn_arguments(experiment, agent) if values else _arguments(experiment, agent)
     model = (DQN if values else PPO)("MlpPolicy", worlds, **arguments, seed=experiment.seed, device="cpu")
     model.policy.load_state_dict(_values(agent) if values else _weights(agent))
@@ -62,7 +62,7 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
         deep_q.set_exploration(model, agent, experiment.total_frames)
     path = output if output.suffix == ".zip" else output.with_name(f"{output.name}.zip")
     files: dict[Path, Callable[[Path], object]] = {path: model.save}
-    if experiment.model.normalize_observations or experiment.hyperparameters.scale_rewards:
+    if experiment.model.normalize_observations or experiment.algorithm.scale_rewards:
         statistics = _vecnormalize(experiment, worlds, checkpoint.with_suffix(".normalization.json"))
         files[path.with_suffix(".vecnormalize.pkl")] = statistics.save
     _write(files)
@@ -96,10 +96,10 @@ def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
         raise ValueError(
             f"{run} takes continuous actions: only agents of discrete ones can be converted to Stable-Baselines3."
         )
-    if experiment.algorithm == "dqn" and experiment.dqn.dueling:
+    if getattr(experiment.algorithm, "dueling", False):
         raise ValueError(
-            f"{run} was trained with dqn.dueling=true, which Stable-Baselines3's DQN does not know: train it with "
-            "dqn.dueling=false."
+            f"{run} was trained with algorithm.dueling=true, which Stable-Baselines3's DQN does not know: train it "
+            "with algorithm.dueling=false."
         )
 
 
@@ -127,8 +127,8 @@ class _StandIn(gymnasium.Env):
 def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
     """The run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
     found = _known(experiment, KNOWN["PPO"])
-    if experiment.algorithm != "ppo":  # learns once from each rollout
-        frames = experiment.hyperparameters.rollout_steps * int(experiment.world.get("num_envs", 1))
+    if experiment.algorithm_class.name != "ppo":  # learns once from each rollout
+        frames = experiment.algorithm.rollout_steps * int(experiment.world.get("num_envs", 1))
         found |= {"n_epochs": 1, "batch_size": frames, "normalize_advantage": False}
     sizes = {
         name: [layer.out_features for layer in linear_layers(network)[:-1]]
@@ -141,7 +141,7 @@ def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
 def _dqn_arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
     """The run's hyper-parameters and network as arguments of Stable-Baselines3's DQN."""
     sizes = [layer.out_features for layer in linear_layers(agent.critic)[:-1]]
-    counted = deep_q.to_theirs(experiment.dqn, int(experiment.world.get("num_envs", 1)), experiment.total_frames)
+    counted = deep_q.to_theirs(experiment.algorithm, int(experiment.world.get("num_envs", 1)), experiment.total_frames)
     network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
     return {**_known(experiment, KNOWN["DQN"]), **counted, "policy_kwargs": network}
 
@@ -151,7 +151,7 @@ def _known(experiment: Experiment, names: dict[str, str]) -> dict[str, Any]:
     found = {}
     for theirs, ours in names.items():
         section, *rest = ours.split(".")
-        owner = experiment.hyperparameters
+        owner = experiment.algorithm
         if section != "world" and hasattr(owner, rest[0]):  # the number of worlds is told by the vector environment
             found[theirs] = functools.reduce(getattr, rest, owner)
     return found
@@ -187,10 +187,10 @@ def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
     wrapper: Any = VecNormalize(
         worlds,
         norm_obs=experiment.model.normalize_observations,
-        norm_reward=experiment.hyperparameters.scale_rewards,
+        norm_reward=experiment.algorithm.scale_rewards,
         clip_obs=experiment.model.clip_observations,
-        clip_reward=experiment.hyperparameters.clip_rewards,
-        gamma=experiment.hyperparameters.gamma,
+        clip_reward=experiment.algorithm.clip_rewards,
+        gamma=experiment.algorithm.gamma,
     )
     parts = {"obs": wrapper.obs_rms if wrapper.norm_obs else None, "ret": wrapper.ret_rms}
     for name, running in parts.items():
@@ -203,14 +203,14 @@ def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
 def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
     """What Stable-Baselines3 will do otherwise."""
     notes = []
-    schedule = experiment.hyperparameters.learning_rate.schedule
+    name, schedule = experiment.algorithm_class.name, experiment.algorithm.learning_rate.schedule
     if schedule != "constant":
         notes.append(f"the learning rate is constant in the model, where the run has the schedule {schedule}")
-    if experiment.algorithm == "dqn":
-        notes += deep_q.differences(experiment.dqn)
-    elif experiment.algorithm != "ppo":
-        notes.append(f"{experiment.algorithm} goes on as PPO with one epoch of one minibatch")
-    if experiment.model.shared_trunk and experiment.algorithm != "dqn":
+    if name == "dqn":
+        notes += deep_q.differences(experiment.algorithm)
+    elif name != "ppo":
+        notes.append(f"{name} goes on as PPO with one epoch of one minibatch")
+    if experiment.model.shared_trunk and name != "dqn":
         notes.append("policy and value get a copy each of the shared trunk, which part when trained on")
     if keys.ACTION_MASK in group_spec(world).keys():
         notes.append(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.explain.diagnosis import diagnose
-from torchrl_agent.explain.page import as_html
+from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.runs.load import load_agent
@@ -25,6 +25,8 @@ from torchrl_agent.transforms import RewardScaler
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+__all__ = ["Thought", "as_dict", "as_html", "as_text", "diagnose", "explain", "figures", "write_page"]
 
 CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
 """Colours of what was chosen, of what was not, and of what followed."""
@@ -65,7 +67,7 @@ def explain(
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:
     """What the run divided rewards by, in which its values and imagined rewards are told."""
-    if not experiment.hyperparameters.scale_rewards:
+    if not experiment.algorithm.scale_rewards:
         return 1.0
     scaler = RewardScaler(1, clip=torch.inf)
     state = load_checkpoint(find_checkpoint(run, which), resolve_device("cpu"))["algorithm"]["reward_scaler"]

@@ -36,6 +36,8 @@ SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
 ONNX_PACKAGES = ("onnx", "onnxscript")
 BATCH = "batch"
 
+__all__ = ["check_format", "export_run", "trace"]
+
 
 def export_run(
     run: Path | str,

@@ -111,8 +111,9 @@ class Agent(nn.Module):
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
 
-    def __init__(self, env: EnvBase, config: ModelConfig, gamma: float = 0.99) -> None:
+    def __init__(self, env: EnvBase, config: ModelConfig | None = None, gamma: float = 0.99) -> None:
         super().__init__()
+        config = config or ModelConfig()
         check_model(config)
         shapes = observation_shapes(env)
         if config.manager.enabled:

@@ -29,6 +29,8 @@ from torchrl_agent.transforms import RewardScaler
 LOOKS = 20
 """Rows of metrics.csv, each with a look at the validation worlds."""
 
+__all__ = ["PretrainConfig", "learn", "pretrain", "switch_on"]
+
 
 @dataclass
 class PretrainConfig:
@@ -154,10 +156,10 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
     players = choose_players(env, config.players, imitate=module == "policy")
-    length, worlds = experiment.hyperparameters.rollout_steps, env.batch_size[0]
+    length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None
     rollout = collect(env, agent, players, config.frames, length, goals)
-    learning = experiment.hyperparameters
+    learning = experiment.algorithm
     scaler = RewardScaler(rollout.shape[1], learning.gamma, learning.clip_rewards, enabled=learning.scale_rewards)
     return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler.to(rollout.device))
 

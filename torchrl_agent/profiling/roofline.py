@@ -21,7 +21,6 @@ import torch
 from torchrl.envs import EnvBase
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.profiling.lowering import Lowered, lower
 from torchrl_agent.profiling.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
@@ -139,7 +138,7 @@ def small_experiment(config: str, overrides: list[str]) -> Experiment:
     with pretended_h100():
         experiment = Experiment.load(config, *overrides, "device=cuda")
     experiment.device, experiment.acceleration = "cpu", AccelerationConfig()
-    hyperparameters = experiment.hyperparameters
+    hyperparameters = experiment.algorithm
     for name in ("minibatch_size", "batch_size"):
         if hasattr(hyperparameters, name):
             setattr(hyperparameters, name, min(MINIBATCH, getattr(hyperparameters, name)))
@@ -173,12 +172,12 @@ def lower_training(
     """What an iteration of training does: the functions that it compiles, with the number of calls, and the stages that
     it does not compile, or only the functions of these names; and the steps of worlds that it plays.
     """
-    learner = Learner(experiment)
-    precision = experiment.hyperparameters.precision
+    learner = experiment.make_learner()
+    precision = experiment.algorithm.precision
     _make_moments(learner.algorithm.updater)
     with recorded(precision, assemble, names) as (parts, work):
         rollout = learner.collector.collect()
-        learner.improve(rollout, experiment.hyperparameters.learning_rate.initial)
+        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
     stages = [Part(stage, each.launches, each.bytes, each.flops, precision=precision) for stage, each in work.items()]
     return [*parts.values(), *(stages if names is None else ())], rollout.shape[0] * rollout.shape[1]
 

@@ -30,7 +30,8 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
     return (
         f"# {folder.resolve().name}\n\n"
         f"An agent for the world `{experiment.world['_target_']}`, trained by "
-        f"{experiment.algorithm.upper()} with the configuration `{experiment.name}` and seed {experiment.seed}.\n\n"
+        f"{experiment.algorithm_class.name.upper()} with the configuration `{experiment.name}` and seed "
+        f"{experiment.seed}.\n\n"
         f"{film}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
         f"## How it was judged\n\n{_judgement(experiment, summary)}\n"

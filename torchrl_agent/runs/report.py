@@ -203,8 +203,9 @@ def _read_run(folder: Path) -> Run:
         name, seed = str(config.pop("name")), config.pop("seed")
     except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
-    unused = {"run", "defaults", *ALGORITHMS} - {config.get("algorithm")}
-    settings = {key: value for key, value in config.items() if key not in unused}
+    if isinstance(config.get("algorithm"), str):  # a run of the last release: each algorithm had a section of its own
+        config["algorithm"] = {"_target_": config["algorithm"], **config.get(config["algorithm"], {})}
+    settings = {key: value for key, value in config.items() if key not in {"run", "defaults", "tuned", *ALGORITHMS}}
     return Run(folder, name, seed, _flatten(settings))
 
 

@@ -64,5 +64,11 @@ def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
 
 
 def save(iteration: Iteration, folder: Path) -> Path:
-    """Write a checkpoint of this iteration into the run's folder; :func:`train` does it by itself."""
+    """Write a checkpoint of this iteration into the run's folder; :func:`train` does it by itself.
+
+    Raises:
+        ValueError: its learner was put together by hand, so there is no configuration to load it by.
+    """
+    if iteration.learner.experiment is None:
+        raise ValueError("this learner has no experiment to be saved with: give Learner one, or use torch.save.")
     return save_learner(iteration.learner, iteration.metrics, folder)

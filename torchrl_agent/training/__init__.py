@@ -1,1 +1,39 @@
 """How the agent learns; knows worlds only through TorchRL specs and tensordict keys."""
+
+from torchrl_agent.training.a2c import A2C, A2CConfig
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, NonFiniteError
+from torchrl_agent.training.dqn import DQN, DQNConfig
+from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.governor import CollapseError, GovernorConfig
+from torchrl_agent.training.impala import IMPALA, IMPALAConfig
+from torchrl_agent.training.ppo import PPO, PPOConfig
+from torchrl_agent.training.pretrained import load_module, save_module
+from torchrl_agent.training.rollout import RolloutCollector
+from torchrl_agent.training.schedules import LearningRateConfig
+
+__all__ = [
+    "A2C",
+    "DQN",
+    "IMPALA",
+    "PPO",
+    "A2CConfig",
+    "AccelerationConfig",
+    "ActorCritic",
+    "ActorCriticConfig",
+    "Algorithm",
+    "AlgorithmConfig",
+    "CollapseError",
+    "DQNConfig",
+    "GovernorConfig",
+    "IMPALAConfig",
+    "LearningRateConfig",
+    "NonFiniteError",
+    "PPOConfig",
+    "RolloutCollector",
+    "evaluate_policy",
+    "load_module",
+    "save_module",
+    "summarise",
+]

@@ -21,6 +21,7 @@ OPTIMIZERS = ("adam", "rmsprop")
 class A2CConfig(ActorCriticConfig):
     """Hyper-parameters of A2C."""
 
+    _target_: str = "torchrl_agent.training.a2c.A2C"
     rollout_steps: int = 8
     """Steps of every world per iteration, which is one update."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
@@ -34,11 +35,12 @@ class A2C(OnPolicyActorCritic):
     """Advantage actor-critic; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "a2c"
+    config_class = A2CConfig
     config: A2CConfig
 
     def __init__(self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig) -> None:
         if config.optimizer not in OPTIMIZERS:
-            raise ValueError(f"a2c.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
+            raise ValueError(f"algorithm.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
         super().__init__(agent, config, rows, acceleration)
 
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

@@ -45,7 +45,7 @@ class ActorCritic(Algorithm):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
         super().__init__(agent, config, rows, acceleration)
-        check_share(config, self.name, "lmbda")
+        check_share(config, "lmbda")
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
 

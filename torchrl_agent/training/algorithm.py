@@ -24,11 +24,13 @@ from torchrl_agent.transforms import RewardScaler
 class AlgorithmConfig:
     """Hyper-parameters that every algorithm has."""
 
+    _target_: str = ""
+    """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn)."""
     rollout_steps: int = 64
     """Steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
     gamma: float = 0.99
-    """Discount."""
+    """Discount factor."""
     max_grad_norm: float = field(default=0.5, metadata=INFINITE)
     scale_rewards: bool = True
     """Divide rewards by the running deviation of the discounted return."""
@@ -61,7 +63,9 @@ class Algorithm(ABC):
     """
 
     name: ClassVar[str]
-    """Its name in a configuration, and that of its section."""
+    """Its short name, for tables of results and a configuration's ``tuned``."""
+    config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
     truncates_once = False
     """No row of a rollout is truncated twice (see ``training/rollout.py``), so few last observations need a value."""
     captured: Captured
@@ -69,9 +73,9 @@ class Algorithm(ABC):
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
-        check_config(config, self.name)
+        check_config(config)
         self.agent = self.behaviour = agent
-        self.config, self.rows = config, rows
+        self.config, self.rows, self.acceleration = config, rows, acceleration
         self.device = device = next(agent.parameters()).device
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
@@ -151,17 +155,17 @@ def check_config(config: Any, name: str) -> None:
     check_positive(config, name, "rollout_steps", "max_grad_norm")
     check_share(config, name, "gamma")
     if config.precision not in PRECISIONS:
-        raise ValueError(f"{name}.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")
+        raise ValueError(f"algorithm.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")
 
 
-def check_positive(config: Any, section: str, *names: str) -> None:
+def check_positive(config: AlgorithmConfig, *names: str) -> None:
     """Raise ValueError naming the first of these hyper-parameters that is not above 0."""
     for name in names:
         if getattr(config, name) <= 0:
-            raise ValueError(f"{section}.{name} is {getattr(config, name)}: it must be above 0.")
+            raise ValueError(f"algorithm.{name} is {getattr(config, name)}: it must be above 0.")
 
 
-def check_share(config: Any, section: str, *names: str) -> None:
+def check_share(config: AlgorithmConfig, *names: str) -> None:
     """Raise ValueError naming the first of these hyper-parameters that is not within [0, 1]."""
     for name in names:
         if not 0 <= getattr(config, name) <= 1:

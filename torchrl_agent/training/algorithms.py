@@ -1,6 +1,8 @@
-"""The algorithms by name: each is a file of its own."""
+"""The algorithms: ours by a short name, everybody's by the path of their class."""
 
 from __future__ import annotations
+
+import pkgutil
 
 from torchrl_agent.training.a2c import A2C
 from torchrl_agent.training.algorithm import Algorithm
@@ -9,3 +11,28 @@ from torchrl_agent.training.impala import IMPALA
 from torchrl_agent.training.ppo import PPO
 
 ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN)}
+
+
+def find_algorithm(name: str) -> type[Algorithm]:
+    """The class with a short name, or at a dotted path such as ``my_package.Reinforce``.
+
+    Raises:
+        ValueError: there is none, or it is no :class:`Algorithm`.
+    """
+    if name in ALGORITHMS:
+        return ALGORITHMS[name]
+    ours = f"use one of {', '.join(ALGORITHMS)}, or the dotted path of a class such as my_package.Reinforce"
+    if "." not in str(name):
+        raise ValueError(f"algorithm is {name!r}: {ours}.")
+    try:
+        kind = pkgutil.resolve_name(name)
+    except Exception as error:  # whatever importing somebody's module raises
+        raise ValueError(f"algorithm {name} cannot be found ({' '.join(str(error).split())}): {ours}.") from None
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise ValueError(f"algorithm {name} is no torchrl_agent.training.algorithm.Algorithm: derive it from that.")
+    return kind
+
+
+def class_path(kind: type[Algorithm]) -> str:
+    """Where :func:`find_algorithm` finds a class."""
+    return f"{kind.__module__}.{kind.__qualname__}"

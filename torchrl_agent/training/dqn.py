@@ -35,6 +35,7 @@ from torchrl_agent.training.updates import summarise_updates
 class DQNConfig(AlgorithmConfig):
     """Hyper-parameters of DQN."""
 
+    _target_: str = "torchrl_agent.training.dqn.DQN"
     rollout_steps: int = 8
     """Steps of every world per iteration; no n-step return reaches beyond them."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
@@ -72,6 +73,7 @@ class DQN(Algorithm):
     """Deep Q-learning; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "dqn"
+    config_class = DQNConfig
     config: DQNConfig
     agent: ValueAgent
     replay: Replay
@@ -186,15 +188,15 @@ def epsilon(config: DQNConfig, frames: int) -> float:
 
 def check_dqn(config: DQNConfig, rows: int) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
-    check_config(config, "dqn")
+    check_config(config)
     check_positive(
-        config, "dqn", "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate", "epsilon_frames"
+        config, "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate", "epsilon_frames"
     )
     shares = ("target_rate", "epsilon_initial", "epsilon_final", "priority_exponent", "importance_exponent")
-    check_share(config, "dqn", *shares)
+    check_share(config, *shares)
     frames = config.rollout_steps * rows
     if config.replay_size < frames:
         raise ValueError(
-            f"dqn.replay_size={config.replay_size} cannot hold a rollout of {frames} frames ({config.rollout_steps} "
-            f"steps x {rows} worlds or agents): give at least {frames}."
+            f"algorithm.replay_size={config.replay_size} cannot hold a rollout of {frames} frames "
+            f"({config.rollout_steps} steps x {rows} worlds or agents): give at least {frames}."
         )

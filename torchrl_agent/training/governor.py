@@ -205,7 +205,7 @@ class Governor:
             raise CollapseError(
                 f"training collapsed after {frames} frames ({told}), and {self.returns} returns to a healthy state with"
                 f" at last {self.learning_rate_factor:g} of the learning rate did not help: begin again with a lower"
-                f" {self.algorithm.name}.learning_rate.initial, look at what the world's rewards do, or allow more"
+                " algorithm.learning_rate.initial, look at what the world's rewards do, or allow more"
                 " with governor.max_returns."
             )
         self.returns += 1

@@ -28,6 +28,7 @@ from torchrl_agent.training.schedules import LearningRateConfig
 class IMPALAConfig(ActorCriticConfig):
     """Hyper-parameters of IMPALA."""
 
+    _target_: str = "torchrl_agent.training.impala.IMPALA"
     rollout_steps: int = 32
     """Steps of every world per iteration."""
     num_minibatches: int = 4
@@ -47,15 +48,16 @@ class IMPALA(ActorCritic):
     """An actor-critic with V-trace; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "impala"
+    config_class = IMPALAConfig
     config: IMPALAConfig
 
     def __init__(self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig) -> None:
-        check_config(config, self.name)
-        check_positive(config, self.name, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
+        check_config(config)
+        check_positive(config, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
         if rows % config.num_minibatches:
             raise ValueError(
-                f"impala.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a rollout: "
-                f"choose a divisor of {rows}."
+                f"algorithm.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a "
+                f"rollout: choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
         self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, acceleration.advantages)

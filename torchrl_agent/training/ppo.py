@@ -24,6 +24,7 @@ from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 class PPOConfig(ActorCriticConfig):
     """Hyper-parameters of PPO."""
 
+    _target_: str = "torchrl_agent.training.ppo.PPO"
     minibatch_size: int = field(default=4096, metadata=FRAMES)
     """Frames per update; must divide rollout_steps * worlds."""
     num_epochs: int = 4
@@ -42,6 +43,7 @@ class PPO(OnPolicyActorCritic):
     """Proximal policy optimisation; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "ppo"
+    config_class = PPOConfig
     config: PPOConfig
 
     def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
@@ -94,17 +96,17 @@ class PPO(OnPolicyActorCritic):
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
-    check_config(config, "ppo")
-    check_positive(config, "ppo", "minibatch_size", "num_epochs", "clip_epsilon")
-    check_share(config, "ppo", "lmbda")
+    check_config(config)
+    check_positive(config, "minibatch_size", "num_epochs", "clip_epsilon")
+    check_share(config, "lmbda")
     frames = config.rollout_steps * rows
     if frames % config.minibatch_size:
         raise ValueError(
-            f"ppo.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
+            f"algorithm.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
             f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
         )
     if sequences and config.minibatch_size % config.rollout_steps:
         raise ValueError(
-            f"ppo.minibatch_size={config.minibatch_size} is no multiple of ppo.rollout_steps={config.rollout_steps}: "
-            "an agent with memory learns from whole sequences."
+            f"algorithm.minibatch_size={config.minibatch_size} is no multiple of "
+            f"algorithm.rollout_steps={config.rollout_steps}: an agent with memory learns from whole sequences."
         )

@@ -98,7 +98,7 @@ class Replay:
         frames = TensorDict(state["frames"])
         frames.auto_batch_size_(1)
         if frames.shape[0] > self.size:
-            raise ValueError(f"the replay holds {frames.shape[0]} frames but dqn.replay_size is {self.size}")
+            raise ValueError(f"the replay holds {frames.shape[0]} frames but algorithm.replay_size is {self.size}")
         self.position = state["position"]
         self._allocate(frames)[: frames.shape[0]].update_(frames)
         self._fill(frames.shape[0])

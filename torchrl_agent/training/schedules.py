@@ -22,16 +22,16 @@ class LearningRateConfig:
     """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
 
 
-def check_schedule(config: LearningRateConfig, section: str = "ppo") -> None:
+def check_schedule(config: LearningRateConfig) -> None:
     """Raise ValueError for a schedule that cannot be."""
     if config.schedule not in SCHEDULES:
-        raise ValueError(f"{section}.learning_rate.schedule is {config.schedule!r}: use one of {', '.join(SCHEDULES)}.")
+        raise ValueError(f"algorithm.learning_rate.schedule is {config.schedule!r}: use one of {', '.join(SCHEDULES)}.")
     if config.initial <= 0 or config.final < 0:
-        raise ValueError(f"learning rates must be positive: check {section}.learning_rate.initial and .final.")
+        raise ValueError("learning rates must be positive: check algorithm.learning_rate.initial and .final.")
     if config.schedule == "exponential" and config.final == 0:
-        raise ValueError(f"an exponential schedule never reaches 0: give {section}.learning_rate.final above 0.")
+        raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
     if not 0 <= config.warmup < 1:
-        raise ValueError(f"{section}.learning_rate.warmup is {config.warmup}: give a share of the training in [0, 1).")
+        raise ValueError(f"algorithm.learning_rate.warmup is {config.warmup}: give a share of the training in [0, 1).")
 
 
 def learning_rate(config: LearningRateConfig, progress: float) -> float:

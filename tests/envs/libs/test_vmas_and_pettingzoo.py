@@ -18,7 +18,7 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.specs import agent_group, observation_shapes
 
 pettingzoo = pytest.importorskip("pettingzoo")
-TINY = ["device=cpu", "threads=1", "ppo.num_epochs=1", "ppo.rollout_steps=20", "model.hidden_sizes=[16]"]
+TINY = ["device=cpu", "threads=1", "algorithm.num_epochs=1", "algorithm.rollout_steps=20", "model.hidden_sizes=[16]"]
 
 
 class Countdown(pettingzoo.ParallelEnv):
@@ -166,7 +166,7 @@ def last_iteration(*overrides):
 @pytest.mark.parametrize("continuous", ["false", "true"])
 def test_learning_in_a_pettingzoo_world_given_in_yaml(continuous):
     world = ["world.module=countdown", f"+world.continuous={continuous}", "world.num_envs=2", "+world.steps=4"]
-    last = last_iteration("known/mpe_spread", *world, "total_frames=80", "ppo.minibatch_size=60")
+    last = last_iteration("known/mpe_spread", *world, "total_frames=80", "algorithm.minibatch_size=60")
     assert last.frames == 80
     assert last.metrics["rollout/episodes"] == 20
     assert last.metrics["rollout/ep_len_mean"] == 4
@@ -177,7 +177,7 @@ def test_learning_in_a_pettingzoo_world_given_in_yaml(continuous):
 
 def test_learning_in_mpe():
     pytest.importorskip("mpe2")
-    last = last_iteration("known/mpe_spread", "world.num_envs=2", "total_frames=80", "ppo.minibatch_size=60")
+    last = last_iteration("known/mpe_spread", "world.num_envs=2", "total_frames=80", "algorithm.minibatch_size=60")
     assert last.metrics["rollout/ep_len_mean"] == 25
     assert -100 < last.metrics["rollout/ep_rew_mean"] < 0
 
@@ -232,7 +232,7 @@ def test_learning_in_vmas_by_each_agent_for_itself(target, continuous):
     pytest.importorskip("vmas")
     world = [f"world._target_={target}", f"world.continuous_actions={continuous}", "world.num_envs=4"]
     last = last_iteration(
-        "known/vmas_balance", *world, "world.max_steps=5", "total_frames=160", "ppo.minibatch_size=60"
+        "known/vmas_balance", *world, "world.max_steps=5", "total_frames=160", "algorithm.minibatch_size=60"
     )
     assert last.frames == 160
     assert last.metrics["rollout/episodes"] >= 32
@@ -243,7 +243,7 @@ def test_learning_in_vmas_by_each_agent_for_itself(target, continuous):
 def test_learning_in_vmas_with_a_critic_that_sees_everybody():
     pytest.importorskip("vmas")
     central = ["+world.show_state=true", "model.centralised_critic=true", "world.num_envs=4"]
-    last = last_iteration("known/vmas_balance", *central, "total_frames=80", "ppo.minibatch_size=60")
+    last = last_iteration("known/vmas_balance", *central, "total_frames=80", "algorithm.minibatch_size=60")
     assert last.agent.critic.in_keys == ["observation", "state"]
     assert last.metrics["train/skipped"] == 0
 

@@ -17,9 +17,9 @@ from torchrl_agent.experiment import Experiment
 QUICK = [
     "total_frames=512",
     "world.num_envs=8",
-    "ppo.minibatch_size=64",  # divides the rollouts of one, three and four agents
-    "ppo.num_epochs=1",
-    "ppo.rollout_steps=8",
+    "algorithm.minibatch_size=64",  # divides the rollouts of one, three and four agents
+    "algorithm.num_epochs=1",
+    "algorithm.rollout_steps=8",
     "acceleration={step: false, advantages: false, update: false}",
     "evaluation.episodes=4",
 ]
@@ -286,8 +286,8 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
 
 def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
     monkeypatch.setattr(ablations, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
-    with pytest.raises(ValueError, match=r"ppo\.minibatch_size"):
-        prove(["contested"], [0], ["ppo.minibatch_size=7"])
+    with pytest.raises(ValueError, match=r"algorithm\.minibatch_size"):
+        prove(["contested"], [0], ["algorithm.minibatch_size=7"])
     for name in CLAIMS:
         with pytest.raises(pytest.fail.Exception, match="it ran"):
             prove([name], [0], [])

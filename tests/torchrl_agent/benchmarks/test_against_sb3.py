@@ -13,9 +13,9 @@ from torchrl_agent.experiment import Experiment
 
 TINY = [
     "world.num_envs=16",
-    "ppo.rollout_steps=32",
-    "ppo.minibatch_size=128",
-    "dqn.learning_starts=1024",
+    "tuned.ppo.rollout_steps=32",
+    "tuned.ppo.minibatch_size=128",
+    "tuned.dqn.learning_starts=1024",
     "model.hidden_sizes=[16]",
     "acceleration.step=false",
     "acceleration.advantages=false",
@@ -92,7 +92,7 @@ def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3
 
 @pytest.mark.parametrize(("ratio", "samples"), [(4.0, 4.0), (8.0, 8.0), (1.0, 4.0)])
 def test_the_baselines_dqn_learns_as_often_from_a_frame_as_ours(stable_baselines3, ratio, samples):
-    experiment = Experiment.load("arena", *TINY, "algorithm=dqn", f"dqn.replay_ratio={ratio}")
+    experiment = Experiment.load("arena", *TINY, "algorithm=dqn", f"algorithm.replay_ratio={ratio}")
     model = make_baseline(stable_baselines3, experiment)
     model.learn(2400)  # 1376 after learning_starts, 12 worlds at a time
     assert model._n_updates * model.batch_size / (2400 - 1024) == pytest.approx(samples, rel=0.02)

@@ -31,8 +31,21 @@ def test_impossible_measurements_are_refused(bad, capsys):
 
 @pytest.mark.slow
 def test_the_agent_is_measured_module_by_module_and_as_a_whole(capsys):
-    sizes = ["model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}", "ppo.rollout_steps=8"]
-    command = ["bench", "agent", "--num-envs", "4", "--seconds", "0.05", "--json", "ppo.minibatch_size=64", *sizes]
+    sizes = [
+        "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
+        "algorithm.rollout_steps=8",
+    ]
+    command = [
+        "bench",
+        "agent",
+        "--num-envs",
+        "4",
+        "--seconds",
+        "0.05",
+        "--json",
+        "algorithm.minibatch_size=64",
+        *sizes,
+    ]
     assert main(command) == 0
     text = capsys.readouterr().out.strip().split("\n")
     result = json.loads(text[-1])

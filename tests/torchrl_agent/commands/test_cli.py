@@ -112,7 +112,7 @@ def test_film_goes_into_the_run_by_default(run, capsys):
 def test_configs_lists_names_and_shows_one_in_full(tmp_path, capsys):
     assert cli.main(["configs"]) == 0
     assert {"arena", "cartpole", "smoke"} <= set(lines(capsys.readouterr().out))
-    assert cli.main(["configs", "smoke", "ppo.gamma=0.5"]) == 0
+    assert cli.main(["configs", "smoke", "algorithm.gamma=0.5"]) == 0
     shown = capsys.readouterr().out
     assert "gamma: 0.5" in shown
     assert "lmbda: 0.95" in shown  # the defaults too
@@ -158,13 +158,13 @@ def refused(arguments, capsys):
         (["trian", "arena"], "trian"),
         (["train"], "config"),
         (["train", "nowhere"], "nowhere"),
-        (["train", "smoke", "ppo.gama=1"], "ppo.gama"),
-        (["train", "smoke", "ppo.gamma=high"], "ppo.gamma"),
+        (["train", "smoke", "ppo.gama=1"], "algorithm.gama"),
+        (["train", "smoke", "algorithm.gamma=high"], "algorithm.gamma"),
         (["train", "smoke", "gamma"], "gamma"),
         (["train", "smoke", "world.num_envs=0"], "num_envs"),
         (["train", "smoke", "world.style=3"], "style"),
         (["train", "smoke", "world._target_=nowhere.World"], "nowhere.World"),
-        (["train", "smoke", "ppo.minibatch_size=7"], "ppo.minibatch_size"),
+        (["train", "smoke", "algorithm.minibatch_size=7"], "algorithm.minibatch_size"),
         (["train", "smoke", "device=warp"], "warp"),
         (["train", "smoke", "threads=0"], "threads"),
         (["resume", "nowhere"], "nowhere"),

@@ -23,9 +23,9 @@ from torchrl_agent.runs.run import save
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [
     "world.num_envs=4",
-    "ppo.rollout_steps=8",
-    "ppo.minibatch_size=32",
-    "ppo.num_epochs=1",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=32",
+    "algorithm.num_epochs=1",
     "model.hidden_sizes=[16]",
     "model.perception.memory_size=12",
     "model.perception.belief_size=8",
@@ -195,7 +195,7 @@ def test_an_agent_of_plain_networks_has_a_shorter_page(arena_run):
 def value_run(tmp_path_factory):
     """A DQN in a world with masks, after one iteration."""
     settings = ["world.num_envs=4", "algorithm=dqn", "policy=mlp", "model.hidden_sizes=[16]", "device=cpu", *EAGER]
-    town = ["world.level=L3", "dqn.learning_starts=8", "dqn.batch_size=8", "dqn.epsilon_frames=64"]
+    town = ["world.level=L3", "algorithm.learning_starts=8", "algorithm.batch_size=8", "algorithm.epsilon_frames=64"]
     return make_run(tmp_path_factory.mktemp("dqn") / "run", "town", *settings, *town)
 
 

@@ -120,7 +120,7 @@ def test_two_choices_at_once():
 
 SMALL = [
     "world.num_envs=4",
-    "ppo.rollout_steps=16",
+    "algorithm.rollout_steps=16",
     "threads=1",
     "model.hidden_sizes=[16]",
     "acceleration.step=false",
@@ -131,7 +131,7 @@ SMALL = [
 
 @pytest.mark.parametrize("options", [["world.level=L2"], ["world.level=L6"], ["world.level=L8"]])
 def test_every_kind_of_town_is_learnt_from(options):
-    experiment = Experiment.load("town", *SMALL, *options, "ppo.minibatch_size=64", "total_frames=256")
+    experiment = Experiment.load("town", *SMALL, *options, "algorithm.minibatch_size=64", "total_frames=256")
     last = list(learn(experiment))[-1]
     assert last.frames == 256
     assert last.metrics["train/updates"] > 0
@@ -146,7 +146,7 @@ def test_family_channels_have_two_heads():
 
 def test_frames_of_the_dead_never_reach_an_update():
     rules = {"meters": {"energy": {"initial": 0.03}}}  # some die of moving while others still rest
-    experiment = Experiment.load("town", *SMALL, "world.level=L6", "ppo.minibatch_size=64", "total_frames=256")
+    experiment = Experiment.load("town", *SMALL, "world.level=L6", "algorithm.minibatch_size=64", "total_frames=256")
     experiment.world["rules"] = rules
     for iteration in learn(experiment):
         rows = agent_rows(iteration.rollout, "agents")

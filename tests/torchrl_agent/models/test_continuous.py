@@ -18,7 +18,6 @@ from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import export_run
 from torchrl_agent.judging import evaluate
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.distributions import ClippedNormal
@@ -35,9 +34,9 @@ TINY = [
     "device=cpu",
     "threads=1",
     "world.num_envs=4",
-    "ppo.rollout_steps=32",
-    "ppo.minibatch_size=64",
-    "ppo.num_epochs=2",
+    "algorithm.rollout_steps=32",
+    "algorithm.minibatch_size=64",
+    "algorithm.num_epochs=2",
     "total_frames=256",
     "evaluation.episodes=2",
     "run.tensorboard=false",
@@ -212,7 +211,7 @@ def test_learning_in_a_world_with_continuous_actions(memory):
 
 
 def test_stored_log_probabilities_are_those_of_the_stored_actions():
-    learner = Learner(Experiment.load("known/pendulum", *TINY))
+    learner = Experiment.load("known/pendulum", *TINY).make_learner()
     rollout = learner.collector.collect().clone()
     assert (rollout[keys.ACTION].abs() == 2).float().mean() > 0.1  # some are clipped
     found = learner.agent.actor.get_dist(rollout.clone()).log_prob(rollout[keys.ACTION])
@@ -262,8 +261,10 @@ def test_commands_that_cannot_be_say_so_in_one_sentence(run, capsys, arguments, 
 @pytest.mark.slow
 def test_compiled_learning_computes_what_the_eager_one_does():
     torch._dynamo.reset()
-    off = Learner(Experiment.load("known/pendulum", *TINY))
-    on = Learner(Experiment.load("known/pendulum", *TINY, "acceleration.update=true", "acceleration.advantages=true"))
+    off = Experiment.load("known/pendulum", *TINY).make_learner()
+    on = Experiment.load(
+        "known/pendulum", *TINY, "acceleration.update=true", "acceleration.advantages=true"
+    ).make_learner()
     on.agent.load_state_dict(off.agent.state_dict())
     rollout = off.collector.collect().clone()
     results = []

@@ -12,7 +12,6 @@ from torchrl.modules import set_recurrent_mode
 from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.networks import NEARLY_SHUT, masked_mean
 from torchrl_agent.models.perception import Perception, PerceptionConfig
@@ -20,7 +19,13 @@ from torchrl_agent.models.specs import observation_shapes
 from torchrl_agent.training.rollout import agent_rows
 
 GROUPS = ("player_state", "combat_targets", "mission_progress", "spatial_awareness", "enemy_count")
-SMALL = ["world.num_envs=4", "ppo.rollout_steps=8", "ppo.minibatch_size=16", "model.memory=gru", "threads=1"]
+SMALL = [
+    "world.num_envs=4",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=16",
+    "model.memory=gru",
+    "threads=1",
+]
 
 
 class Layer(nn.Linear):
@@ -132,7 +137,7 @@ def test_an_encoder_of_ones_own_gets_the_observation_in_its_shape():
 
 def test_encoders_of_ones_own_learn_with_the_rest():
     encoders = {"observation": target(Layer, bias=False)}
-    learner = Learner(Experiment.load("smoke", *SMALL, f"+model.perception.encoders={written(encoders)}"))
+    learner = Experiment.load("smoke", *SMALL, f"+model.perception.encoders={written(encoders)}").make_learner()
     before = learner.agent.perception.encoders["0"].network.weight.detach().clone()
     learner.improve(learner.collector.collect(), 1e-2)
     assert not torch.equal(learner.agent.perception.encoders["0"].network.weight, before)
@@ -150,7 +155,7 @@ def written(value):
 @pytest.fixture
 def learner():
     modules = {"forecast": target(Forecast), "reader": target(Reader)}
-    return Learner(Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}"))
+    return Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}").make_learner()
 
 
 def test_modules_read_what_came_before_and_the_controller_reads_them(learner):
@@ -183,7 +188,7 @@ def test_an_agent_with_modules_of_ones_own_is_one_graph():
     torch._dynamo.reset()
     modules = {"forecast": target(Forecast), "reader": target(Reader)}
     compiled = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
-    learner = Learner(Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *compiled))
+    learner = Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *compiled).make_learner()
     learner.improve(learner.collector.collect(), 1e-3)
     assert all(part.compiled for part in (*learner.collector.accelerated, *learner.algorithm.accelerated))
 

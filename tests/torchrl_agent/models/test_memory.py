@@ -17,7 +17,6 @@ from torchrl.modules import set_recurrent_mode
 from envs import ArenaEnv, TownEnv
 from envs.arena.rules import Rules
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import Memory, recurrence
@@ -28,8 +27,8 @@ EAGER = ["acceleration.step=false", "acceleration.advantages=false", "accelerati
 TOWN = [
     "world.level=L6",
     "world.num_envs=6",
-    "ppo.rollout_steps=24",
-    "ppo.minibatch_size=144",
+    "algorithm.rollout_steps=24",
+    "algorithm.minibatch_size=144",
     "model.hidden_sizes=[16]",
     "model.perception.memory_size=12",
     "world.rules={max_steps: 10}",  # several episodes in each rollout
@@ -220,7 +219,7 @@ def test_torchrls_collector_plays_an_agent_with_memory():
 
 
 def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
-    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
+    learner = Experiment.load("town", *TOWN, f"model.memory={kind}").make_learner()
     rollout = learner.collector.collect()
     rows = agent_rows(rollout, "agents")
     assert rows["is_init"][1:].any(), "there are resets inside the rollout"
@@ -234,7 +233,7 @@ def test_the_first_look_at_a_rollout_finds_the_policy_unchanged(kind):
 
 
 def test_an_update_learns_through_time(kind):
-    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}", "ppo.max_grad_norm=1e9"))
+    learner = Experiment.load("town", *TOWN, f"model.memory={kind}", "algorithm.max_grad_norm=1e9").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
         learner.algorithm.updater.loss.eager(data)[0].backward()
@@ -245,7 +244,9 @@ def test_an_update_learns_through_time(kind):
 
 
 def test_values_after_a_truncation_are_those_of_the_life_that_would_go_on():
-    learner = Learner(Experiment.load("town", *TOWN, "model.memory=gru", "world.level=L3", "ppo.minibatch_size=24"))
+    learner = Experiment.load(
+        "town", *TOWN, "model.memory=gru", "world.level=L3", "algorithm.minibatch_size=24"
+    ).make_learner()
     rows = agent_rows(learner.collector.collect(), "agents")
     following = rows["next"]
     cut = (following["done"] & ~following["terminated"]).squeeze(-1)
@@ -271,7 +272,7 @@ def test_an_unknown_memory_and_broken_sequences_are_refused():
     with pytest.raises(ValueError, match="none, gru, lstm"):
         Agent(ArenaEnv(2), ModelConfig(memory="elephant"))
     with pytest.raises(ValueError, match="whole sequences"):
-        Learner(Experiment.load("town", *TOWN, "model.memory=gru", "ppo.minibatch_size=36"))
+        Experiment.load("town", *TOWN, "model.memory=gru", "algorithm.minibatch_size=36").make_learner()
     with pytest.raises(ValueError, match="memory_size"):
         Agent(ArenaEnv(2), ModelConfig(memory="gru", perception=PerceptionConfig(memory_size=0)))
 
@@ -281,7 +282,7 @@ def _gradients(agent):
 
 
 def test_what_the_dead_see_changes_no_gradient():
-    learner = Learner(Experiment.load("town", *TOWN, "model.memory=gru"))
+    learner = Experiment.load("town", *TOWN, "model.memory=gru").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     data["shifted_valid"][:, 15:] = False
     data["action_mask"][:, 15:] = torch.eye(8, dtype=torch.bool)[5]
@@ -301,7 +302,7 @@ def test_what_the_dead_see_changes_no_gradient():
 
 @pytest.mark.slow
 def test_compiled_learning_equals_eager(kind):
-    learner = Learner(Experiment.load("town", *TOWN, f"model.memory={kind}"))
+    learner = Experiment.load("town", *TOWN, f"model.memory={kind}").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     results = []
     losses = learner.algorithm.updater.loss.eager
@@ -351,7 +352,7 @@ def test_a_memory_that_is_not_needed_hardly_slows_learning_with_short_rollouts(t
     path.write_text(
         "defaults: [experiment_schema, _self_]\nname: gather\ntotal_frames: 30_000\ndevice: cpu\n"
         "world: {_target_: gather_world.GatherEnv, num_envs: 64}\nmodel: {memory: gru, hidden_sizes: [64, 64]}\n"
-        "ppo: {rollout_steps: 16, minibatch_size: 256, learning_rate: {initial: 1.0e-3}}\n"
+        "algorithm: {rollout_steps: 16, minibatch_size: 256, learning_rate: {initial: 1.0e-3}}\n"
     )
     *_, last = learn(Experiment.load(path, *EAGER))
     assert last.metrics["rollout/ep_rew_mean"] > 9  # a perfect player has about 12, chance 0.7

@@ -15,7 +15,6 @@ from town_goals import town_manager
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
@@ -37,8 +36,8 @@ from torchrl_agent.training.rollout import agent_rows
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [
     "world.num_envs=6",
-    "ppo.rollout_steps=16",
-    "ppo.minibatch_size=96",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=96",
     "model.hidden_sizes=[16]",
     "model.perception.memory_size=12",
     "model.perception.belief_size=8",
@@ -76,7 +75,7 @@ def town(**changes):
 
 @pytest.fixture
 def learner():
-    return Learner(Experiment.load("town_agent", *SMALL))
+    return Experiment.load("town_agent", *SMALL).make_learner()
 
 
 # --- together ---------------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def test_every_parameter_of_every_module_learns(learner):
 
 
 def test_every_parameter_learns_in_half_precision_too():
-    learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.precision=bfloat16"))
+    learner = Experiment.load("town_agent", *SMALL, "algorithm.precision=bfloat16").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with learner.algorithm.updater.autocast(), set_recurrent_mode(True):
         total, _ = learner.algorithm.updater.loss.eager(data)
@@ -104,7 +103,7 @@ def test_every_parameter_learns_in_half_precision_too():
 
 
 def test_the_critic_values_the_goals_that_were_pursued():
-    learner = Learner(Experiment.load("town_agent", *SMALL))
+    learner = Experiment.load("town_agent", *SMALL).make_learner()
     with torch.no_grad():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -123,7 +122,7 @@ def test_the_critic_values_the_goals_that_were_pursued():
 
 
 def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal():
-    learner = Learner(Experiment.load("town_agent", *SMALL))
+    learner = Experiment.load("town_agent", *SMALL).make_learner()
     with torch.no_grad():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -145,7 +144,7 @@ def test_a_module_with_large_losses_takes_nothing_from_the_others():
     norms = []
     for coeff in (0.5, 5000.0):
         torch.manual_seed(0)
-        learner = Learner(Experiment.load("town_agent", *SMALL, f"model.world_model.coeff={coeff}"))
+        learner = Experiment.load("town_agent", *SMALL, f"model.world_model.coeff={coeff}").make_learner()
         data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
         learner.algorithm.updater.update(data)
         parts = {"controller": learner.agent.actor_head, "dreams": learner.agent.world_model}
@@ -161,7 +160,9 @@ def test_a_module_with_large_losses_takes_nothing_from_the_others():
 
 
 def test_every_module_tells_the_norm_of_its_gradient():
-    learner = Learner(Experiment.load("town_agent", *SMALL, "ppo.max_grad_norm=1e9"))  # they stay as they were
+    learner = Experiment.load(
+        "town_agent", *SMALL, "algorithm.max_grad_norm=1e9"
+    ).make_learner()  # they stay as they were
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     metrics = learner.algorithm.updater.update(data)
     agent = learner.agent
@@ -186,14 +187,12 @@ def test_every_module_tells_the_norm_of_its_gradient():
 def test_dreams_change_the_belief_only_if_they_are_asked_to():
     found = []
     for shapes in (False, True):
-        learner = Learner(
-            Experiment.load(
-                "town_agent",
-                *SMALL,
-                f"model.world_model.shapes_perception={shapes}",
-                "model.perception.prediction_coeff=0",
-            )
-        )
+        learner = Experiment.load(
+            "town_agent",
+            *SMALL,
+            f"model.world_model.shapes_perception={shapes}",
+            "model.perception.prediction_coeff=0",
+        ).make_learner()
         data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
         with set_recurrent_mode(True):
             encoded = learner.agent.encoder(data.copy())
@@ -684,7 +683,7 @@ def test_a_character_is_seen_by_the_manager_alone():
 
 def test_a_goal_can_be_taken_away():
     changes = ["model.manager.goals.social=null", "+model.manager.goals.rest={energy: 0.9}"]
-    learner = Learner(Experiment.load("town_agent", *SMALL, *changes))
+    learner = Experiment.load("town_agent", *SMALL, *changes).make_learner()
     assert learner.agent.manager.names == ["survival", "thriving", "money", "explore", "rest"]
     assert learner.agent.manager.targets[-1].tolist() == pytest.approx([0.9, 0, 0, 0, 0, 0, 0, 0])
 

@@ -274,7 +274,13 @@ def test_compiled_it_plans_the_same(settled):
 
 # --- on the command line ----------------------------------------------------------------------------------------------
 
-SMALL = ["world.num_envs=4", "world.observation=dict", "ppo.rollout_steps=16", "ppo.minibatch_size=64", "device=cpu"]
+SMALL = [
+    "world.num_envs=4",
+    "world.observation=dict",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=64",
+    "device=cpu",
+]
 SMALL += [f"model.perception.{name}_size=12" for name in ("embedding", "memory", "belief")]
 SMALL += ["evaluation.episodes=2", "+evaluation.world.rules={max_steps: 12}", "threads=1"]
 

@@ -25,10 +25,10 @@ WORLDS: dict[str, tuple[type, dict]] = {
     **{f"town {level}": (TownEnv, {"level": level}) for level in LEVELS},
 }
 LOSSES = [
-    ["ppo.precision=bfloat16"],
+    ["algorithm.precision=bfloat16"],
     ["algorithm=a2c"],
     ["algorithm=impala"],
-    ["algorithm=dqn", "dqn.rollout_steps=8"],
+    ["algorithm=dqn", "algorithm.rollout_steps=8"],
     ["policy=cnn", "world.observation=heatmap"],
 ]
 MOST = {
@@ -83,7 +83,7 @@ def test_losses_over_sequences_compile_for_a_gpu_and_ask_nothing(memory, monkeyp
     experiment = small_experiment(config, overrides)
     ((loss,), _) = lower_training(experiment, names=("the loss",))
     # forward and backward; the four-module agent remembers the others' steps besides its own
-    assert loss.loop_steps == (4 if memory == "mind" else 2) * experiment.hyperparameters.rollout_steps
+    assert loss.loop_steps == (4 if memory == "mind" else 2) * experiment.algorithm.rollout_steps
     assert loss.graphs == ["forward", "backward"]
     assert loss.waits == 0
     assert 0 < loss.registers <= 255

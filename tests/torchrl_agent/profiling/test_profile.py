@@ -11,13 +11,12 @@ import torch
 
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.profiling.profile import named_ranges, profile_training
 from torchrl_agent.profiling.trace import Operator, most_expensive, read_trace, summarise
 from torchrl_agent.training.acceleration import Accelerated
 
-TINY = ["device=cpu", "threads=1", "world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=4"]
+TINY = ["device=cpu", "threads=1", "world.num_envs=4", "algorithm.rollout_steps=2", "algorithm.minibatch_size=4"]
 COMPILED = ["acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true"]
 UPDATES = 2 * 2  # epochs, minibatches
 
@@ -56,7 +55,13 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
 
 
 def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
-    small = ["world.num_envs=4", "ppo.rollout_steps=2", "ppo.minibatch_size=8", "ppo.num_epochs=1", "device=cpu"]
+    small = [
+        "world.num_envs=4",
+        "algorithm.rollout_steps=2",
+        "algorithm.minibatch_size=8",
+        "algorithm.num_epochs=1",
+        "device=cpu",
+    ]
     eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
     names = [entry.name for entry in profile_training(Experiment.load("town_agent", *small, *eager), tmp_path).ranges]
     modules = ("perception", "world_model", "social_model", "manager")
@@ -67,8 +72,12 @@ def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
 
 @pytest.mark.parametrize(("algorithm", "own"), [("dqn", "learn/replay"), ("impala", "learn/advantages")])
 def test_other_algorithms_have_ranges_of_their_own(tmp_path, algorithm, own):
-    tiny = ["device=cpu", "threads=1", "world.num_envs=4", f"{algorithm}.rollout_steps=4"]
-    starts = ["dqn.learning_starts=16", "dqn.batch_size=16", "policy=cnn" if algorithm == "dqn" else "policy=gru"]
+    tiny = ["device=cpu", "threads=1", "world.num_envs=4", "algorithm.rollout_steps=4"]
+    starts = [
+        "tuned.dqn.learning_starts=16",
+        "tuned.dqn.batch_size=16",
+        "policy=cnn" if algorithm == "dqn" else "policy=gru",
+    ]
     found = profile_training(Experiment.load("smoke", *tiny, f"algorithm={algorithm}", *starts), tmp_path)
     calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in found.ranges}
     assert calls["collect/policy and world/policy/perception"] == 4, "also of the agent that plays"
@@ -107,7 +116,7 @@ def test_tables_and_trace_are_written(profiled):
 
 
 def test_ranges_are_taken_off_again_also_after_an_error():
-    learner = Learner(Experiment.load("smoke", *TINY, "model.memory=gru"))
+    learner = Experiment.load("smoke", *TINY, "model.memory=gru").make_learner()
     owners = (
         learner,
         learner.collector,

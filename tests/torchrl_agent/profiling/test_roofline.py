@@ -12,7 +12,6 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 from torch._higher_order_ops.scan import scan
 
 from torchrl_agent.cli import main
-from torchrl_agent.learner import Learner
 from torchrl_agent.profiling import roofline
 from torchrl_agent.profiling.lowering import lower
 from torchrl_agent.profiling.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
@@ -94,7 +93,7 @@ def test_the_command_prints_a_table_and_keeps_it(tmp_path, capsys):
     compiled = [name for name, part in parts.items() if part["graphs"]]
     assert compiled == ["the policy with the world's step", "the advantage function", "the loss"]
     assert parts.keys() - compiled == {*UNCOMPILED.values(), REST} - {None}
-    weights = sum(each.numel() for each in Learner(small_experiment("smoke", [])).algorithm.updater.parameters)
+    weights = sum(each.numel() for each in small_experiment("smoke", []).make_learner().algorithm.updater.parameters)
     moved = parts["the loss"]["calls"] * 7 * 4 * weights  # Adam reads four numbers of a weight and writes three
     assert moved < parts["the optimiser"]["bytes"] < 1.1 * moved
     assert not any(part["waits"] for part in (row["world"], *row["parts"]))

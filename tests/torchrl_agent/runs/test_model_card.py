@@ -22,8 +22,8 @@ SMALL = {
         EAGER,
         "world.level=L1",
         "world.num_envs=4",
-        "ppo.rollout_steps=16",
-        "ppo.minibatch_size=64",
+        "algorithm.rollout_steps=16",
+        "algorithm.minibatch_size=64",
         "total_frames=128",
     ),
 }

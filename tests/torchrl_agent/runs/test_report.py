@@ -62,8 +62,8 @@ def test_seeds_of_one_configuration_are_one_group_and_settings_tell_groups_apart
     folders.append(make_run(tmp_path / "pole", config="cartpole"))
     groups = report.group_runs(folders)
     assert {label: [run.seed for run in runs] for label, runs in groups.items()} == {
-        "smoke ppo.gamma=0.9": [0, 1],
-        "smoke ppo.gamma=0.99": [0, 1, 2],
+        "smoke algorithm.gamma=0.9": [0, 1],
+        "smoke algorithm.gamma=0.99": [0, 1, 2],
         "cartpole": [0],
     }
 

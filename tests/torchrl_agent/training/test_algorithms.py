@@ -8,20 +8,19 @@ import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
-from torchrl_agent.learner import Learner
-from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.algorithms import ALGORITHMS, class_path, find_algorithm
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import to_host
 
 OTHERS = ("a2c", "impala", "dqn")
 SHORT = (  # several updates, refreshes and a full replay within the 2048 frames of the smoke configuration
-    "a2c.rollout_steps=16",
-    "impala.rollout_steps=16",
-    "impala.refresh_every=3",
-    "dqn.rollout_steps=16",
-    "dqn.learning_starts=256",
-    "dqn.batch_size=128",
-    "dqn.replay_size=1024",
+    "tuned.a2c.rollout_steps=16",
+    "tuned.impala.rollout_steps=16",
+    "tuned.impala.refresh_every=3",
+    "tuned.dqn.rollout_steps=16",
+    "tuned.dqn.learning_starts=256",
+    "tuned.dqn.batch_size=128",
+    "tuned.dqn.replay_size=1024",
 )
 
 
@@ -52,14 +51,14 @@ def play(experiment, iterations=None, resume=None):
 
 
 def test_a2c_learns_once_from_each_rollout():
-    learner = Learner(Experiment.load("smoke", "algorithm=a2c", "device=cpu"))
+    learner = Experiment.load("smoke", "algorithm=a2c", "device=cpu").make_learner()
     metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
     assert metrics["updates"] == 1
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
-    learner = Learner(Experiment.load("smoke", "algorithm=a2c", f"a2c.optimizer={optimizer}", "device=cpu"))
+    learner = Experiment.load("smoke", "algorithm=a2c", f"algorithm.optimizer={optimizer}", "device=cpu").make_learner()
     assert type(learner.algorithm.updater.optimizer).__name__.lower() == optimizer
     rollout, before = learner.collector.collect(), weights(learner.agent.actor_head)
     bad = rollout.clone()
@@ -74,8 +73,8 @@ def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
 
 
 def test_rmsprop_forgets_at_the_rate_asked_for():
-    changes = ["a2c.optimizer=rmsprop", "a2c.rmsprop_decay=0.9"]
-    learner = Learner(Experiment.load("smoke", "algorithm=a2c", *changes, "device=cpu"))
+    changes = ["algorithm.optimizer=rmsprop", "algorithm.rmsprop_decay=0.9"]
+    learner = Experiment.load("smoke", "algorithm=a2c", *changes, "device=cpu").make_learner()
     learner.improve(learner.collector.collect(), 1e-2)
     for parameter in learner.algorithm.updater.parameters:  # after one update: 0.9 * 0 + 0.1 * g^2
         kept = learner.algorithm.updater.optimizer.state[parameter]["square_avg"]
@@ -86,13 +85,13 @@ def test_rmsprop_forgets_at_the_rate_asked_for():
 
 
 def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one():
-    learner = Learner(Experiment.load("smoke", "algorithm=impala", "device=cpu"))
+    learner = Experiment.load("smoke", "algorithm=impala", "device=cpu").make_learner()
     rollout = learner.collector.collect()
     data = learner.algorithm.sequences(rollout)
     encoded = learner.agent.encoder(data.clone())
     log_prob = encoded["action_log_prob"].unsqueeze(-1)  # the policy is the one that played
     _, _, *found = learner.algorithm.loss.objective.advantages(encoded, log_prob)
-    other = Learner(Experiment.load("smoke", "algorithm=a2c", "a2c.lmbda=1", "device=cpu"))
+    other = Experiment.load("smoke", "algorithm=a2c", "algorithm.lmbda=1", "device=cpu").make_learner()
     other.agent.load_state_dict(learner.agent.state_dict())
     expected, _ = other.algorithm.advantages(rollout)
     for key, value in zip(("advantage", "value_target"), found, strict=True):
@@ -101,7 +100,7 @@ def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one()
 
 
 def test_impalas_player_is_stale_until_it_is_refreshed():
-    learner = Learner(Experiment.load("smoke", "algorithm=impala", "impala.refresh_every=3", "device=cpu"))
+    learner = Experiment.load("smoke", "algorithm=impala", "algorithm.refresh_every=3", "device=cpu").make_learner()
     assert learner.collector.agent is learner.algorithm.behaviour is not learner.agent
     first, ratios = weights(learner.collector.agent), []
     for iteration in range(1, 7):
@@ -116,7 +115,7 @@ def test_impalas_player_is_stale_until_it_is_refreshed():
 # --- every algorithm
 
 
-@pytest.mark.parametrize("algorithm", [*OTHERS, "dqn dqn.priority_exponent=0.6"])
+@pytest.mark.parametrize("algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6"])
 def test_resumed_equals_never_stopped_bit_by_bit(tmp_path, algorithm):
     name, *changes = algorithm.split()
     changes = (f"algorithm={name}", *SHORT, *changes, "run.checkpoint_every=256")
@@ -156,7 +155,7 @@ def test_a_checkpoint_of_another_algorithm_is_refused_in_a_sentence(tmp_path):
 def test_trained_agents_are_loaded_judged_and_play_legally(tmp_path, algorithm):
     play(smoke(tmp_path, f"algorithm={algorithm}", *SHORT))
     experiment, agent = load_agent(tmp_path / "run", device="cpu")
-    assert experiment.algorithm == algorithm
+    assert experiment.algorithm_class.name == algorithm
     figures = evaluate(experiment, agent, episodes=4)
     assert math.isfinite(figures["return_mean"])
     again = evaluate(experiment, agent, episodes=4)
@@ -167,11 +166,11 @@ TOWN = [
     "world.level=L6",  # several agents that can die, one action at a time
     "world.num_envs=4",
     "model.hidden_sizes=[16]",
-    "a2c.rollout_steps=16",
-    "impala.rollout_steps=16",
-    "dqn.rollout_steps=16",
-    "dqn.learning_starts=0",
-    "dqn.batch_size=64",
+    "tuned.a2c.rollout_steps=16",
+    "tuned.impala.rollout_steps=16",
+    "tuned.dqn.rollout_steps=16",
+    "tuned.dqn.learning_starts=0",
+    "tuned.dqn.batch_size=64",
     "threads=1",
     "device=cpu",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
@@ -180,7 +179,7 @@ TOWN = [
 
 @pytest.mark.parametrize("algorithm", OTHERS)
 def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
-    learner = Learner(Experiment.load("town", *TOWN, f"algorithm={algorithm}"))
+    learner = Experiment.load("town", *TOWN, f"algorithm={algorithm}").make_learner()
     rollout = learner.collector.collect().clone()
     group = learner.agent.group
     alive = rollout[group, "alive"].clone()
@@ -189,7 +188,7 @@ def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
     other = copy.deepcopy(learner.agent)
     results = []
     for poison in (0.0, 1000.0):
-        twin = Learner(Experiment.load("town", *TOWN, f"algorithm={algorithm}"))
+        twin = Experiment.load("town", *TOWN, f"algorithm={algorithm}").make_learner()
         twin.agent.load_state_dict(other.state_dict())
         version = rollout.clone()
         rewards = version["next", group, "reward"]
@@ -205,8 +204,8 @@ def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_the_normaliser_learns_from_the_living_alone(algorithm):
-    short = ["ppo.rollout_steps=16", "ppo.minibatch_size=64"]
-    learner = Learner(Experiment.load("town", *TOWN, *short, f"algorithm={algorithm}"))
+    short = ["algorithm.rollout_steps=16", "tuned.ppo.minibatch_size=64"]
+    learner = Experiment.load("town", *TOWN, *short, f"algorithm={algorithm}").make_learner()
     rollout = learner.collector.collect()
     alive = rollout[learner.agent.group, "alive"]
     alive[:, :, 1:] = False
@@ -239,13 +238,14 @@ def test_agents_with_memory_learn_from_sequences(algorithm, policy):
 def test_a_policy_is_a_short_word_for_the_network(word, memory, perception):
     experiment = Experiment.load("smoke", f"policy={word}")
     assert (experiment.model.memory, experiment.model.perception.enabled) == (memory, perception)
-    assert experiment.policy is None  # the stored configuration says it in full
-    assert experiment.hyperparameters is experiment.ppo
+    assert not hasattr(experiment, "policy")  # the stored configuration says it in full
 
 
 def test_dqn_sees_pictures_through_perception():
     changes = ["world.observation=pixels", "policy=cnn", "algorithm=dqn", "world.num_envs=4", *SHORT]
-    learner = Learner(Experiment.load("smoke", *changes, "dqn.learning_starts=0", "dqn.batch_size=16", "device=cpu"))
+    learner = Experiment.load(
+        "smoke", *changes, "algorithm.learning_starts=0", "algorithm.batch_size=16", "device=cpu"
+    ).make_learner()
     metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
     assert metrics["updates"] >= 1
 
@@ -256,11 +256,11 @@ def test_dqn_sees_pictures_through_perception():
         (["algorithm=sarsa"], "algorithm is 'sarsa': use one of ppo, a2c, impala, dqn"),
         (["policy=transformer"], "policy is 'transformer': use one of mlp, gru, lstm, cnn"),
         (["algorithm=dqn", "policy=gru"], "policy=mlp"),
-        (["algorithm=a2c", "a2c.optimizer=sgd"], "a2c.optimizer"),
-        (["algorithm=impala", "impala.num_minibatches=5"], "impala.num_minibatches"),
-        (["algorithm=impala", "impala.refresh_every=0"], "impala.refresh_every"),
-        (["algorithm=dqn", "dqn.replay_size=10"], "dqn.replay_size"),
-        (["algorithm=a2c", "a2c.learning_rate.schedule=steps"], "a2c.learning_rate.schedule"),
+        (["algorithm=a2c", "algorithm.optimizer=sgd"], "algorithm.optimizer"),
+        (["algorithm=impala", "algorithm.num_minibatches=5"], "algorithm.num_minibatches"),
+        (["algorithm=impala", "algorithm.refresh_every=0"], "algorithm.refresh_every"),
+        (["algorithm=dqn", "algorithm.replay_size=10"], "algorithm.replay_size"),
+        (["algorithm=a2c", "algorithm.learning_rate.schedule=steps"], "algorithm.learning_rate.schedule"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_exit_code_two(capsys, tmp_path, arguments, culprit):
@@ -271,12 +271,12 @@ def test_what_cannot_be_is_one_sentence_and_exit_code_two(capsys, tmp_path, argu
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_algorithm_has_a_section_of_its_name():
-    experiment = Experiment.load("smoke")
+def test_every_algorithm_is_found_by_its_name_and_by_its_path():
+    assert set(ALGORITHMS) == {"ppo", *OTHERS}
     for name, kind in ALGORITHMS.items():
         assert kind.name == name
-        assert hasattr(experiment, name)
-    assert set(ALGORITHMS) == {"ppo", *OTHERS}
+        assert find_algorithm(name) is find_algorithm(class_path(kind)) is kind
+        assert kind.config_class()._target_ == class_path(kind)
 
 
 # --- compiled (slow)
@@ -288,8 +288,14 @@ def test_compiled_equals_eager_and_nothing_recompiles(algorithm):
     torch._dynamo.reset()
     counters.clear()
     on = [f"acceleration.{part}=true" for part in ("step", "advantages", "update")]
-    options = [f"algorithm={algorithm}", *SHORT, "dqn.learning_starts=0", "dqn.batch_size=256", "device=cpu"]
-    learner = Learner(Experiment.load("smoke", *options, *on))
+    options = [
+        f"algorithm={algorithm}",
+        *SHORT,
+        "tuned.dqn.learning_starts=0",
+        "tuned.dqn.batch_size=256",
+        "device=cpu",
+    ]
+    learner = Experiment.load("smoke", *options, *on).make_learner()
     for _ in range(2):
         learner.improve(learner.collector.collect(), 1e-3)
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
@@ -301,7 +307,7 @@ def test_compiled_equals_eager_and_nothing_recompiles(algorithm):
         for rate in (1e-3, 5e-4, 1e-4):
             learner.improve(learner.collector.collect(), rate)
     assert counters["stats"]["unique_graphs"] == graphs
-    eager = Learner(Experiment.load("smoke", *options))
+    eager = Experiment.load("smoke", *options).make_learner()
     eager.load_state_dict(copy.deepcopy(learner.state_dict()))
     rollout = learner.collector.collect().clone()
     results = []

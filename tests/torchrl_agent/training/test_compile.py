@@ -9,7 +9,6 @@ import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.training.acceleration import Accelerated, reason
 from torchrl_agent.training.metrics import to_host
 
@@ -91,7 +90,7 @@ def compiled():
     """A learner with everything on, two iterations old, and the number of graphs that it took."""
     torch._dynamo.reset()
     counters.clear()
-    learner = Learner(Experiment.load("smoke", "device=cpu", *ON))
+    learner = Experiment.load("smoke", "device=cpu", *ON).make_learner()
     for _ in range(2):
         metrics = to_host(learner.algorithm.learn(learner.collector.collect(), 1e-3))
     assert metrics["updates"] == 8
@@ -135,7 +134,7 @@ def test_episodes_still_end_and_begin_in_compiled_rollouts(compiled):
 @pytest.mark.slow
 def test_a_compiled_update_computes_what_the_eager_one_does(compiled):
     learner, _ = compiled
-    eager = Learner(Experiment.load("smoke", "device=cpu"))
+    eager = Experiment.load("smoke", "device=cpu").make_learner()
     eager.agent.load_state_dict(learner.agent.state_dict())
     eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))  # optimisers share what they load
     rollout = learner.collector.collect().clone()
@@ -168,9 +167,9 @@ def test_a_compiled_policy_plays_legal_and_varied_actions_with_their_own_probabi
 FOUR_MODULES = (
     "device=cpu",
     "world.num_envs=8",
-    "ppo.rollout_steps=8",
-    "ppo.minibatch_size=64",
-    "ppo.num_epochs=1",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=64",
+    "algorithm.num_epochs=1",
     "model.perception={embedding_size: 16, memory_size: 16, belief_size: 8, channels: 4, prediction_coeff: 0.0}",
     "model.hidden_sizes=[16]",
     "model.world_model.hidden_size=16",
@@ -187,7 +186,7 @@ def learnt(learner, rollout):
 def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_again(precision, caplog):
     torch._dynamo.reset()
     counters.clear()
-    learner = Learner(Experiment.load("town_agent", *FOUR_MODULES, *ON, f"ppo.precision={precision}"))
+    learner = Experiment.load("town_agent", *FOUR_MODULES, *ON, f"algorithm.precision={precision}").make_learner()
     for _ in range(2):
         metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
@@ -200,7 +199,9 @@ def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_ag
         learner.improve(learner.collector.collect(), 5e-4)
     assert counters["stats"]["unique_graphs"] == graphs
     if precision == "float32":
-        eager = Learner(Experiment.load("town_agent", *FOUR_MODULES, *[each.replace("true", "false") for each in ON]))
+        eager = Experiment.load(
+            "town_agent", *FOUR_MODULES, *[each.replace("true", "false") for each in ON]
+        ).make_learner()
         eager.agent.load_state_dict(learner.agent.state_dict())
         eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))
         rollout = learner.collector.collect().clone()

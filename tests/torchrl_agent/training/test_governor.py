@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli, learn, train
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
 from torchrl_agent.training.checkpoint import load_checkpoint
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies
@@ -32,9 +31,20 @@ WELL = {
 
 def small(*overrides, kind="Naming", **world):
     """64 frames per iteration, 4 updates."""
-    quick = ["device=cpu", "total_frames=100_000", "ppo.rollout_steps=4", "ppo.minibatch_size=32", "ppo.num_epochs=2"]
-    others = ["a2c.rollout_steps=4", "impala.rollout_steps=4", "dqn.rollout_steps=4", "dqn.learning_starts=64"]
-    sizes = ["dqn.batch_size=32", "model.hidden_sizes=[16]", "ppo.learning_rate.initial=0.003"]
+    quick = [
+        "device=cpu",
+        "total_frames=100_000",
+        "tuned.ppo.rollout_steps=4",
+        "tuned.ppo.minibatch_size=32",
+        "tuned.ppo.num_epochs=2",
+    ]
+    others = [
+        "tuned.a2c.rollout_steps=4",
+        "tuned.impala.rollout_steps=4",
+        "tuned.dqn.rollout_steps=4",
+        "tuned.dqn.learning_starts=64",
+    ]
+    sizes = ["tuned.dqn.batch_size=32", "model.hidden_sizes=[16]", "tuned.ppo.learning_rate.initial=0.003"]
     files = ["run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
     experiment = Experiment.load("smoke", *quick, *others, *sizes, *files, *overrides)
     experiment.world, experiment.evaluation.world = {"_target_": f"one_step_worlds.{kind}", "num_envs": 16, **world}, {}
@@ -42,7 +52,7 @@ def small(*overrides, kind="Naming", **world):
 
 
 def make(*overrides, **world):
-    return Learner(small(*WATCHED, *overrides, **world))
+    return small(*WATCHED, *overrides, **world).make_learner()
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +178,7 @@ def same(one, other):
 
 def test_a_healthy_run_learns_the_same_with_a_governor():
     def numbers(*changes):
-        learner = Learner(small(*changes))
+        learner = small(*changes).make_learner()
         kept = [
             {name: repr(value) for name, value in metrics.items() if name.split("/")[0] in ("rollout", "train")}
             for metrics in run(learner, 30)
@@ -214,7 +224,7 @@ def test_a_return_puts_everything_back_in_its_place(algorithm, caplog):
 
 
 def test_before_the_first_snapshot_it_begins_again():
-    learner = make("ppo.learning_rate.initial=1e30", "ppo.num_epochs=4")
+    learner = make("algorithm.learning_rate.initial=1e30", "algorithm.num_epochs=4")
     before = copies(learner.algorithm.tensors())
     (metrics,) = run(learner, 1)
     assert metrics["train/skipped_in_row"] >= 3
@@ -257,7 +267,7 @@ def test_a_world_that_shows_infinities_is_not_the_policys_fault(monkeypatch):
 
 
 def test_after_the_last_return_one_sentence_tells_what_to_do():
-    learner = make("ppo.learning_rate.initial=1e30", "ppo.num_epochs=4", "governor.max_returns=2")
+    learner = make("algorithm.learning_rate.initial=1e30", "algorithm.num_epochs=4", "governor.max_returns=2")
     before = copies(learner.algorithm.tensors())
     with pytest.raises(CollapseError) as caught:
         run(learner, 3)
@@ -267,7 +277,7 @@ def test_after_the_last_return_one_sentence_tells_what_to_do():
     for words in (
         "2 returns",
         "0.25 of the learning rate",
-        "a lower ppo.learning_rate.initial",
+        "a lower algorithm.learning_rate.initial",
         "governor.max_returns",
     ):
         assert words in told
@@ -276,7 +286,7 @@ def test_after_the_last_return_one_sentence_tells_what_to_do():
 
 
 def test_the_command_ends_with_that_sentence(tmp_path, capsys):
-    hopeless = ["ppo.learning_rate.initial=1e30", "governor.max_returns=0", "governor.enabled=true"]
+    hopeless = ["algorithm.learning_rate.initial=1e30", "governor.max_returns=0", "governor.enabled=true"]
     assert cli.main(["train", "smoke", "device=cpu", *hopeless, f"run.folder={tmp_path}"]) == 2
     assert "training collapsed after 512 frames" in capsys.readouterr().err.strip().splitlines()[-1]
 
@@ -331,7 +341,11 @@ def test_a_run_that_collapses_without_a_governor_recovers_with_one(seed):
     """The learning rate grows past what the task bears."""
 
     def average_of_the_last_third(*overrides):
-        growing = ["ppo.learning_rate.initial=0.1", "ppo.learning_rate.warmup=0.99", f"total_frames={64 * 180}"]
+        growing = [
+            "algorithm.learning_rate.initial=0.1",
+            "algorithm.learning_rate.warmup=0.99",
+            f"total_frames={64 * 180}",
+        ]
         rows = [row.metrics for row in learn(small(*growing, f"seed={seed}", *overrides, kind="Copying"))]
         returns = [row["rollout/ep_rew_mean"] for row in rows]
         assert sum(returns[60:75]) / 15 > -0.11, "it has learnt the task by then"

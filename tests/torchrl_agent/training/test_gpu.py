@@ -8,7 +8,6 @@ from kinds import KINDS, learner_of
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, evaluate, learn, load_agent, train
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
 from torchrl_agent.training.acceleration import CUDA_GRAPH
 
@@ -99,7 +98,7 @@ def test_graphs_learn_what_compiled_code_learns(name):
 
 
 def test_memory_does_not_grow_with_iterations():
-    learner = Learner(Experiment.load("smoke", "device=cuda"))
+    learner = Experiment.load("smoke", "device=cuda").make_learner()
     used = []
     for _ in range(8):
         learner.improve(learner.collector.collect(), 1e-4)

@@ -151,11 +151,11 @@ def test_tensorboard_shows_what_a_run_is_made_from(tmp_path):
     assert (tmp_path / "run" / "config.yaml").read_text().strip() in written
     content = accumulator.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     shown = HParamsPluginData.FromString(content).session_start_info.hparams
-    assert shown["ppo.gamma"].number_value == experiment.ppo.gamma
+    assert shown["algorithm.gamma"].number_value == experiment.algorithm.gamma
     assert shown["algorithm"].string_value == "ppo"
     assert shown["model.hidden_sizes"].string_value == str(list(experiment.model.hidden_sizes))
     assert shown["world._target_"].string_value == "envs.ArenaEnv"
-    assert not [name for name in shown if name.startswith(("run.", "dqn.", "a2c.")) or name == "ppo.target_kl"]
+    assert not [name for name in shown if name.startswith(("run.", "dqn.", "a2c.")) or name == "algorithm.target_kl"]
     content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
     table = HParamsPluginData.FromString(content).experiment
     assert {info.name for info in table.hparam_infos} == set(shown)

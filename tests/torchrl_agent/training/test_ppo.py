@@ -10,7 +10,6 @@ from by_hand import EAGER, frames, make_ppo, one_frame
 from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.training import actor_critic as actor_critic_module
 from torchrl_agent.training.metrics import to_host
@@ -122,7 +121,7 @@ def test_the_first_minibatch_has_ratio_one_whatever_the_normaliser_has_learnt():
     assert ppo.agent.normalizer.running.count.item() == pytest.approx(3 * 128, abs=0.01)
 
 
-FEW_FRAMES = ("world.num_envs=16", "ppo.rollout_steps=8", "ppo.minibatch_size=32", "ppo.num_epochs=1")
+FEW_FRAMES = ("world.num_envs=16", "algorithm.rollout_steps=8", "algorithm.minibatch_size=32", "algorithm.num_epochs=1")
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
@@ -132,7 +131,9 @@ FEW_FRAMES = ("world.num_envs=16", "ppo.rollout_steps=8", "ppo.minibatch_size=32
     ids=["plain", "memory", "continuous"],
 )
 def test_without_learning_every_ratio_is_exactly_one_in_every_precision(config, settings, precision):
-    learner = Learner(Experiment.load(config, "device=cpu", *FEW_FRAMES, *settings, f"ppo.precision={precision}"))
+    learner = Experiment.load(
+        config, "device=cpu", *FEW_FRAMES, *settings, f"algorithm.precision={precision}"
+    ).make_learner()
     for _ in range(2):  # in the second, normalisation and memories are not what they began as
         metrics = learner.improve(learner.collector.collect(), 0.0)
         assert metrics["updates"] > 0
@@ -370,16 +371,16 @@ def test_the_gradient_scale_of_float16_goes_on_after_a_stop():
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"rollout_steps": 0}, "ppo.rollout_steps"),
-        ({"minibatch_size": 0}, "ppo.minibatch_size"),
-        ({"minibatch_size": 100}, "ppo.minibatch_size"),
-        ({"minibatch_size": 1024}, "ppo.minibatch_size"),
-        ({"num_epochs": 0}, "ppo.num_epochs"),
-        ({"max_grad_norm": 0.0}, "ppo.max_grad_norm"),
-        ({"clip_epsilon": -0.1}, "ppo.clip_epsilon"),
-        ({"gamma": 1.01}, "ppo.gamma"),
-        ({"lmbda": -0.1}, "ppo.lmbda"),
-        ({"precision": "int8"}, "ppo.precision"),
+        ({"rollout_steps": 0}, "algorithm.rollout_steps"),
+        ({"minibatch_size": 0}, "algorithm.minibatch_size"),
+        ({"minibatch_size": 100}, "algorithm.minibatch_size"),
+        ({"minibatch_size": 1024}, "algorithm.minibatch_size"),
+        ({"num_epochs": 0}, "algorithm.num_epochs"),
+        ({"max_grad_norm": 0.0}, "algorithm.max_grad_norm"),
+        ({"clip_epsilon": -0.1}, "algorithm.clip_epsilon"),
+        ({"gamma": 1.01}, "algorithm.gamma"),
+        ({"lmbda": -0.1}, "algorithm.lmbda"),
+        ({"precision": "int8"}, "algorithm.precision"),
         ({"learning_rate": LearningRateConfig(schedule="steps")}, "learning_rate.schedule"),
     ],
 )

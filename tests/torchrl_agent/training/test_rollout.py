@@ -11,7 +11,6 @@ from torchrl.envs import EnvBase, FrameSkipTransform, check_env_specs
 
 from envs import ArenaEnv, BranchlessTransformedEnv
 from torchrl_agent.experiment import Experiment, make_world
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -280,12 +279,12 @@ PICTURES = [
     "policy=cnn",
     "world.observation=pixels",
     "world.num_envs=6",
-    "ppo.rollout_steps=8",
-    "ppo.minibatch_size=48",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=48",
 ]
 SHORT = [
-    "ppo.rollout_steps=8",
-    "ppo.minibatch_size=48",
+    "algorithm.rollout_steps=8",
+    "algorithm.minibatch_size=48",
     "world.desynchronise=true",
     "model.perception.embedding_size=16",
     "device=cpu",
@@ -300,7 +299,7 @@ UNCOMPILED = [
 def picture_learner(replays, *overrides, max_steps=8):
     """A learner of pictures in short episodes; with ``replays`` its collector keeps everything twice."""
     rules = f"world.rules={{max_steps: {max_steps}}}"
-    learner = Learner(Experiment.load("smoke", *PICTURES, *SHORT, *UNCOMPILED, rules, *overrides))
+    learner = Experiment.load("smoke", *PICTURES, *SHORT, *UNCOMPILED, rules, *overrides).make_learner()
     if replays:
         old, algorithm = learner.collector, learner.algorithm
         learner.env.set_seed(3)
@@ -402,8 +401,8 @@ def test_a_transform_that_moves_ends_keeps_all_pictures():
 )
 def test_fewer_last_values_are_the_same_advantages(overrides):
     config, *changes = overrides
-    sizes = ["world.num_envs=16", "ppo.rollout_steps=8", "ppo.minibatch_size=64", "device=cpu"]
-    learner = Learner(Experiment.load(config, *changes, *sizes, *UNCOMPILED[:1]))
+    sizes = ["world.num_envs=16", "algorithm.rollout_steps=8", "algorithm.minibatch_size=64", "device=cpu"]
+    learner = Experiment.load(config, *changes, *sizes, *UNCOMPILED[:1]).make_learner()
     algorithm, truncations = learner.algorithm, 0
     assert algorithm.truncates_once
     for _ in range(3):
@@ -420,7 +419,9 @@ def test_fewer_last_values_are_the_same_advantages(overrides):
 
 
 def test_rollouts_that_may_be_truncated_twice_are_told():
-    short = Experiment.load("smoke", "world.rules={max_steps: 7}", "ppo.rollout_steps=8", "device=cpu", *UNCOMPILED[:1])
-    assert not Learner(short).algorithm.truncates_once
+    short = Experiment.load(
+        "smoke", "world.rules={max_steps: 7}", "algorithm.rollout_steps=8", "device=cpu", *UNCOMPILED[:1]
+    )
+    assert not short.make_learner().algorithm.truncates_once
     pole = Experiment.load("cartpole", "device=cpu", *UNCOMPILED[:1])
-    assert not Learner(pole).algorithm.truncates_once
+    assert not pole.make_learner().algorithm.truncates_once

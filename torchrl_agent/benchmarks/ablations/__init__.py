@@ -18,7 +18,6 @@ import yaml
 from torchrl_agent.benchmarks.ablations.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import judge
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
@@ -49,7 +48,8 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
     start = time.perf_counter()
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
     for run in runs.values():
-        Learner(Experiment.load(CONFIG, *run.overrides, *EAGER))  # what cannot work is refused before anything runs
+        # what cannot work is refused before anything runs
+        Experiment.load(CONFIG, *run.overrides, *EAGER).make_learner()
     found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
     claims = {}
     for name in names or CLAIMS:

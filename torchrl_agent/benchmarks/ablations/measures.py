@@ -69,7 +69,7 @@ def leak(experiment: Experiment) -> dict[str, float]:
     """Numbers of the belief after a reset that differ, bit by bit, when everything before the reset is changed; and of
     those before it, to show that the change was one.
     """
-    learner = Learner(experiment)
+    learner = experiment.make_learner()
     rows = agent_rows(learner.collector.collect(), learner.agent.group).transpose(0, 1).clone()
     reset = rows.shape[1] // 2
     rows.get(keys.IS_INIT)[:, reset] = True

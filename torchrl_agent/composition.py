@@ -1,0 +1,205 @@
+"""Configurations put together: YAML files and overrides by Hydra, the algorithm's section by its class."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from torchrl_agent.training.algorithm import AlgorithmConfig
+from torchrl_agent.training.algorithms import ALGORITHMS, class_path, find_algorithm
+
+logger = logging.getLogger(__name__)
+
+_INSTALLED = Path(__file__).resolve().parent / "configs"
+CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
+"""The project's configurations: inside the package where it is installed, beside it in a clone."""
+SCHEMA = "experiment_schema"
+SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
+OLD_SECTIONS = tuple(ALGORITHMS)
+"""Sections that each algorithm had of its own in the last release, such as ``ppo.gamma``."""
+
+Change = tuple[str, Any]
+"""What an override changes: a dotted key, and its value."""
+
+
+def config_names() -> list[str]:
+    """Names of the configurations that come with the project."""
+    return sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in CONFIGS.rglob("*.yaml"))
+
+
+def config_file(config: str | Path) -> Path:
+    """The file of a configuration, given by its name or its path.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = Path(config)
+    if path.suffix not in (".yaml", ".yml"):
+        path = CONFIGS / f"{config}.yaml"
+    if not path.is_file():
+        raise ValueError(
+            f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
+            "file."
+        )
+    return path
+
+
+def compose_experiment(path: Path, overrides: Sequence[str], schema: DictConfig) -> Any:
+    """The configuration in a file, with overrides: all keys of the schema, and under ``algorithm`` those of its class.
+
+    Args:
+        path: of the file.
+        overrides: such as ``seed=1`` or ``algorithm.gamma=0.9``.
+        schema: a structured configuration whose fields are what a file may hold.
+
+    Raises:
+        ValueError: the file is not YAML or does not begin with the schema; an unknown key, or a value of the wrong
+            type, which the sentence names.
+    """
+    ConfigStore.instance().store(SCHEMA, schema)
+    GlobalHydra.instance().clear()
+    # a user's file may begin with one of ours: defaults: [arena, _self_]
+    ours = f'hydra.searchpath=["file://{CONFIGS.as_posix()}"]'
+    with _one_sentence(path, schema):
+        changes, others = _split(overrides)
+        with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
+            loaded = compose(path.stem, [ours, *others])
+        if OmegaConf.get_type(loaded) is not OmegaConf.get_type(schema):
+            raise ValueError(
+                f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
+            )
+        plain: Any = OmegaConf.to_container(loaded)
+        for name in map(str, schema):  # inside the sections Hydra refuses such overrides itself
+            if name not in plain:
+                raise ValueError(f"{name} cannot be taken away: give it a value, such as {name}=VALUE.")
+        section, layers, changes = _choose_algorithm(plain, changes, path)
+        # merging once more refuses keys that a "+key=value" override slipped past the schema
+        experiment: Any = OmegaConf.merge(schema, plain)
+        experiment[SECTION] = section
+        for layer in layers:
+            OmegaConf.update(experiment, SECTION, layer)
+        for key, value in changes:
+            OmegaConf.update(experiment, key, value)
+        return OmegaConf.to_object(experiment)
+
+
+# --- the algorithm's section -----------------------------------------------------------------------------------------
+
+
+def _split(overrides: Iterable[str]) -> tuple[list[Change], list[str]]:
+    """What overrides change of the algorithms, and those that are Hydra's."""
+    changes: list[Change] = []
+    others = []
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key, plain = override.key_or_group, override.type is not OverrideType.DEL and not override.is_sweep_override()
+        if not plain or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
+            others.append(str(override.input_line))
+        elif key != TUNED and "." not in key and isinstance(value := override.value(), dict):
+            changes += [(f"{key}.{name}", each) for name, each in value.items()]
+        else:
+            changes.append((f"{key}.{TARGET}" if key == SECTION else key, override.value()))
+    return changes, others
+
+
+def _choose_algorithm(
+    plain: dict[str, Any], changes: list[Change], path: Path
+) -> tuple[DictConfig, list[dict[str, Any]], list[Change]]:
+    """The section of the algorithm that is chosen, as its class has it, and what changes it, the weakest first: what
+    suits the world, what the file says, what the overrides say. Takes the sections out of ``plain``.
+    """
+    written = plain.pop(SECTION)
+    written = {TARGET: written} if not isinstance(written, dict) else written
+    of_file = find_algorithm(written.get(TARGET) or OLD_SECTIONS[0])
+    asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
+    kind = find_algorithm(asked[-1]) if asked else of_file
+    if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
+        shared = {"gamma"} if written.get(TARGET) else {each.name for each in dataclasses.fields(AlgorithmConfig)}
+        written = {name: value for name, value in written.items() if name in shared}
+    section = OmegaConf.structured(kind.config_class)
+    own = {**written, TARGET: class_path(kind)}
+    tuned = OmegaConf.create({TUNED: plain[TUNED]})
+    for key, value in changes:
+        if key.split(".")[0] == TUNED:
+            OmegaConf.update(tuned, key, value)
+    suiting = [row for name, row in tuned[TUNED].items() if find_algorithm(str(name)) is kind]
+    layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
+    named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]
+    return section, layers, [change for each in named for change in _current(each, kind.name)]
+
+
+def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:
+    """What a file of the last release says in the sections that each algorithm had of its own."""
+    old = {name: plain.pop(name) for name in OLD_SECTIONS}
+    for name, said in old.items():
+        if said is not None and not isinstance(said, dict):
+            raise ValueError(f"configuration {path.stem}: {name} is {said}: give its keys under {SECTION}.")
+    if any(old.values()):
+        logger.warning("%s has sections of the last release: what was under %s is under %s now", path, chosen, SECTION)
+    discount = (old[OLD_SECTIONS[0]] or {}).get("gamma")  # that of the first was everybody's
+    yield {} if discount is None else {"gamma": discount}
+    yield old.get(chosen) or {}
+
+
+def _current(change: Change, chosen: str) -> Iterator[Change]:
+    """A change by its present key; none if it is of an algorithm that does not learn."""
+    key, value = change
+    section, _, name = key.partition(".")
+    if section == SECTION:
+        yield change
+    if section in (SECTION, TUNED):
+        return
+    if not name:
+        raise ValueError(f"{key} is {value}: give a key of it, such as {SECTION}.gamma.")
+    logger.warning("%s is called %s.%s now", key, SECTION, name)
+    if section == chosen or (section, name) == (OLD_SECTIONS[0], "gamma"):
+        yield f"{SECTION}.{name}", value
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _one_sentence(path: Path, schema: DictConfig) -> Iterator[None]:
+    """Whatever Hydra raises, told in a sentence that names the key."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
+    except (HydraException, OmegaConfBaseException, OverflowError) as error:
+        raise ValueError(f"configuration {path.stem}: {_sentence(error, schema)}") from None
+
+
+def _sentence(error: BaseException, schema: DictConfig) -> str:
+    """An error of Hydra, with its causes, as one sentence that names the key."""
+    parts: list[str] = []
+    key = ""
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause)
+        found = re.search(r"full_key: (\S+)", text)
+        key = key or (found[1] if found else "")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().endswith(":")]
+        part = lines[0].split("To append")[0].strip().rstrip(".") if lines else ""
+        parts += [part] if part and part not in parts else []
+        cause = cause.__cause__
+    sentence = ": ".join(parts)
+    for name in map(str, schema):  # a section replaced by something else is named by its class only
+        kind = OmegaConf.get_type(schema, name)
+        key = key or (name if dataclasses.is_dataclass(kind) and kind.__name__ in sentence else "")
+    where = f" (key {key})" if key not in sentence else ""
+    return f"{sentence}{where}; see 'torchrl-agent configs NAME' for the keys."

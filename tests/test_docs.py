@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import importlib
 import json
@@ -320,6 +321,17 @@ def test_modules_of_your_own_learn(folder):
     header = (folder / "runs/forecaster/metrics.csv").read_text().splitlines()[0]
     assert "train/loss_forecast" in header.split(",")
     assert (folder / "runs/apart/summary.json").is_file()
+
+
+@pytest.mark.slow
+def test_an_algorithm_of_your_own_learns(folder):
+    names = run_page(DOCS / "howto" / "own_algorithm.md")
+    assert len(names["returns"]) == 4
+    rows = list(csv.DictReader((folder / "runs/regression/metrics.csv").open()))
+    assert int(float(rows[-1]["frames"])) == 3072
+    assert math.isfinite(float(rows[-1]["train/policy_gradient_loss"]))
+    assert "temperature: 0.3" in (folder / "runs/regressed/config.yaml").read_text()
+    assert "training.ppo.PPO" in (folder / "runs/compared/config.yaml").read_text()
 
 
 @pytest.mark.slow

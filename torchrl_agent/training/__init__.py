@@ -8,6 +8,7 @@ from torchrl_agent.training.dqn import DQN, DQNConfig
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.governor import CollapseError, GovernorConfig
 from torchrl_agent.training.impala import IMPALA, IMPALAConfig
+from torchrl_agent.training.objectives import AgentLoss, mean_of_counted
 from torchrl_agent.training.ppo import PPO, PPOConfig
 from torchrl_agent.training.pretrained import load_module, save_module
 from torchrl_agent.training.rollout import RolloutCollector
@@ -22,6 +23,7 @@ __all__ = [
     "AccelerationConfig",
     "ActorCritic",
     "ActorCriticConfig",
+    "AgentLoss",
     "Algorithm",
     "AlgorithmConfig",
     "CollapseError",
@@ -34,6 +36,7 @@ __all__ = [
     "RolloutCollector",
     "evaluate_policy",
     "load_module",
+    "mean_of_counted",
     "save_module",
     "summarise",
 ]

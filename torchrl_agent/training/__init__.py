@@ -2,8 +2,8 @@
 
 from torchrl_agent.training.a2c import A2C, A2CConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, NonFiniteError
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, OnPolicyActorCritic
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.training.dqn import DQN, DQNConfig
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 from torchrl_agent.training.governor import CollapseError, GovernorConfig
@@ -13,6 +13,7 @@ from torchrl_agent.training.ppo import PPO, PPOConfig
 from torchrl_agent.training.pretrained import load_module, save_module
 from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.training.updates import NonFiniteError, Updater
 
 __all__ = [
     "A2C",
@@ -32,8 +33,10 @@ __all__ = [
     "IMPALAConfig",
     "LearningRateConfig",
     "NonFiniteError",
+    "OnPolicyActorCritic",
     "PPOConfig",
     "RolloutCollector",
+    "Updater",
     "evaluate_policy",
     "load_module",
     "mean_of_counted",

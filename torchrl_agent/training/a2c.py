@@ -38,7 +38,9 @@ class A2C(OnPolicyActorCritic):
     config_class = A2CConfig
     config: A2CConfig
 
-    def __init__(self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(
+        self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
         if config.optimizer not in OPTIMIZERS:
             raise ValueError(f"algorithm.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
         super().__init__(agent, config, rows, acceleration)

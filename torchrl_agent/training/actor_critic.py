@@ -43,7 +43,7 @@ class ActorCritic(Algorithm):
         iteration: all updates of an iteration, given its rollout; one CUDA graph if it can be.
     """
 
-    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, "lmbda")
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
@@ -120,9 +120,9 @@ class OnPolicyActorCritic(ActorCritic):
         estimate: reward scaling and the advantages' arithmetic, perhaps compiled.
     """
 
-    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        self.estimate = Accelerated("the advantage function", self._estimate, acceleration.advantages)
+        self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
         self.accelerated = (self.estimate, *self.accelerated)
 
     @torch.no_grad()

@@ -48,7 +48,7 @@ class Algorithm(ABC):
         agent: what learns.
         config: hyper-parameters.
         rows: worlds per rollout, times their agents.
-        acceleration: what to compile.
+        acceleration: what to compile; by default all that can be.
 
     Attributes:
         loss: the objective, a module from a minibatch to ``loss_*`` and diagnostics.
@@ -72,10 +72,10 @@ class Algorithm(ABC):
     replay: Replay | None = None
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
 
-    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         check_config(config)
         self.agent = self.behaviour = agent
-        self.config, self.rows, self.acceleration = config, rows, acceleration
+        self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
         self.device = device = next(agent.parameters()).device
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
@@ -86,9 +86,9 @@ class Algorithm(ABC):
             agent.module_names(),
             max_grad_norm=config.max_grad_norm,
             precision=config.precision,
-            compile=acceleration.update,
+            compile=self.acceleration.update,
         )
-        self.graphs_on = device if acceleration.cudagraphs and device.type == "cuda" else None
+        self.graphs_on = device if self.acceleration.cudagraphs and device.type == "cuda" else None
         self.accelerated: tuple[Accelerated, ...] = (self.updater.loss,)
 
     @classmethod
@@ -119,7 +119,7 @@ class Algorithm(ABC):
         """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from
         :meth:`learn`).
         """
-        advice = f"lower {self.name}.learning_rate.initial, or look for NaN in the world's observations and rewards"
+        advice = "lower algorithm.learning_rate.initial, or look for NaN in the world's observations and rewards"
         self.updater.check(metrics, advice)
 
     # --- saving -------------------------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ class Algorithm(ABC):
         self.captured.forget()  # the optimiser's moments have moved
 
 
-def check_config(config: Any, name: str) -> None:
-    """Raise ValueError naming the first hyper-parameter of section ``name`` that cannot work."""
-    check_schedule(config.learning_rate, name)
-    check_positive(config, name, "rollout_steps", "max_grad_norm")
-    check_share(config, name, "gamma")
+def check_config(config: AlgorithmConfig) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_schedule(config.learning_rate)
+    check_positive(config, "rollout_steps", "max_grad_norm")
+    check_share(config, "gamma")
     if config.precision not in PRECISIONS:
         raise ValueError(f"algorithm.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")
 
@@ -169,4 +169,4 @@ def check_share(config: AlgorithmConfig, *names: str) -> None:
     """Raise ValueError naming the first of these hyper-parameters that is not within [0, 1]."""
     for name in names:
         if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"{section}.{name} is {getattr(config, name)}: it must be within [0, 1].")
+            raise ValueError(f"algorithm.{name} is {getattr(config, name)}: it must be within [0, 1].")

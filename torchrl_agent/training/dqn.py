@@ -78,12 +78,14 @@ class DQN(Algorithm):
     agent: ValueAgent
     replay: Replay
 
-    def __init__(self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(
+        self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
         check_dqn(config, rows)
         super().__init__(agent, config, rows, acceleration)
         self.target = SoftUpdate(self.loss.loss, tau=config.target_rate)
         self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
-        self._transitions = Accelerated("the n-step function", self._assemble, acceleration.advantages)
+        self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
         self.accelerated = (self._transitions, *self.accelerated)
         self.captured = Captured("the update", self._update_from_replay, self.graphs_on)
         self.frames = self.updates = 0

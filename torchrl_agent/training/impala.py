@@ -51,7 +51,9 @@ class IMPALA(ActorCritic):
     config_class = IMPALAConfig
     config: IMPALAConfig
 
-    def __init__(self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(
+        self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
         check_config(config)
         check_positive(config, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
         if rows % config.num_minibatches:
@@ -60,7 +62,7 @@ class IMPALA(ActorCritic):
                 f"rollout: choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
-        self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, acceleration.advantages)
+        self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
         self.accelerated = (self.scaled_rewards, *self.accelerated)
         self.behaviour = copy.deepcopy(agent).requires_grad_(False)
         self.iterations = 0

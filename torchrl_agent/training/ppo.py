@@ -46,7 +46,9 @@ class PPO(OnPolicyActorCritic):
     config_class = PPOConfig
     config: PPOConfig
 
-    def __init__(self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig) -> None:
+    def __init__(
+        self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
         check_ppo(config, rows, sequences=agent.sequential)
         super().__init__(agent, config, rows, acceleration)
         self.running = torch.ones((), device=self.device)

@@ -248,7 +248,21 @@ class ExperimentFile(Experiment):
             self.model.memory, self.model.perception.enabled = "none", self.policy == "cnn"
         elif self.policy is not None:
             self.model.memory = self.policy
+        self._move_planner()
         return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
+
+    def _move_planner(self) -> None:
+        """Take the planner's settings from where a file of the last release has them."""
+        model, planner = self.model.world_model, self.model.planner
+        if model.planner is not None:
+            planner.enabled = model.planner == "cem"
+        for name, value in (model.cem or {}).items():
+            if not hasattr(planner, name):
+                raise ValueError(
+                    f"model.world_model.cem.{name} is no setting of the planner, model.planner: see its keys."
+                )
+            setattr(planner, name, value)
+        model.planner = model.cem = None
 
 
 @functools.cache

@@ -18,6 +18,8 @@ SEED = MappingProxyType({"most": 2**63 - 1})
 """Metadata of a field that is a seed."""
 INFINITE = MappingProxyType({"infinite": True})
 """Metadata of a field in which infinity means without bound."""
+OLD = MappingProxyType({"old": True})
+"""Metadata of a field that has moved: null, unless a file of the last release says something there."""
 _ANYTHING = {"most": 2**63 - 1, "infinite": True, "float64": True}
 """Of values that are somebody else's arguments, such as a world's."""
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", list: "a list", dict: "keys"}

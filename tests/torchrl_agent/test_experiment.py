@@ -170,6 +170,14 @@ def test_files_of_the_last_release_are_understood_and_told(mine, caplog):
     assert (ppo.gamma, ppo.num_epochs, ppo.minibatch_size) == (0.75, 9, 128)
 
 
+def test_the_planner_is_found_where_the_last_release_had_it():
+    old = ["model.world_model.planner=cem", "model.world_model.cem={samples: 16, prior: 0.5}"]
+    new = ["model.planner.enabled=true", "model.planner.samples=16", "model.planner.prior=0.5"]
+    assert Experiment.load("town_agent", *old) == Experiment.load("town_agent", *new)
+    with pytest.raises(ValueError, match="sample is no setting"):
+        Experiment.load("town_agent", "model.world_model.cem={sample: 16}")
+
+
 # --- what is refused ---
 
 

@@ -34,7 +34,7 @@ def add_acting(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--planner",
         action="append_const",
-        const="model.world_model.planner=cem",
+        const="model.planner.enabled=true",
         dest="changes",
         default=[],
         help="act by plans of the agent's world model",

@@ -30,7 +30,7 @@ class PlannedPolicy(TensorDictModuleBase):
                 "a plan needs a world model, which this agent lacks: train it with model.world_model.enabled=true."
             )
         self.actor, self.choice = agent.actor, agent.actor_head[-1]
-        self.planner = CrossEntropyPlanner(model, model.config.cem)
+        self.planner = CrossEntropyPlanner(model, agent.planner)
         self.masked, self.heads = keys.ACTION_MASK in agent.actor.in_keys, model.heads
         self.in_keys, self.out_keys = agent.actor.in_keys, [*agent.actor.out_keys, keys.PLAN]
 
@@ -51,9 +51,8 @@ class PlannedPolicy(TensorDictModuleBase):
 
 
 def acting_policy(agent: Agent) -> TensorDictModuleBase:
-    """The policy for evaluation: ``agent.policy``, or with ``model.world_model.planner=cem`` a planned one."""
-    model = agent.world_model
-    if model is None or model.config.planner == "none":
+    """The policy for evaluation: ``agent.policy``, or with ``model.planner.enabled`` a planned one."""
+    if not agent.planner.enabled:
         return agent.policy
     planned = PlannedPolicy(agent)
     return planned if agent.group is None else GroupPolicy(planned, agent.group)

@@ -32,7 +32,7 @@ from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig
-from torchrl_agent.models.planner import check_planner
+from torchrl_agent.models.planner import PlannerConfig, check_planner
 from torchrl_agent.models.social_model import SocialModel, SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
@@ -85,6 +85,7 @@ class ModelConfig:
     world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
     custom_modules: dict[str, Any] = field(default_factory=dict)
     """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
     centralised_critic: bool = False
@@ -118,7 +119,7 @@ class Agent(nn.Module):
         shapes = observation_shapes(env)
         if config.manager.enabled:
             shapes.pop(config.manager.traits, None)  # a character acts through the goals that it makes one choose
-        self.group = agent_group(env)
+        self.group, self.planner = agent_group(env), config.planner
         heads = _discrete_actions(env, config)
         self.normalizer = ObservationNormalizer(
             list(shapes),
@@ -330,7 +331,7 @@ def check_model(config: ModelConfig) -> None:
             value = getattr(getattr(config, module), name)
             if value < bound:
                 raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
-    check_planner(config.world_model)
+    check_planner(config.planner, config.world_model.enabled)
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+from torchrl_agent.models.world_model import WorldModel
 
-PLANNERS = ("none", "cem")
 STARTS = ("proposal", "uniform")
 
 
 @dataclass
 class PlannerConfig:
-    """Sizes of the cross-entropy method (``model.world_model.planner=cem``)."""
+    """The planner: the cross-entropy method in the world model's imagination."""
 
+    enabled: bool = False
+    """Let evaluation, films and explanations take the action that it finds; training does not."""
     horizon: int = 5
-    """H, steps of a plan; more than ``open_loop`` is further than the model has learnt to foresee."""
+    """Planning horizon H: steps of a plan; more than ``open_loop`` is further than the model has learnt to foresee."""
     samples: int = 64
-    """N, sequences tried in each iteration."""
+    """N, sequences sampled in each iteration."""
     elites: int = 8
-    """K, the best of them, from which the next ones are drawn."""
+    """K, the best of them (the elites), from which the next ones are drawn."""
     iterations: int = 4
+    """Iterations of the cross-entropy method."""
     start: str = "proposal"
     """proposal: begin with what the agent would likeliest do; uniform: with every action alike."""
     smoothing: float = 0.1
@@ -119,26 +119,23 @@ class CrossEntropyPlanner(nn.Module):
         return torch.stack(steps, -2)
 
 
-def check_planner(config: WorldModelConfig) -> None:
+def check_planner(config: PlannerConfig, world_model: bool) -> None:
     """Raise ValueError naming the first setting of the planner that cannot work."""
-    cem = config.cem
-    if config.planner not in PLANNERS:
-        raise ValueError(f"model.world_model.planner is {config.planner!r}: use one of {', '.join(PLANNERS)}.")
-    if config.planner != "none" and not config.enabled:
+    if config.enabled and not world_model:
         raise ValueError(
-            f"model.world_model.planner={config.planner} plans with a world model, which this agent lacks: train one "
-            "with model.world_model.enabled=true, or act without a planner."
+            "model.planner.enabled=true plans with a world model, which this agent lacks: train one with "
+            "model.world_model.enabled=true, or act without a planner."
         )
     for name in ("horizon", "samples", "elites", "iterations"):
-        if getattr(cem, name) < 1:
-            raise ValueError(f"model.world_model.cem.{name} is {getattr(cem, name)}: give at least 1.")
-    if cem.elites > cem.samples:
+        if getattr(config, name) < 1:
+            raise ValueError(f"model.planner.{name} is {getattr(config, name)}: give at least 1.")
+    if config.elites > config.samples:
         raise ValueError(
-            f"model.world_model.cem.elites is {cem.elites} but only {cem.samples} samples are drawn: give fewer elites."
+            f"model.planner.elites is {config.elites} but only {config.samples} samples are drawn: give fewer elites."
         )
-    if cem.start not in STARTS:
-        raise ValueError(f"model.world_model.cem.start is {cem.start!r}: use one of {', '.join(STARTS)}.")
-    if cem.prior < 0:
-        raise ValueError(f"model.world_model.cem.prior is {cem.prior}: give at least 0.")
-    if not 0 <= cem.smoothing < 1:
-        raise ValueError(f"model.world_model.cem.smoothing is {cem.smoothing}: it must be at least 0 and below 1.")
+    if config.start not in STARTS:
+        raise ValueError(f"model.planner.start is {config.start!r}: use one of {', '.join(STARTS)}.")
+    if config.prior < 0:
+        raise ValueError(f"model.planner.prior is {config.prior}: give at least 0.")
+    if not 0 <= config.smoothing < 1:
+        raise ValueError(f"model.planner.smoothing is {config.smoothing}: it must be at least 0 and below 1.")

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torchrl_agent import keys
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
-from torchrl_agent.models.planner import PlannerConfig
 from torchrl_agent.models.specs import action_masked
+from torchrl_agent.ranges import OLD
 
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
@@ -47,9 +47,9 @@ class WorldModelConfig:
     """
     coeff: float = 0.5
     """Weight of its losses beside PPO's."""
-    planner: str = "none"
-    """none, or cem: evaluation, films and explanations take the action that the planner finds; training does not."""
-    cem: PlannerConfig = field(default_factory=PlannerConfig)
+    planner: Any = field(default=None, metadata=OLD)
+    cem: Any = field(default=None, metadata=OLD)
+    """The planner's place in the last release, which is ``model.planner`` now."""
 
 
 class WorldModel(nn.Module):

@@ -55,9 +55,8 @@ class Lock(WorldModel):
 
 def lock(heads=(5,), **changes):
     torch.manual_seed(0)
-    config = WorldModelConfig(enabled=True, hidden_size=8, cem=PlannerConfig(horizon=4, **changes))
-    model = Lock(3, 2, heads, config, "silu", 0.9)
-    return model, CrossEntropyPlanner(model, config.cem)
+    model = Lock(3, 2, heads, WorldModelConfig(enabled=True, hidden_size=8), "silu", 0.9)
+    return model, CrossEntropyPlanner(model, PlannerConfig(horizon=4, **changes))
 
 
 def best_by_trying_all(model, belief, known, first=None):
@@ -162,9 +161,9 @@ def test_a_plan_depends_on_its_row_alone_and_repeats_itself():
     model = WorldModel(6, 3, [4], config, "silu", 0.9)
     belief, known = 3 * torch.randn(9, 6), torch.rand(9, 3)
     torch.manual_seed(1)
-    plan, _ = CrossEntropyPlanner(model, config.cem)(belief, known)
+    plan, _ = CrossEntropyPlanner(model, PlannerConfig())(belief, known)
     torch.manual_seed(2)
-    again, _ = CrossEntropyPlanner(model, config.cem)(belief[4:5], known[4:5])
+    again, _ = CrossEntropyPlanner(model, PlannerConfig())(belief[4:5], known[4:5])
     assert torch.equal(plan[4:5], again)
     assert len(plan[:, 0].unique()) > 1
 
@@ -174,8 +173,8 @@ def test_a_plan_depends_on_its_row_alone_and_repeats_itself():
 
 def config(**changes):
     sizes = PerceptionConfig(memory_size=12, belief_size=8, embedding_size=16)
-    model = WorldModelConfig(enabled=True, hidden_size=16, planner="cem", cem=PlannerConfig(samples=16, elites=4))
-    return ModelConfig([16], memory="gru", perception=sizes, world_model=model, **changes)
+    model, planner = WorldModelConfig(enabled=True, hidden_size=16), PlannerConfig(True, samples=16, elites=4)
+    return ModelConfig([16], memory="gru", perception=sizes, world_model=model, planner=planner, **changes)
 
 
 def town(**changes):
@@ -239,19 +238,22 @@ def test_without_a_planner_the_policy_is_the_agents():
 @pytest.mark.parametrize(
     ("changes", "culprit"),
     [
-        ({"planner": "magic"}, "model.world_model.planner is 'magic'"),
-        ({"enabled": False}, "model.world_model.enabled=true"),
-        ({"cem": PlannerConfig(samples=0)}, "cem.samples"),
-        ({"cem": PlannerConfig(elites=65)}, "64 samples"),
-        ({"cem": PlannerConfig(start="nowhere")}, "cem.start"),
-        ({"cem": PlannerConfig(smoothing=1.0)}, "cem.smoothing"),
-        ({"cem": PlannerConfig(prior=-1.0)}, "cem.prior"),
+        ({"samples": 0}, "model.planner.samples"),
+        ({"elites": 65}, "64 samples"),
+        ({"start": "nowhere"}, "model.planner.start"),
+        ({"smoothing": 1.0}, "model.planner.smoothing"),
+        ({"prior": -1.0}, "model.planner.prior"),
     ],
 )
 def test_what_cannot_work_is_one_sentence(changes, culprit):
-    settings = WorldModelConfig(**{"enabled": True, "planner": "cem", **changes})
+    settings = {"world_model": WorldModelConfig(enabled=True), "planner": PlannerConfig(True, **changes)}
     with pytest.raises(ValueError, match=culprit):
-        Agent(ArenaEnv(2), ModelConfig([16], memory="gru", world_model=settings))
+        Agent(ArenaEnv(2), ModelConfig([16], memory="gru", **settings))
+
+
+def test_a_planner_wants_a_world_model():
+    with pytest.raises(ValueError, match=r"model\.world_model\.enabled=true"):
+        Agent(ArenaEnv(2), ModelConfig([16], memory="gru", planner=PlannerConfig(True)))
 
 
 @pytest.mark.slow

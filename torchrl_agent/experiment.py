@@ -53,7 +53,8 @@ class EvaluationConfig:
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
     mark: float | None = None
-    """Mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and ``stop_at_mark``."""
+    """Solved return: mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and
+    ``stop_at_mark``."""
     every: int | None = field(default=None, metadata=FRAMES)
     """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
     the best checkpoint."""

@@ -76,9 +76,9 @@ class ModelConfig:
     normalize_observations: bool = True
     """Normalise observations by running statistics, kept inside the policy."""
     clip_observations: float = field(default=10.0, metadata=INFINITE)
-    """Largest absolute normalised observation."""
+    """Observation clipping: largest absolute normalised observation."""
     initial_std: float = 1.0
-    """Deviation of continuous actions at first, in halves of their range; it is learnt."""
+    """Initial standard deviation of continuous actions, in units of half their range; it is learnt."""
     memory: str = "none"
     """none, gru or lstm: what the agent remembers with."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)

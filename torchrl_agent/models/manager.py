@@ -36,7 +36,7 @@ class ManagerConfig:
     enabled: bool = False
     hidden_size: int = 64
     steps: int = 50
-    """k, the longest life of a goal."""
+    """Decision interval k of the manager: the longest life of a goal, in steps."""
     goals: dict[str, dict[str, float] | None] = field(default_factory=dict)
     """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
     away one that a configuration had. At least two; configs/town.yaml has the Town's.
@@ -48,7 +48,9 @@ class ManagerConfig:
     traits: str = "traits"
     """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
     clip_epsilon: float = 0.2
+    """Clipping range of the probability ratio of its own PPO loss."""
     entropy_coeff: float = 0.01
+    """Weight of its entropy bonus."""
     coeff: float = 1.0
     """Weight of its losses beside PPO's."""
 

@@ -28,11 +28,11 @@ class PerceptionConfig:
     enabled: bool = False
     """Use it also without memory (a memory always uses it)."""
     embedding_size: int = 128
-    """Numbers that the observations become before they are remembered."""
+    """Observation embedding size: the input of the GRU or LSTM."""
     memory_size: int = 128
-    """Size of the recurrent state."""
+    """Hidden size of the GRU or LSTM."""
     belief_size: int = 64
-    """D, dimensions of the belief."""
+    """D, size of the latent state, the belief."""
     channels: int = 16
     """Channels of the convolutions over pictures, such as a window."""
     encoders: dict[str, Any] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class PerceptionConfig:
     others_number: str = "others_number"
     """Who they are, [V]."""
     reconstruction_coeff: float = 0.0
-    """Weight of seeing again what was just seen."""
+    """Weight of the reconstruction loss: see again what was just seen."""
     prediction_coeff: float = 0.0
-    """Weight of foreseeing the next observation from belief and action."""
+    """Weight of the prediction loss: foresee the next observation from belief and action."""
     kl_coeff: float = 0.001
-    """Weight of the belief's distance from a standard normal, if one of the two above is in use."""
+    """Weight of the KL divergence of the belief from a standard normal, if one of the two above is in use."""
 
 
 class Perception(AgentModule):

@@ -35,9 +35,9 @@ class SocialModelConfig:
 
     enabled: bool = False
     memory_size: int = 32
-    """Numbers remembered of each other agent."""
+    """Hidden size of the GRU that remembers each other agent."""
     company_size: int = 32
-    """Numbers that the policy reads of all visible others together."""
+    """Size of the pooled features of all visible others that the policy reads."""
     coeff: float = 0.2
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 

@@ -32,13 +32,13 @@ class WorldModelConfig:
     enabled: bool = False
     hidden_size: int = 128
     ensemble: int = 4
-    """Small heads whose disagreement gives the confidence."""
+    """Size of the ensemble of heads, whose disagreement gives the confidence."""
     candidates: int = 4
     """P, first actions whose futures the policy looks at; 0 for none (the model is then only trained)."""
     horizon: int = 5
-    """H, steps of each imagined future."""
+    """Imagination horizon H: steps of each imagined future."""
     open_loop: int = 5
-    """Steps foreseen without looking, in training."""
+    """Length of open-loop rollouts in training: steps foreseen without looking."""
     stride: int = 4
     """Frames between the starts of what is foreseen in training; 1 starts from every frame."""
     shapes_perception: bool = False

@@ -23,12 +23,12 @@ class A2CConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.training.a2c.A2C"
     rollout_steps: int = 8
-    """Steps of every world per iteration, which is one update."""
+    """Rollout length: steps of every world per iteration, which is one gradient step."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
     optimizer: str = "adam"
     """adam, or rmsprop as in the paper."""
     rmsprop_decay: float = 0.99
-    """Of RMSprop's mean of squared gradients."""
+    """Smoothing constant (alpha) of RMSprop's mean of squared gradients."""
 
 
 class A2C(OnPolicyActorCritic):

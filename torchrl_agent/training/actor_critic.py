@@ -30,9 +30,11 @@ class ActorCriticConfig(AlgorithmConfig):
     """Hyper-parameters that algorithms with an actor and a critic have."""
 
     lmbda: float = 0.95
-    """Decay of generalised advantage estimation."""
+    """Lambda of generalized advantage estimation (GAE)."""
     entropy_coeff: float = 0.01
+    """Weight of the entropy bonus."""
     critic_coeff: float = 0.5
+    """Weight of the value loss."""
 
 
 class ActorCritic(Algorithm):

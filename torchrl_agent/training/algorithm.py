@@ -27,18 +27,20 @@ class AlgorithmConfig:
     _target_: str = ""
     """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn)."""
     rollout_steps: int = 64
-    """Steps of every world per iteration."""
+    """Rollout length: steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
     gamma: float = 0.99
     """Discount factor."""
     max_grad_norm: float = field(default=0.5, metadata=INFINITE)
+    """Gradient clipping: largest norm of the gradient of each group of modules."""
     scale_rewards: bool = True
-    """Divide rewards by the running deviation of the discounted return."""
+    """Reward scaling: divide rewards by the running standard deviation of the discounted return."""
     clip_rewards: float = field(default=10.0, metadata=INFINITE)
-    """Largest absolute scaled reward."""
+    """Reward clipping: largest absolute scaled reward."""
     adam_epsilon: float = 1e-5
+    """Epsilon in the denominator of Adam."""
     precision: str = "float32"
-    """float32, or autocast to bfloat16, or to float16 with gradient scaling."""
+    """Mixed precision: float32, or autocast to bfloat16, or to float16 with gradient scaling."""
 
 
 class Algorithm(ABC):

@@ -37,36 +37,37 @@ class DQNConfig(AlgorithmConfig):
 
     _target_: str = "torchrl_agent.training.dqn.DQN"
     rollout_steps: int = 8
-    """Steps of every world per iteration; no n-step return reaches beyond them."""
+    """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
     max_grad_norm: float = field(default=10.0, metadata=INFINITE)
     batch_size: int = field(default=1024, metadata=FRAMES)
-    """Frames per update."""
+    """Batch size: frames per gradient step."""
     replay_ratio: float = field(default=4.0, metadata={"most": MOST})
-    """Frames learnt from per frame played, which sets the number of updates."""
+    """Gradient samples per environment step, which sets the number of gradient steps."""
     replay_size: int = field(default=200_000, metadata=FRAMES)
-    """Frames kept; whole rollouts."""
+    """Capacity of the replay buffer in frames; whole rollouts."""
     learning_starts: int = field(default=4096, metadata=FRAMES)
-    """Frames in the replay before the first update."""
+    """Frames in the replay buffer before the first gradient step."""
     num_steps: int = 3
-    """Rewards that a return holds before it bootstraps."""
+    """n of n-step returns: rewards that a return holds before it bootstraps."""
     double: bool = True
-    """Let the learning network choose the next action and the target network value it."""
+    """Double Q-learning: let the learning network choose the next action and the target network value it."""
     dueling: bool = True
-    """A value and advantages instead of plain action values."""
+    """Dueling network: a value and advantages instead of plain action values."""
     target_interval: int = 1
-    """Updates between two of the target network."""
+    """Gradient steps between two updates of the target network."""
     target_rate: float = 0.01
-    """Share of the way that the target network goes towards the learning one; 1 copies it."""
+    """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
     epsilon_initial: float = 1.0
-    """Share of random actions at first."""
+    """Epsilon of the epsilon-greedy policy at first: share of random actions."""
     epsilon_final: float = 0.05
+    """Epsilon in the end."""
     epsilon_frames: int = field(default=50_000, metadata=FRAMES)
     """Frames over which it falls linearly from the first to the second."""
     priority_exponent: float = 0.0
-    """How much frames with a large error are preferred in the replay (alpha); 0 draws uniformly."""
+    """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
     importance_exponent: float = 0.4
-    """How much that is made up for in the loss (beta)."""
+    """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
 
 
 class DQN(Algorithm):

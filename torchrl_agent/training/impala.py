@@ -30,7 +30,7 @@ class IMPALAConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.training.impala.IMPALA"
     rollout_steps: int = 32
-    """Steps of every world per iteration."""
+    """Rollout length: steps of every world per iteration."""
     num_minibatches: int = 4
     """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
     refresh_every: int = 2

@@ -26,17 +26,17 @@ class PPOConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.training.ppo.PPO"
     minibatch_size: int = field(default=4096, metadata=FRAMES)
-    """Frames per update; must divide rollout_steps * worlds."""
+    """Minibatch size: frames per gradient step; must divide rollout_steps * worlds."""
     num_epochs: int = 4
-    """Passes over each rollout."""
+    """Epochs: passes over each rollout."""
     clip_epsilon: float = 0.2
-    """Range of the probability ratio."""
+    """Clipping range of the probability ratio."""
     clip_value: float | None = None
-    """Range of the value's change per iteration; None does not clip."""
+    """Value clipping: range of the value's change per iteration; None does not clip."""
     normalize_advantage: bool = True
-    """Zero mean and unit variance of advantages in each minibatch."""
+    """Advantage normalization: zero mean and unit variance in each minibatch."""
     target_kl: float | None = None
-    """Stop the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
+    """Early stopping: end the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
 
 
 class PPO(OnPolicyActorCritic):

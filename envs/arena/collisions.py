@@ -92,6 +92,7 @@ def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tenso
     """The ``needed`` lowest set bits of ``available`` and their number; ``most`` bounds the number."""
     taken, number = torch.zeros_like(available), torch.zeros_like(needed)
     for _ in range(most):
+        # x & -x is the lowest set bit of x: the oldest of those that are left
         lowest = torch.where(number < needed, available & -available, 0)
         taken = taken | lowest
         available = available ^ lowest

@@ -174,6 +174,7 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     infinite in an empty one.
     """
     agents, number = state.agents, rules.num_agents
+    # every pair of agents, then the nearest of those in sight by slot
     dx = (agents.x.unsqueeze(1) - agents.x).float()  # [other, A, N]
     dy = (agents.y.unsqueeze(1) - agents.y).float()
     index = torch.arange(number, device=dx.device)

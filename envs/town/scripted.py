@@ -125,6 +125,8 @@ def _worth(
         here = standing_on(state, rules)
         taken = (here.unsqueeze(0) == torch.arange(len(kinds), device=here.device).reshape(-1, 1, 1)).float()
         time = time + (taken.sum(1, keepdim=True) - taken) * duration
+
+    # meters at the end of the visit, and of as long a time without it
     meters = state.meters.unsqueeze(1)  # [M, 1, A, N]
     drain = tables.depletion.unsqueeze(1) * state.settings.depletion * time
     effort = (
@@ -136,6 +138,7 @@ def _worth(
     gain = gain + tables.completion[:, kinds].reshape(-1, len(kinds), 1, 1) * completes
     idle = (meters - drain).clamp(0.0, 1.0)
     visited = (meters - drain - effort + gain).clamp(0.0, 1.0)
+
     # meter by meter: a tensor of what each is worth would be copied to the device in every step
     gains, used_up = torch.log(FLOOR + visited) - torch.log(FLOOR + idle), meters - drain - effort <= 0
     difference, dies = torch.zeros_like(time), torch.zeros_like(time, dtype=torch.bool)

@@ -1,4 +1,7 @@
-"""The manager: every so many steps it chooses what the agent wants; the controller does the rest."""
+"""The manager: every so many steps it chooses what the agent wants; the controller does the rest.
+
+Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; M meters. Rollouts are [T, N].
+"""
 
 from __future__ import annotations
 
@@ -114,6 +117,8 @@ class Manager(AgentModule):
         parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
         context = torch.cat(parts, -1)
         choice = MaskedCategorical(self.choose(context))
+
+        # a goal is held until it is met or its time is up; what was decided then is not decided again
         held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
         if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
@@ -123,6 +128,8 @@ class Manager(AgentModule):
             fresh = choice.deterministic_sample if greedy else choice.sample()
             kind = torch.where(decided, fresh, held)
         left = torch.where(decided.unsqueeze(-1), float(self.config.steps), left)
+
+        # no gradient: the controller takes the goal as it is, and the manager learns from its own loss
         target = self.targets[kind]
         priority = choice.probs.gather(-1, kind.unsqueeze(-1)).detach()
         goal = {
@@ -239,10 +246,13 @@ class ManagerLoss(nn.Module):
         decided = goal["decided"]
         valid = tensordict.get(keys.VALID, None)
         decided = decided if valid is None else decided & valid
+
+        # few frames are decisions: they alone make up mean and deviation
         advantage, target = tensordict.get(GOAL_ADVANTAGE), tensordict.get(GOAL_TARGET)
         mean = masked_mean(advantage, decided)
         deviation = masked_mean((advantage - mean).square(), decided).sqrt().clamp_min(1e-6)
         advantage = (advantage - mean) / deviation
+
         ratio = (goal["log_prob"] - tensordict.get(OLD_LOG_PROB)).clamp(-20, 20).exp()
         clipped = ratio.clamp(1 - config.clip_epsilon, 1 + config.clip_epsilon)
         gain = torch.minimum(ratio * advantage, clipped * advantage)

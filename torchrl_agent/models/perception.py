@@ -1,4 +1,8 @@
-"""Perception: what an agent sees becomes what it believes, with a memory of what it saw before."""
+"""Perception: what an agent sees becomes what it believes, with a memory of what it saw before.
+
+Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; F numbers of all observations
+together, E of their embedding, D of the belief, K that are exactly known, V slots for visible others, C cues of each.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +158,9 @@ class Perception(AgentModule):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        # what is seen now, [..., E]
         features = self.embed(tensordict.get(keys.NORMALIZED))
+        # and what is remembered of before, beside it
         if self.recurrence is not None:
             if not torch.compiler.is_compiling():
                 check_states(tensordict, self.memory, features.shape[:-1])
@@ -163,6 +169,7 @@ class Perception(AgentModule):
             features = torch.cat((features, states.get(_REMEMBERED)), -1)
             for name in self.memory:
                 tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
+        # a latent state, and what need not be inferred because it was shown
         belief = {
             "mean": self.mean(features).float(),
             "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),

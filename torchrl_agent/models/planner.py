@@ -1,4 +1,7 @@
-"""Planning in imagination: the cross-entropy method over sequences of discrete actions."""
+"""Planning in imagination: the cross-entropy method over sequences of discrete actions.
+
+Shapes: [...] is rows (worlds times agents); N sequences sampled of H actions each, K elites among them.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 It has a memory of each other agent, fed by public cues alone, and treats all of them alike: exchanging two of them
 exchanges what it says of them. Their true minds are labels in training, never an input (CTDE).
+
+Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; V slots for visible others, C cues
+of each, A agents of the world, who keep their number while they change slots, H numbers remembered of each, G goals,
+M meters, S numbers that the policy reads.
 """
 
 from __future__ import annotations
@@ -102,6 +106,7 @@ class SocialModel(AgentModule):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         cues, visible, number, begins, hidden = (tensordict.get(key) for key in self.in_keys)
+        # from slots, in which others come and go, to agents, whose memory must stay theirs
         where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
@@ -109,12 +114,16 @@ class SocialModel(AgentModule):
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
         remembered, following = self._remember(self.activation(self.embed(per_agent)), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
+
+        # and back: what is remembered of whoever stands in each slot
         mind = where @ remembered  # [..., V, H]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
             self.heads(torch.cat((mind, cues), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
         meters = meters.sigmoid()
+
+        # empty slots say nothing
         there = visible.unsqueeze(-1)
         likeliest = goal.softmax(-1).amax(-1)
         doubt = torch.where(likeliest < DOUBT, HIGH_VARIANCE, NOTHING)
@@ -166,10 +175,13 @@ class SocialModelLoss(nn.Module):
         done = tensordict.get(keys.DONE)
         valid = tensordict.get(keys.VALID, torch.ones_like(done.squeeze(-1))).unsqueeze(-1)
         seen = visible & valid
+
+        # what another does next is seen a frame later, if it is still in sight and the episode goes on
         following, seen_again = follow(number, last_action, visible, self.agents)
         steps = done.shape[1]
         goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
         acted = seen & seen_again & goes_on
+
         goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
         action_loss = F.cross_entropy(social["next_action"].movedim(-1, 1), following, reduction="none")
         meter_loss = (social["meters"] - meters).square().mean(-1)
@@ -198,6 +210,7 @@ def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:
     if not recurrent_mode():
         return (hidden.abs().sum(-1, keepdim=True) > 0) & ~begins
     carried = hidden[:, :1].abs().sum(-1, keepdim=True) > 0
+    # within a sequence: the latest sighting before each frame, which counts if the episode had begun by then
     frame = torch.arange(seen.shape[1], device=seen.device).reshape(-1, 1, 1)
     began = torch.where(begins, frame, -1).cummax(1).values
     last = torch.where(seen, frame, -1).cummax(1).values.roll(1, 1)  # before this frame

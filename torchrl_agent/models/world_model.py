@@ -1,4 +1,8 @@
-"""The world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead."""
+"""The world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead.
+
+Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; D numbers of a belief, K of the own
+state that is exactly known, E heads of the ensemble, P candidate futures of H steps each.
+"""
 
 from __future__ import annotations
 
@@ -292,12 +296,16 @@ class WorldModelLoss(nn.Module):
         reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
         losses = dict.fromkeys(("state", "reward", "end"), torch.zeros((), device=mean.device))
+
+        # an open-loop rollout from every stride-th frame: true actions go in, true observations do not
         belief, own, counts, error = mean[:, ::stride], known[:, ::stride], valid[:, ::stride], None
         for ahead in range(min(model.config.open_loop, steps - 1)):
             acted, earned, ended, died = (_later(part, ahead, stride) for part in (action, reward, done, terminated))
             outcome = model(belief, own, acted)
+            # what would follow an episode's end is not there to be foreseen; its last reward is
             goes_on = counts & ~ended & _before(steps, ahead + 1, done)[::stride]
             future_belief, future_own = (_later(part, ahead + 1, stride) for part in (mean.detach(), known))
+            # each head of the ensemble is taught alone, or their disagreement would mean nothing
             opinions = outcome["opinions"]
             own_error = ((opinions[..., :-1] - future_own.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
             belief_error = (outcome["belief"] - future_belief).square().mean(-1)
@@ -311,6 +319,8 @@ class WorldModelLoss(nn.Module):
                 if torch.is_grad_enabled():  # not where it is only judged
                     model.notice(masked_mean(spread(opinions), counts).detach())
             belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
+
+        # what a dream is worth at its end, and what the agent would do in one
         losses["value"] = masked_mean((model.worth(mean.detach(), known) - symlog(target)).square(), valid)
         proposal = model.propose(mean.detach(), known)
         first = action[..., : model.heads[0]].argmax(-1)

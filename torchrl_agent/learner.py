@@ -13,6 +13,7 @@ from torchrl_agent import keys
 from torchrl_agent.capacity import check_room
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.spans import spanned
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.governor import Governor, GovernorConfig
@@ -85,6 +86,7 @@ class Learner:
             needed += size // rows * step
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
+    @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""
         rows = agent_rows(rollout, self.agent.group)

@@ -15,6 +15,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import Judge
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.rollout import finished_episodes
@@ -119,6 +120,7 @@ def _usable(learner: Learner, rollout: TensorDict) -> bool:
     return True
 
 
+@spanned("check")
 def check_finite(rollout: TensorDict) -> None:
     """Raise NonFiniteError naming what the world returned that is not finite, and ValueError for masks that leave a
     living agent no action.

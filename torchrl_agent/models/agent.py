@@ -37,6 +37,7 @@ from torchrl_agent.models.social_model import SocialModel, SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
 from torchrl_agent.ranges import INFINITE
+from torchrl_agent.spans import spanned
 from torchrl_agent.transforms import ObservationNormalizer
 
 MODULES: dict[str, type[AgentModule]] = {
@@ -161,7 +162,7 @@ class Agent(nn.Module):
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         """Policy and state value, which read ``entry``."""
         actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
-        return actor_head, TensorDictModule(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
+        return actor_head, CriticHead(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
     def _add_modules(self, context: ModuleContext) -> list[TensorDictModuleBase]:
         """What the configuration asks for, in order; the last module joins what the controller reads."""
@@ -289,6 +290,15 @@ def _value_network(
         raise ValueError("model.centralised_critic is set but the world shows no 'state': switch it off.")
     width += env.observation_spec[keys.STATE].shape[-1]
     return JoinedNetwork(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
+
+
+class CriticHead(TensorDictModule):
+    """From what the encoder wrote to the state value."""
+
+    @spanned("critic")
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Write the state value."""
+        return super().forward(*args, **kwargs)
 
 
 class GroupPolicy(TensorDictModuleBase):

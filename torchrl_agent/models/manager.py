@@ -25,6 +25,7 @@ from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import observation_shapes
+from torchrl_agent.spans import spanned
 
 CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE = ((keys.GOAL, name) for name in ("type", "decided", "log_prob", "value"))
 RECORDED = (CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE)
@@ -111,6 +112,7 @@ class Manager(AgentModule):
             module.losses.append(ManagerLoss(module))
             yield "manager", module
 
+    @spanned("manager")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step; in TorchRL's recurrent mode, and in :meth:`recall`, goals are those that the rollout recorded."""
         meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
@@ -240,6 +242,7 @@ class ManagerLoss(nn.Module):
         super().__init__()
         self.config = manager.config
 
+    @spanned("manager")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over decisions, in sequences [B, T]."""
         goal, config = tensordict.get(keys.GOAL), self.config

@@ -21,6 +21,7 @@ from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.spans import spanned
 
 SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
 
@@ -156,6 +157,7 @@ class Perception(AgentModule):
             )
         return self.slots, self.cue_size, self.nobody
 
+    @spanned("perception")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         # what is seen now, [..., E]
@@ -244,6 +246,7 @@ class PerceptionLoss(nn.Module):
         if config.prediction_coeff:
             self.predictor = mlp(config.belief_size + sum(heads), width, hidden, activation, gain=1.0)
 
+    @spanned("perception")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the frames that count."""
         observation, action = tensordict.get(keys.NORMALIZED), tensordict.get(keys.ACTION)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchrl_agent.models.world_model import WorldModel
+from torchrl_agent.spans import spanned
 
 STARTS = ("proposal", "uniform")
 
@@ -68,6 +69,7 @@ class CrossEntropyPlanner(nn.Module):
         gumbel[:, 0] = 0.0  # a draw without noise is the likeliest sequence
         self.register_buffer("noise", gumbel.to(model.usual_spread.device), persistent=False)
 
+    @spanned("planner")
     @torch.no_grad()
     def forward(
         self, belief: Tensor, known: Tensor, mask: Tensor | None = None, controller: Tensor | None = None

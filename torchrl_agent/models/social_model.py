@@ -27,6 +27,7 @@ from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+from torchrl_agent.spans import spanned
 
 DOUBT = 0.5
 """A likeliest goal below this probability is a reason for little confidence."""
@@ -103,6 +104,7 @@ class SocialModel(AgentModule):
         """Change a ``ModelConfig`` so that there is one, with losses."""
         model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
 
+    @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         cues, visible, number, begins, hidden = (tensordict.get(key) for key in self.in_keys)
@@ -167,6 +169,7 @@ class SocialModelLoss(nn.Module):
         super().__init__()
         self.agents, self.coeff = model.agents, model.config.coeff
 
+    @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the others that are seen."""
         social = tensordict.get(keys.SOCIAL)

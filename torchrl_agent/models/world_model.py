@@ -20,6 +20,7 @@ from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
 from torchrl_agent.models.specs import action_masked
 from torchrl_agent.ranges import OLD
+from torchrl_agent.spans import spanned
 
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
@@ -252,6 +253,7 @@ class Imagination(AgentModule):
         """The world model."""
         return self.model
 
+    @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Dream; nothing learns from the policy's use of its dreams."""
         belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
@@ -287,6 +289,7 @@ class WorldModelLoss(nn.Module):
         super().__init__()
         self.model, self.coeff = model, model.config.coeff
 
+    @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the frames that count."""
         model, steps, stride = self.model, tensordict.shape[1], self.model.config.stride

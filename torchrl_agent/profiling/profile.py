@@ -1,31 +1,21 @@
-"""Where the time of training goes: named ranges around the parts of an iteration, as torch.profiler sees them.
-
-The ranges are hung around functions from outside and taken off again, so ordinary training carries none. What is
-compiled stays one range, because looking into it would compile it anew.
-"""
+"""Where the time of training goes: the spans of its parts (``torchrl_agent/spans.py``), as torch.profiler sees them."""
 
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
-from torchrl_agent.profiling.trace import ITERATION, SHOWN, Operator, Range, most_expensive, read_trace, summarise
-from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarise
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
@@ -40,7 +30,7 @@ class Profile:
     seconds: float
     """Of one profiled iteration."""
     seconds_without: float
-    """Of one iteration before, without ranges and profiler."""
+    """Of one iteration before, without the profiler."""
     ranges: list[Range]
     """In the order of the loop, inner ones after the one around them."""
     operators: list[Operator]
@@ -94,92 +84,13 @@ def _record(training: Iterator[Iteration], learner: Learner, iterations: int) ->
     activities = [ProfilerActivity.CPU]
     if learner.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with named_ranges(learner), profile(activities=activities) as recorded:
+    with profile(activities=activities) as recorded:
         start = time.perf_counter()
         for _ in range(iterations):
             with record_function(ITERATION):
                 next(training)
         seconds = time.perf_counter() - start
     return recorded, seconds
-
-
-@contextmanager
-def named_ranges(learner: Learner) -> Iterator[None]:
-    """Name the parts of a learner's iterations for the profiler, as long as the context lasts."""
-    loop = sys.modules[learn.__module__]  # the module of the loop, whose name in its package is the function's
-    hung: list[tuple[Any, str, str]] = [
-        (learner.collector, "collect", "collect"),
-        (learner, "improve", "learn"),
-        (learner.algorithm.updater, "update", "update"),
-        (torch.Tensor, "backward", "backward"),
-        (loop, "check_finite", "check"),
-        (loop, "to_host", "metrics"),
-        (loop, "finished_episodes", "metrics"),
-        (learner.episodes, "add", "metrics"),
-        (learner.episodes, "metrics", "metrics"),
-    ]
-    for method in ("advantages", "sequences"):  # what the updates learn from
-        if hasattr(learner.algorithm, method):
-            hung.append((learner.algorithm, method, "advantages"))
-    if learner.algorithm.replay is not None:
-        hung += [(learner.algorithm.replay, method, "replay") for method in ("add", "sample", "weigh")]
-    parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
-    traced = bool(getattr(learner.env, "branchless", False))  # then the policy and the world's step are one function
-    eager = not any(part.compiled for part in parts)
-    if eager and traced:
-        hung.append((learner.algorithm.behaviour.policy, "forward", "policy"))
-    if eager:
-        hung += [(module, "forward", name) for module, name in _modules(learner).items()]
-    if eager or not traced:
-        hung.append((learner.env, "step_and_maybe_reset", "world"))
-    with ExitStack() as stack:
-        stack.enter_context(_replaced(Accelerated, "__call__", _named_by_itself(Accelerated.__call__)))
-        for owner, attribute, name in hung:
-            stack.enter_context(_replaced(owner, attribute, _named(getattr(owner, attribute), name)))
-        yield
-
-
-def _modules(learner: Learner) -> dict[nn.Module, str]:
-    """The modules of the agent that learns and of the one that plays, and their losses, with their names."""
-    found: dict[nn.Module, str] = {}
-    for agent in (learner.agent, learner.algorithm.behaviour):
-        for name, module in agent.agent_modules.items():
-            found |= dict.fromkeys((module, *module.losses), name)
-        found[agent.critic_head] = "critic"
-    return found
-
-
-def _named(function: Callable, name: str) -> Callable:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with record_function(name):
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _named_by_itself(function: Callable) -> Callable:
-    """The call of an accelerated function, which has a name of its own."""
-
-    @functools.wraps(function)
-    def call(self: Accelerated, *args: Any) -> Any:
-        with record_function(SHOWN.get(self.name, self.name)):
-            return function(self, *args)
-
-    return call
-
-
-@contextmanager
-def _replaced(owner: Any, attribute: str, function: Callable) -> Iterator[None]:
-    """An attribute of an object, a class or a module, replaced for a while."""
-    before = vars(owner).get(attribute)
-    setattr(owner, attribute, function)
-    try:
-        yield
-    finally:
-        delattr(owner, attribute)
-        if before is not None:  # it did not come from the class
-            setattr(owner, attribute, before)
 
 
 def _csv(rows: list[Range] | list[Operator]) -> str:

@@ -13,15 +13,6 @@ from typing import Any, NamedTuple
 ITERATION = "iteration"
 OPTIMISER_STEP = "Optimizer.step#Adam.step"
 """How PyTorch names the range that it puts around an optimiser's step itself."""
-SHOWN = {
-    "the policy with the world's step": "policy and world",
-    "the policy": "policy",
-    "the advantage function": "estimate",
-    "the reward scaler": "estimate",
-    "the loss": "loss",
-    OPTIMISER_STEP: "optimiser",
-}
-"""Names of accelerated functions (and of PyTorch's range) in the table."""
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 """Kineto's categories of the calls that launch something on a CUDA device, and of what they launch."""
@@ -111,7 +102,7 @@ def summarise(events: list[Event]) -> list[Range]:
     for event in sorted(ours, key=_outer_first):
         while around and around[-1][0] <= event.start:
             around.pop()
-        name = SHOWN.get(event.name, event.name)
+        name = "optimiser" if event.name == OPTIMISER_STEP else event.name
         path = f"{around[-1][1]}/{name}" if around else name
         around.append((event.end, path))
         entry = found.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))

@@ -16,6 +16,7 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
 from torchrl_agent.training.objectives import explained_variance
@@ -127,6 +128,7 @@ class OnPolicyActorCritic(ActorCritic):
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
         self.accelerated = (self.estimate, *self.accelerated)
 
+    @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
         """The rollout's frames in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``

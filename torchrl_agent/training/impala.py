@@ -17,6 +17,7 @@ from torch import Tensor
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import INFINITE
+from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.training.algorithm import check_config, check_positive
@@ -85,6 +86,7 @@ class IMPALA(ActorCritic):
         history = [self.updater.update(minibatch) for minibatch in self.minibatches(data, size)]
         return self.conclude(data, torch.stack(history))
 
+    @spanned("advantages")
     @torch.no_grad()
     def sequences(self, rollout: TensorDict) -> TensorDict:
         """The rollout as sequences [rows, T] from which the loss makes advantages."""

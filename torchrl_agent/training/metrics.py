@@ -15,6 +15,7 @@ import yaml
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.spans import spanned
 
 if TYPE_CHECKING:
     from torchrl.record import WandbLogger
@@ -29,12 +30,14 @@ class EpisodeWindow:
         """Statistics by name, each [episodes], oldest first."""
         self.total = 0
 
+    @spanned("metrics")
     def add(self, finished: dict[str, Tensor]) -> None:
         """Add the episodes of one rollout (statistics by name, each [episodes])."""
         joined = {name: torch.cat((self.episodes.get(name, values[:0]), values)) for name, values in finished.items()}
         self.episodes = {name: values[-self.size :] for name, values in joined.items()}
         self.total += next(iter(finished.values())).shape[0]
 
+    @spanned("metrics")
     def metrics(self) -> dict[str, float]:
         """``rollout/...`` means over whole episodes, or over cut ones as long as there is no whole one (NaN before
         any).
@@ -182,6 +185,7 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@spanned("metrics")
 def to_host(values: dict[str, Tensor]) -> dict[str, float]:
     """Device scalars as floats: one transfer for all."""
     if not values:

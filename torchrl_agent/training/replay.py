@@ -13,6 +13,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.spans import spanned
 
 WEIGHT = "priority_weight"
 """Importance weight of a frame that was not drawn uniformly, [B]."""
@@ -38,6 +39,7 @@ class Replay:
         self._frames: TensorDict | None = None
         self._priorities: Tensor | None = None
 
+    @spanned("replay")
     def add(self, frames: TensorDict) -> None:
         """Put a rollout [rollout] in place of the oldest; it gets the highest priority, so that it is seen soon."""
         ring = self._allocate(frames) if self._frames is None else self._frames
@@ -50,6 +52,7 @@ class Replay:
         self._fill(max(self.filled, end))
         self.position = end % self.size
 
+    @spanned("replay")
     def sample(self, number: int, importance: float) -> tuple[Tensor, TensorDict]:
         """So many frames with replacement, and their places; with priorities also importance weights ``(N p)^-beta``,
         divided by the largest (Schaul et al. 2016, section 3.4).
@@ -65,6 +68,7 @@ class Replay:
         weight = (self._filled * probability) ** -importance
         return index, self._frames[index].exclude(keys.VALID).set(WEIGHT, weight / weight.amax())
 
+    @spanned("replay")
     def weigh(self, index: Tensor, squared_error: Tensor) -> None:
         """Give the frames at these places the priority ``|error|^alpha`` [B, 1]."""
         if self._priorities is not None:

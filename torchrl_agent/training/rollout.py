@@ -13,6 +13,7 @@ from torchrl.envs import Compose, EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 
 
@@ -71,6 +72,7 @@ class RolloutCollector:
         """How rollouts are played, see :data:`~torchrl_agent.training.acceleration.MODES`."""
         return fastest(self._rollout, self._play)
 
+    @spanned("collect")
     @torch.no_grad()
     def collect(self) -> TensorDict:
         """The next rollout [T, N]; the buffers are used again by the next call.
@@ -120,19 +122,28 @@ class RolloutCollector:
             return self._play(root, finals)
         if self._traceable:
             return (*self._play(root), finals)
-        return (*self._split(*self.env.step_and_maybe_reset(self._play(root))), finals)
+        return (*self._split(*self._step_world(self._play(root))), finals)
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
         with self.autocast():
             return self.agent.policy(root.copy())  # what it writes is not for the next call to find
 
+    @spanned("world")
+    def _step_world(self, acted: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self.env.step_and_maybe_reset(acted)
+
+    def _advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        with span("policy"):
+            acted = self._act(root)
+        return self._step_world(acted)
+
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        return self._split(*self.env.step_and_maybe_reset(self._act(root)))
+        return self._split(*self._advance(root))
 
     def _act_step_and_keep(
         self, root: TensorDictBase, finals: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
-        played, following = self.env.step_and_maybe_reset(self._act(root))
+        played, following = self._advance(root)
         after = played.get(keys.NEXT)
         truncated = (after.get(keys.DONE) & ~after.get(keys.TERMINATED)).squeeze(-1)
         kept = {key: choose_rows(truncated, after.get(key), finals.get(key)) for key in self._once}
@@ -243,6 +254,7 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
     return {name: key for name, key in keys.TORCHRL_STATISTICS.items() if key in spec.keys()}
 
 
+@spanned("metrics")
 def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
     """Final statistics of the episodes that ended in a rollout [T, N], in the order of time, by name on the CPU: one
     transfer.

@@ -16,6 +16,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent.errors import TrainingError
+from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -92,6 +93,7 @@ class Updater:
                 group["lr"] = learning_rate
         self.most_skips_in_row.zero_()
 
+    @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """One step of the optimiser, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
         the loss's diagnostics, ``grad_norm``, and whether it was ``made`` and ``skipped``, all scalars.
@@ -101,7 +103,8 @@ class Updater:
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
         with self.autocast(), modes[0], modes[1]:
             total, metrics = self.loss(minibatch)
-        self.grad_scaler.scale(total).backward()
+        with span("backward"):
+            self.grad_scaler.scale(total).backward()
         self.grad_scaler.unscale_(self.optimizer)
         norms = self._clip_gradients()
 

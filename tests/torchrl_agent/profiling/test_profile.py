@@ -12,9 +12,8 @@ import torch
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
-from torchrl_agent.profiling.profile import named_ranges, profile_training
+from torchrl_agent.profiling.profile import profile_training
 from torchrl_agent.profiling.trace import Operator, most_expensive, read_trace, summarise
-from torchrl_agent.training.acceleration import Accelerated
 
 TINY = ["device=cpu", "threads=1", "world.num_envs=4", "algorithm.rollout_steps=2", "algorithm.minibatch_size=4"]
 COMPILED = ["acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true"]
@@ -30,7 +29,7 @@ def profiled(tmp_path_factory):
 
 def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
     calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in profiled[0].ranges}
-    step = "collect/policy and world"
+    step = "collect/policy with the world's step"
     assert calls == {
         "iteration": 2,
         "collect": 2,
@@ -43,7 +42,7 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
         "learn/advantages": 2,
         "learn/advantages/perception": 2 * 2,  # values now, and values next
         "learn/advantages/critic": 2 * 2,
-        "learn/advantages/estimate": 2,
+        "learn/advantages/advantage function": 2,
         "learn/update": 2 * UPDATES,
         "learn/update/loss": 2 * UPDATES,
         "learn/update/loss/perception": 2 * UPDATES,
@@ -65,7 +64,7 @@ def test_every_module_of_the_agent_has_a_range_where_it_is_called(tmp_path):
     eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
     names = [entry.name for entry in profile_training(Experiment.load("town_agent", *small, *eager), tmp_path).ranges]
     modules = ("perception", "world_model", "social_model", "manager")
-    for place in ("collect/policy and world/policy", "learn/advantages", "learn/update/loss"):
+    for place in ("collect/policy with the world's step/policy", "learn/advantages", "learn/update/loss"):
         critic = [] if place.startswith("collect") else ["critic"]
         assert {f"iteration/{place}/{name}" for name in (*modules, *critic)} <= set(names)
 
@@ -80,7 +79,7 @@ def test_other_algorithms_have_ranges_of_their_own(tmp_path, algorithm, own):
     ]
     found = profile_training(Experiment.load("smoke", *tiny, f"algorithm={algorithm}", *starts), tmp_path)
     calls = {entry.name.removeprefix("iteration/"): entry.calls for entry in found.ranges}
-    assert calls["collect/policy and world/policy/perception"] == 4, "also of the agent that plays"
+    assert calls["collect/policy with the world's step/policy/perception"] == 4, "also of the agent that plays"
     assert calls[own] >= 1
     assert calls["learn/update/loss"] >= 1
 
@@ -115,35 +114,12 @@ def test_tables_and_trace_are_written(profiled):
     assert {path.name for path in folder.iterdir()} == {"ranges.csv", "operators.csv", "trace.json"}
 
 
-def test_ranges_are_taken_off_again_also_after_an_error():
-    learner = Experiment.load("smoke", *TINY, "model.memory=gru").make_learner()
-    owners = (
-        learner,
-        learner.collector,
-        learner.env,
-        learner.agent.policy,
-        learner.agent.perception,
-        learner.algorithm,
-    )
-    before = [dict(vars(owner)) for owner in owners]
-    call, backward = Accelerated.__call__, torch.Tensor.backward
-    with pytest.raises(KeyboardInterrupt), named_ranges(learner):
-        assert Accelerated.__call__ is not call
-        assert torch.Tensor.backward is not backward
-        assert "forward" in vars(learner.agent.perception)
-        raise KeyboardInterrupt
-    assert Accelerated.__call__ is call
-    assert torch.Tensor.backward is backward
-    assert [vars(owner).keys() for owner in owners] == [attributes.keys() for attributes in before]
-
-
 def test_profiling_changes_no_number():
-    """The ranges pass everything through."""
     plain = learn(Experiment.load("smoke", *TINY, "total_frames=64"))
     expected = [next(plain).metrics for _ in range(3)][-1]
     watched = learn(Experiment.load("smoke", *TINY, "total_frames=64"))
-    learner = next(watched).learner
-    with named_ranges(learner):
+    next(watched)
+    with torch.profiler.profile():
         found = [next(watched).metrics for _ in range(2)][-1]
     same = [name for name in expected if not name.startswith("time/")]
     torch.testing.assert_close([found[name] for name in same], [expected[name] for name in same], equal_nan=True)
@@ -213,7 +189,7 @@ def test_the_command_ends_with_one_line_of_json(tmp_path, capsys):
     assert len(found["operators"]) == 3
     assert {"iteration", "iteration/learn/update/backward"} <= {entry["name"] for entry in found["ranges"]}
     assert printed[-2] == str(tmp_path)
-    assert any(line.startswith("    policy and world") and line.endswith("%") for line in printed)
+    assert any(line.startswith("    policy with the world's step") and line.endswith("%") for line in printed)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +218,7 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
     training = learn(experiment)
     learner = [next(training) for _ in range(2)][-1].learner
     torch._dynamo.utils.counters.clear()
-    with caplog.at_level(logging.WARNING), named_ranges(learner):
+    with caplog.at_level(logging.WARNING), torch.profiler.profile():
         next(training)
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
     assert all(part.compiled for part in parts)
@@ -252,8 +228,8 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
     names = [entry.name.rpartition("/")[2] for entry in found.ranges]
     assert names == [
         "iteration",
-        *("collect", "policy and world"),
+        *("collect", "policy with the world's step"),
         "check",
-        *("learn", "advantages", "estimate", "update", "loss", "backward", "optimiser"),
+        *("learn", "advantages", "critic", "advantage function", "update", "loss", "backward", "optimiser"),
         "metrics",
     ]

@@ -73,6 +73,9 @@ class EpisodeWindow:
             names = episodes[0] if episodes else {}
             episodes = {name: torch.tensor([row[name] for row in episodes]) for name in names}
         self.episodes = {name: values.cpu() for name, values in episodes.items()}
+        if self.episodes:  # of a world that did not tell, every episode counted as whole
+            of_each = next(iter(self.episodes.values()))
+            self.episodes.setdefault(keys.EPISODE_COMPLETE, torch.ones_like(of_each))
         self.total = state["total"]
 
 

@@ -96,11 +96,12 @@ class PPOLoss(nn.Module):
             critic_coeff=critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=normalize_advantage,
-            entropy_bonus=False,  # here, as TorchRL's asks the device whether it is finite
+            entropy_bonus=False,  # ours, as TorchRL's asks the device whether the entropy is finite
             log_explained_variance=False,
             functional=False,
         )
-        self.clipped.clip_value = clip_value  # a number: TorchRL asks whether there is one, of a tensor the host would
+        # a plain number: TorchRL asks whether it is 0, and of a tensor the host would wait for the answer
+        self.clipped.clip_value = clip_value
         self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
 
     def forward(self, encoded: TensorDictBase) -> TensorDict:
@@ -111,20 +112,18 @@ class PPOLoss(nn.Module):
         policy, counted = self.actor.get_dist(encoded), encoded.get(keys.VALID, None)
         log_ratio = policy.log_prob(encoded.get(keys.ACTION)) - encoded.get(keys.LOG_PROB)
         log_ratio = where_counted(log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), counted)
-        entropy = where_counted(policy.entropy(), counted)
 
         # TorchRL's ratio is exp(log_prob - action_log_prob): the ratio goes in as if what played had had probability 1
         given = {PRECOMPUTED: log_ratio, keys.LOG_PROB: torch.zeros_like(log_ratio)}
         found = self.clipped(encoded.copy().update(given))
         losses = found.select("loss_objective", "loss_critic", "value_clip_fraction", "max_ratio", strict=False)
-        losses.set("loss_entropy", mean_of_counted(-self.entropy_coeff * entropy, counted))
+        losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
 
         log_ratio, share = log_ratio.detach(), share_of_counted(counted)
         ratio = log_ratio.exp()
         return losses.update(
             {
                 "kl": (ratio - 1 - log_ratio).mean() / share,
-                "entropy": entropy.detach().mean() / share,
                 "clip_fraction": found.get("clip_fraction") / share,
                 "min_ratio": ratio.min(),
             }
@@ -171,11 +170,8 @@ class PolicyGradientLoss(nn.Module):
 
     def losses(self, encoded: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
         """The same, of a policy that has been asked for the log-probability [...] of the actions."""
-        counted = encoded.get(keys.VALID, None)
-        entropy = where_counted(policy.entropy(), counted)
         losses = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob))
-        losses.set("loss_entropy", mean_of_counted(-self.entropy_coeff * entropy, counted))
-        return losses.set("entropy", entropy.detach().mean() / share_of_counted(counted))
+        return losses.update(entropy_bonus(policy, encoded.get(keys.VALID, None), self.entropy_coeff))
 
 
 class VTraceLoss(nn.Module):
@@ -298,6 +294,13 @@ class ActionValueLoss(nn.Module):
         valid = tensordict.get(keys.VALID, None)
         counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
         return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
+
+
+def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:
+    """``loss_entropy``, which rewards a policy for being undecided, and the ``entropy``."""
+    entropy = where_counted(policy.entropy(), counted)
+    bonus = mean_of_counted(coefficient * entropy, counted)
+    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / share_of_counted(counted)}
 
 
 # --- a policy that has been asked ---------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from envs.contract import GROUP, ask, check_game, check_record, check_specs, che
 from envs.curriculum import Curriculum
 from envs.episode import Episode, begin_episode, books_of_an_older_version
 from envs.moved import device_and_seed_by_position
+from envs.players import RandomPlayer
 from envs.toolkit.chance import Chance, seed_chance
 from envs.toolkit.records import choose, map_record, named_tensors, write
 from envs.waiting import Step
@@ -147,8 +148,8 @@ class World(EnvBase):
         return {}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """Hand-written players of this very world, by name: policies that may look at its record."""
-        return {}
+        """Players of this very world, by name: policies that may look at its record; here ``random``."""
+        return {"random": RandomPlayer(self)}
 
     # --- TorchRL ---------------------------------------------------------------------------------------------------
 

@@ -142,8 +142,8 @@ class ArenaEnv(World):
         return {"actions": ACTIONS[self.style]._fields}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """The scripted player of this very world."""
-        return {"scripted": ScriptedPlayer(self)}
+        """The scripted player of this very world, and chance."""
+        return {"scripted": ScriptedPlayer(self), **super().players()}
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""

@@ -35,7 +35,7 @@ from envs.town.observation import (
 from envs.town.picture import draw
 from envs.town.rules import Rules, Settings
 from envs.town.scoring import ends, reward, statistics, wellbeing
-from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
+from envs.town.scripted import ConstantPlayer, GreedyPlayer
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
 from envs.world import GROUP, World
@@ -206,7 +206,7 @@ class TownEnv(World):
             "greedy": GreedyPlayer(self),
             "rest": ConstantPlayer(self, "rest"),
             "wait": ConstantPlayer(self, "wait"),
-            "random": RandomPlayer(self),
+            **super().players(),
         }
 
     def draw(self, world: int = 0) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Hand-written players: a greedy one that looks one visit ahead, and the bounds of doing nothing and of pure chance.
+"""Hand-written players: a greedy one that looks one visit ahead, and the bounds of doing nothing.
 
 They work on the game's record (all places, true meters), not on the observation: baselines, sources of data and tests
 of the rules, not fair opponents.
@@ -62,21 +62,6 @@ class ConstantPlayer(TensorDictModuleBase):
         if self.heads > 1:  # and says nothing
             action = torch.stack((action, torch.zeros_like(action)), -1)
         return tensordict.set((GROUP, "action"), action)
-
-
-class RandomPlayer(TensorDictModuleBase):
-    """Takes legal actions at random."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__()
-        self.in_keys, self.out_keys = [(GROUP, "action_mask")], [(GROUP, "action")]
-        self.heads = [len(env.rules.action_names), *([env.rules.symbols] if env.rules.symbols else [])]
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the action of every agent."""
-        masks = tensordict.get((GROUP, "action_mask")).split(self.heads, -1)
-        choices = [torch.where(mask, torch.rand(mask.shape, device=mask.device), -1.0).argmax(-1) for mask in masks]
-        return tensordict.set((GROUP, "action"), torch.stack(choices, -1) if len(choices) > 1 else choices[0])
 
 
 def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:

@@ -443,6 +443,21 @@ def test_where_nobody_looks_an_action_that_cannot_be_is_the_nearest_one(name):
         assert all(torch.equal(a, b) for (_, a), (_, b) in pairs)
 
 
+@every_world
+def test_the_random_player_takes_all_kinds_of_actions_and_only_legal_ones(make, options):
+    env = make(num_envs=32, seed=1, **options)
+    player, root, taken = env.players()["random"], env.reset(), []
+    assert list(player.children()) == [], "a policy does not own its world"
+    for _ in range(10):
+        action = player(root)[env.action_key]
+        first = action[..., 0] if action.ndim == 3 else action  # beside a symbol
+        if player.in_keys:
+            assert root[player.in_keys[0]].gather(-1, first.unsqueeze(-1)).all()
+        taken.append(first.flatten())
+        root = env.step_and_maybe_reset(root)[1]
+    assert torch.cat(taken).unique().numel() >= 5
+
+
 @pytest.mark.parametrize("make", WORLDS.values())
 def test_a_step_without_an_action_is_refused(make):
     env = make(num_envs=3)

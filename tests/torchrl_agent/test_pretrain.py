@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from tensordict import TensorDict
+from torchrl.envs import GymEnv
 
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
@@ -13,7 +14,7 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
-from torchrl_agent.pretrain.data import RandomPlayer, choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain.data import choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.training.metrics import read_metrics
@@ -381,13 +382,11 @@ def test_sequences_are_rows_of_one_agent_and_begin_without_memory(recorded):
     assert mine.normalizer.running.count == data.train[keys.VALID].sum(), "what is held back is not looked at"
 
 
-def test_the_random_player_is_legal():
-    env = Experiment.load("town_agent", *SMALL).make_world()
-    player, root = RandomPlayer(env), env.reset()
-    for _ in range(20):
-        root = player(root)
-        assert root["agents", "action_mask"].gather(-1, root["agents", "action"].unsqueeze(-1)).all()
-        root = env.step_and_maybe_reset(root)[1]
+def test_a_world_without_players_is_played_at_random():
+    env = GymEnv("CartPole-v1")
+    ((name, player),) = choose_players(env, None, imitate=False).items()
+    played = env.rollout(20, player, break_when_any_done=False)
+    assert name == "random" and set(played["action"].argmax(-1).tolist()) == {0, 1}
 
 
 def test_discounted_returns_by_hand():

@@ -12,39 +12,18 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
+from torchrl.modules import RandomPolicy
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.distributions import MaskedMultiCategorical
-from torchrl_agent.models.specs import action_heads, agent_group, group_spec
 from torchrl_agent.progress import Progress
-from torchrl_agent.training.rollout import agent_rows, under
+from torchrl_agent.training.rollout import agent_rows, play, under
 from torchrl_agent.transforms import RewardScaler
 
 RANDOM = "random"
 VALIDATION = 5
 """Of so many worlds of each player, one is for validation."""
 STATES = (keys.HIDDEN, keys.CELL, keys.OTHERS_HIDDEN)
-
-
-class RandomPlayer(TensorDictModuleBase):
-    """Takes legal actions at random, in any world with discrete actions."""
-
-    def __init__(self, env: EnvBase) -> None:
-        super().__init__()
-        self.heads, self.action_key, group = action_heads(env), env.action_key, agent_group(env)
-        self.mask_key = keys.ACTION_MASK if group is None else (group, keys.ACTION_MASK)
-        self.masked = keys.ACTION_MASK in group_spec(env).keys()
-        shape = env.full_action_spec[env.action_key].shape
-        self.shape = shape if len(self.heads) == 1 else shape[:-1]
-        self.in_keys, self.out_keys = [self.mask_key] if self.masked else [], [self.action_key]
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the actions."""
-        mask = tensordict.get(self.mask_key) if self.masked else None
-        logits = torch.zeros(*self.shape, sum(self.heads), device=tensordict.device)
-        action = MaskedMultiCategorical(logits, mask, sizes=self.heads).sample()
-        return tensordict.set(self.action_key, action if len(self.heads) > 1 else action.squeeze(-1))
 
 
 @dataclass
@@ -74,7 +53,7 @@ def choose_players(env: Any, names: Sequence[str] | None, imitate: bool) -> dict
     Raises:
         ValueError: there is no such player, or none to imitate.
     """
-    there = {RANDOM: RandomPlayer(env), **(env.players() if hasattr(env, "players") else {})}
+    there = env.players() if hasattr(env, "players") else {RANDOM: RandomPolicy(env.full_action_spec)}
     experts = [name for name in there if name != RANDOM]
     if names is None:
         if imitate and not experts:
@@ -113,11 +92,13 @@ def collect(
         (keys.NEXT, keys.DONE),
         (keys.NEXT, keys.TERMINATED),
     ]
-    root, history = world.reset(), []
+
+    def act(root: TensorDictBase) -> TensorDictBase:
+        return choose(agent.policy(root) if goals else root)
+
+    history, progress = [], Progress(steps, "step", "playing", leave=False)
     with torch.no_grad():
-        for _ in Progress(steps, "step", "playing", leave=False).over(range(steps)):
-            root = agent.policy(root) if goals else root
-            played, root = world.step_and_maybe_reset(choose(root))
+        for played in progress.over(play(world, act, world.reset(), steps)):
             history.append(played.select(*recorded, strict=group is None).clone())
     return agent_rows(torch.stack(history), group)
 

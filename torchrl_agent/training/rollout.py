@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -169,6 +169,19 @@ class RolloutCollector:
     def _tidy(self, root: TensorDictBase) -> TensorDictBase:
         """The root with the same keys in the same order every time, so that nothing recompiles."""
         return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+
+
+def play(
+    env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, steps: int
+) -> Iterator[TensorDictBase]:
+    """Step all worlds with a policy, from the ``root`` of a reset on, and yield each step's tensordict [N], with what
+    followed under ``next``; worlds that end begin anew.
+
+    Plain and uncompiled: what plays much is a :class:`RolloutCollector`, or an evaluation's ``Player``.
+    """
+    for _ in range(steps):
+        played, root = env.step_and_maybe_reset(policy(root))
+        yield played
 
 
 def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:

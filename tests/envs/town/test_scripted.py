@@ -7,7 +7,8 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 
 from envs import TownEnv
-from envs.town.scripted import ConstantPlayer, GreedyPlayer, RandomPlayer
+from envs.players import RandomPlayer
+from envs.town.scripted import ConstantPlayer, GreedyPlayer
 from torchrl_agent.training.evaluation import evaluate_policy, summarise
 
 WORLDS = 24

@@ -21,6 +21,7 @@ from torchrl_agent.training.rollout import (
     finished_episodes,
     truncation_limit,
 )
+from torchrl_agent.training.rollout import play as play_steps
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 
@@ -425,3 +426,14 @@ def test_rollouts_that_may_be_truncated_twice_are_told():
     assert not short.make_learner().algorithm.truncates_once
     pole = Experiment.load("cartpole", "device=cpu", *UNCOMPILED[:1])
     assert not pole.make_learner().algorithm.truncates_once
+
+
+def test_play_yields_what_the_policy_did_and_what_followed_and_goes_on_after_ends():
+    env, twin = (ArenaEnv(3, seed=2, rules={"max_steps": 4}) for _ in range(2))
+    root, expected = twin.reset(), []
+    for _ in range(6):
+        played, root = twin.step_and_maybe_reset(root.set("action", twin.action_spec.zero()))
+        expected.append(played)
+    found = list(play_steps(env, lambda root: root.set("action", env.action_spec.zero()), env.reset(), 6))
+    assert (torch.stack(found) == torch.stack(expected)).all()
+    assert [step["next", "done"].all().item() for step in found] == [False] * 3 + [True] + [False] * 2

@@ -14,6 +14,7 @@ from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.training.rollout import play as play_steps
 
 WORLDS = 128
 MOVES = ("up", "down", "left", "right")
@@ -55,28 +56,31 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
     world: Any = getattr(env, "base_env", env)
     steps: list[TensorDict] = []
-    root = env.reset()
-    going = torch.ones(WORLDS, dtype=torch.bool, device=env.device)
+    root, going = env.reset(), torch.ones(WORLDS, dtype=torch.bool, device=env.device)
+    before = _look(world.state, going)
     wanted = [keys.BELIEF, keys.SOCIAL, keys.GOAL, keys.NORMALIZED, keys.ACTION, "others_number"]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
-        for _ in range(world.rules.max_steps):
-            state = world.state
-            before = {
-                "x": state.agents.x.T,
-                "y": state.agents.y.T,
-                "meters": state.meters.permute(2, 1, 0),
-                "place_x": state.layout.x.T,
-                "place_y": state.layout.y.T,
-                "alive": state.agents.alive.T & going.unsqueeze(-1),
-            }
-            before = {name: value.clone() for name, value in before.items()}
-            acted, root = env.step_and_maybe_reset(agent.policy(root))
+        for acted in play_steps(env, agent.policy, root, world.rules.max_steps):
             following = acted.get(keys.NEXT)
             rows = acted.get(agent.group).select(*wanted, strict=False)
             reward = following.get((agent.group, keys.REWARD)).squeeze(-1)
             steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS).cpu())
             going &= ~following.get(keys.DONE).squeeze(-1)
+            before = _look(world.state, going)
     return {"rules": world.rules, **dict(torch.stack(steps).items())}
+
+
+def _look(state: Any, going: Tensor) -> dict[str, Tensor]:
+    """What is true before a step, in memory of its own."""
+    seen = {
+        "x": state.agents.x.T,
+        "y": state.agents.y.T,
+        "meters": state.meters.permute(2, 1, 0),
+        "place_x": state.layout.x.T,
+        "place_y": state.layout.y.T,
+        "alive": state.agents.alive.T & going.unsqueeze(-1),
+    }
+    return {name: value.clone() for name, value in seen.items()}
 
 
 def belief_probe(played: dict[str, Any]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.networks import symlog
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
+from torchrl_agent.pretrain import learn as teach
 from torchrl_agent.pretrain.data import choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
@@ -163,6 +164,19 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, argum
     assert sentence in error
     assert error.count("\n") == 1
     assert not output.exists()
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_told():
+    config = PretrainConfig(frames=64, updates=4)
+    lesson, data = _prepare("policy", Experiment.load("town", *SMALL), config)
+    poison, found = [math.nan, 1.0, math.inf, math.nan], []
+    lesson.parameters[-1].register_hook(lambda gradient: gradient * poison[len(found)])
+    before = weights(lesson.learning)
+    for _, metrics, _ in teach(lesson, make_updater(lesson, 1e-3, False), data, config):
+        found.append((metrics["train/skipped"], same(weights(lesson.learning), before)))
+        assert "train/grad_norm/actor" in metrics
+    assert found == [(1, True), (0, False), (1, False), (1, False)]
+    assert all(value.isfinite().all() for value in weights(lesson.learning).values())
 
 
 @pytest.mark.slow

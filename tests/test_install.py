@@ -56,7 +56,7 @@ def elsewhere(request, tmp_path):
         for name in ("envs", "configs"):
             (tmp_path / name).mkdir()
             (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a stranger')", encoding="utf-8")
-        (tmp_path / "configs" / "smoke.yaml").write_text("colour: green\n", encoding="utf-8")
+        (tmp_path / "configs" / "smoke.yaml").write_text("color: green\n", encoding="utf-8")
     return tmp_path
 
 

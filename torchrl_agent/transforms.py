@@ -149,7 +149,7 @@ class ObservationNormalizer(Transform):
 
 
 class RewardScaler(Transform):
-    """Rewards divided by the standard deviation of the discounted return, not centred (which would change the task),
+    """Rewards divided by the standard deviation of the discounted return, not centered (which would change the task),
     clipped.
 
     The running return of each world is ``R <- gamma * R + r`` and starts at 0 with each episode.

@@ -103,7 +103,7 @@ def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
 
 
 def move_projectiles(state: State, rules: Rules) -> State:
-    """Every projectile moves and ages; it dies when its centre leaves the field or its life ends."""
+    """Every projectile moves and ages; it dies when its center leaves the field or its life ends."""
     return state._replace(shots=_fly(state.shots, rules), enemy_shots=_fly(state.enemy_shots, rules))
 
 

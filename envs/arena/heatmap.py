@@ -1,6 +1,6 @@
 """The field as a coarse map with one channel per kind of thing, drawn for all worlds at once.
 
-A thing gives each of the four cells around it a share that falls linearly with the distance to the cell's centre, so
+A thing gives each of the four cells around it a share that falls linearly with the distance to the cell's center, so
 its place between the cells can be read from the shares. Where things of one kind share a cell the greater value stays.
 """
 
@@ -53,9 +53,9 @@ def _shares(x: Tensor, y: Tensor, value: Tensor, rules: Rules) -> Stamp:
 def _aim(state: State, rules: Rules) -> Tensor:
     """Cells near the line along which the ship would shoot, [N, 16, 16]: 1 on the line, 0 from a cell's width on."""
     ship = state.ship
-    centres = (torch.arange(GRID, device=ship.x.device) + 0.5) / GRID
-    dx = (centres * rules.width - ship.x.unsqueeze(-1)).unsqueeze(1)
-    dy = (centres * rules.height - ship.y.unsqueeze(-1)).unsqueeze(2)
+    centers = (torch.arange(GRID, device=ship.x.device) + 0.5) / GRID
+    dx = (centers * rules.width - ship.x.unsqueeze(-1)).unsqueeze(1)
+    dy = (centers * rules.height - ship.y.unsqueeze(-1)).unsqueeze(2)
     cos, sin = (value.reshape(-1, 1, 1) for value in (torch.cos(ship.rotation), torch.sin(ship.rotation)))
     along = (dx * cos + dy * sin).clamp_min(0)
     across, ahead = dx - along * cos, dy - along * sin

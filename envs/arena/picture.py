@@ -1,4 +1,4 @@
-"""One Arena world drawn as an RGB frame; colours and shapes also tell things apart for colour-blind eyes."""
+"""One Arena world drawn as an RGB frame; colors and shapes also tell things apart for color-blind eyes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from numpy.typing import NDArray
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.episode import Episode
-from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
+from envs.toolkit.drawing import Canvas, Color, Point, mix, regular
 from envs.toolkit.records import row
 
-GROUND: Colour = (8, 10, 16)
-FIELD: Colour = (21, 26, 38)
-GRID: Colour = (29, 36, 51)
-WALL: Colour = (70, 82, 108)
-WORDS: Colour = (214, 222, 235)
-FAINT: Colour = (122, 134, 158)
-EMPTY: Colour = (52, 58, 74)
-HEALTH: Colour = (38, 194, 140)
-SHIP: Colour = (86, 180, 233)
-SHOT: Colour = (236, 248, 255)
-ENEMY: Colour = (224, 92, 22)
-ENEMY_SHOT: Colour = (255, 190, 60)
-SPAWNER: Colour = (204, 121, 167)
-DANGER: Colour = (240, 84, 84)
+GROUND: Color = (8, 10, 16)
+FIELD: Color = (21, 26, 38)
+GRID: Color = (29, 36, 51)
+WALL: Color = (70, 82, 108)
+WORDS: Color = (214, 222, 235)
+FAINT: Color = (122, 134, 158)
+EMPTY: Color = (52, 58, 74)
+HEALTH: Color = (38, 194, 140)
+SHIP: Color = (86, 180, 233)
+SHOT: Color = (236, 248, 255)
+ENEMY: Color = (224, 92, 22)
+ENEMY_SHOT: Color = (255, 190, 60)
+SPAWNER: Color = (204, 121, 167)
+DANGER: Color = (240, 84, 84)
 
 GRID_LINES = 8
 """Cells of the grid along the width."""
@@ -60,7 +60,7 @@ def draw(
 
 
 def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:
-    """Pixel of the field's upper left corner, and pixels per unit; the field is centred below the header."""
+    """Pixel of the field's upper left corner, and pixels per unit; the field is centered below the header."""
     width, height = size
     header, rim = _header_height(size), max(2.0, height / 96)
     scale = min((width - 2 * rim) / rules.width, (height - header - rim) / rules.height)
@@ -97,23 +97,23 @@ def _draw_enemies(canvas: Canvas, one: State, rules: Rules) -> None:
         canvas.disc((x, y), rules.enemy_radius * 0.4, FIELD)
 
 
-def _draw_shots(canvas: Canvas, shots: Any, colour: Colour, rules: Rules) -> None:
+def _draw_shots(canvas: Canvas, shots: Any, color: Color, rules: Rules) -> None:
     for x, y, vx, vy in _living(shots, shots.life, "x", "y", "vx", "vy"):
-        canvas.line((x - 3 * vx, y - 3 * vy), (x, y), mix(FIELD, colour, 0.5))
-        canvas.disc((x, y), max(rules.projectile_radius * 1.3, 1.6 / canvas.scale), colour)
+        canvas.line((x - 3 * vx, y - 3 * vy), (x, y), mix(FIELD, color, 0.5))
+        canvas.disc((x, y), max(rules.projectile_radius * 1.3, 1.6 / canvas.scale), color)
 
 
 def _draw_ship(canvas: Canvas, one: State, rules: Rules) -> None:
     ship, radius = one.ship, rules.ship_radius
-    centre, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
-    canvas.disc(centre, radius, mix(FIELD, SHIP, 0.35), mix(FIELD, SHIP, 0.7), 0.7)
+    center, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
+    canvas.disc(center, radius, mix(FIELD, SHIP, 0.35), mix(FIELD, SHIP, 0.7), 0.7)
 
     def corner(ahead: float, aside: float) -> Point:
         return ship.x + radius * (ahead * cos - aside * sin), ship.y + radius * (ahead * sin + aside * cos)
 
     canvas.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], SHIP)
     share = ship.health / rules.ship_health
-    canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_colour(share), EMPTY)
+    canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_color(share), EMPTY)
 
 
 def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
@@ -126,19 +126,19 @@ def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> 
     entries = (
         ("phase", phase, WORDS),
         ("step", f"{progress.step:.0f}", WORDS),
-        ("health", f"{one.ship.health:.0f}", _health_colour(share)),
+        ("health", f"{one.ship.health:.0f}", _health_color(share)),
         ("return", f"{episode.total_reward:.1f}", WORDS),
     )
     width, height = canvas.size[0], _header_height(canvas.size)
     letters = min(height * 0.5, width / 36)
     left, stride = canvas.origin[0], canvas.scale * rules.width / len(entries)
-    for index, (name, value, colour) in enumerate(entries):
+    for index, (name, value, color) in enumerate(entries):
         x = left + index * stride
         end = canvas.text((x, height / 2), name, letters, FAINT)
-        canvas.text((end + letters / 2, height / 2), value, letters, colour)
+        canvas.text((end + letters / 2, height / 2), value, letters, color)
 
 
-def _health_colour(share: float) -> Colour:
+def _health_color(share: float) -> Color:
     return HEALTH if share > 0.34 else DANGER
 
 

@@ -12,22 +12,22 @@ from torch import Tensor
 
 from envs.arena.rules import Rules
 from envs.arena.state import Projectiles, State
-from envs.toolkit.raster import Colour, Stamp, around, box, capsule, coloured, disc, overlap, put
+from envs.toolkit.raster import Color, Stamp, around, box, capsule, colored, disc, overlap, put
 
 SIZE = 64
 """Rows and columns."""
 
-FIELD: Colour = (0.06, 0.08, 0.13)
-WALL: Colour = (0.30, 0.34, 0.44)
-SHIP: Colour = (0.20, 0.75, 1.00)
-NOSE: Colour = (0.45, 1.00, 0.30)
-WAKE: Colour = (0.08, 0.30, 0.40)
-SHOT: Colour = (0.90, 1.00, 1.00)
-ENEMY: Colour = (1.00, 0.30, 0.05)
-ENEMY_SHOT: Colour = (1.00, 0.80, 0.20)
-SPAWNER: Colour = (0.85, 0.25, 0.80)
-HEALTH: Colour = (1.00, 0.65, 0.95)
-BARS: tuple[Colour, ...] = ((0.10, 0.85, 0.45), SHOT, SPAWNER, (0.45, 0.50, 0.60))
+FIELD: Color = (0.06, 0.08, 0.13)
+WALL: Color = (0.30, 0.34, 0.44)
+SHIP: Color = (0.20, 0.75, 1.00)
+NOSE: Color = (0.45, 1.00, 0.30)
+WAKE: Color = (0.08, 0.30, 0.40)
+SHOT: Color = (0.90, 1.00, 1.00)
+ENEMY: Color = (1.00, 0.30, 0.05)
+ENEMY_SHOT: Color = (1.00, 0.80, 0.20)
+SPAWNER: Color = (0.85, 0.25, 0.80)
+HEALTH: Color = (1.00, 0.65, 0.95)
+BARS: tuple[Color, ...] = ((0.10, 0.85, 0.45), SHOT, SPAWNER, (0.45, 0.50, 0.60))
 """Ship's health, readiness to shoot, phase, time left."""
 
 BAR_ROWS = 3
@@ -36,7 +36,7 @@ HEADER = BAR_ROWS * len(BARS)
 SHIP_RADIUS, NOSE_LENGTH, NOSE_RADIUS = 1.5, 3.0, 0.5
 SPAWNER_RADIUS, ENEMY_RADIUS, SHOT_RADIUS, MARK_RADIUS = 1.8, 1.1, 0.75, 0.5
 HEALTH_LENGTH, HEALTH_HEIGHT = 5.0, 3.5
-"""A spawner's health bar: its length when whole, and how far above the spawner's centre it is."""
+"""A spawner's health bar: its length when whole, and how far above the spawner's center it is."""
 TRAIL = 6
 """Age of the dim mark behind shots and ship, steps."""
 DIM = 0.45
@@ -85,19 +85,17 @@ def _header(state: State, rules: Rules) -> Tensor:
     filled = overlap(columns, 1.0, 1 + (SIZE - 2) * shares.unsqueeze(-1))
     lit = (torch.arange(BAR_ROWS, device=shares.device) < BAR_ROWS - 1).float()
     bars = filled.unsqueeze(2) * lit.unsqueeze(-1)
-    channels = [
-        torch.cat([bars[:, bar] * colour[channel] for bar, colour in enumerate(BARS)], 1) for channel in range(3)
-    ]
+    channels = [torch.cat([bars[:, bar] * color[channel] for bar, color in enumerate(BARS)], 1) for channel in range(3)]
     return torch.stack(channels, 1)
 
 
 def _ground(state: State, view: _View, rules: Rules) -> Tensor:
     """The empty field and its walls, [N, 3, 64 - HEADER, 64]."""
-    centres = torch.arange(SIZE, device=state.ship.x.device) + 0.5
+    centers = torch.arange(SIZE, device=state.ship.x.device) + 0.5
     right, bottom = view.left + view.scale * rules.width, view.top + view.scale * rules.height
-    rows = centres[HEADER:].unsqueeze(1)
-    field = overlap(rows, view.top, bottom) * overlap(centres, view.left, right)
-    outside = overlap(rows, view.top - 1, bottom + 1) * overlap(centres, view.left - 1, right + 1)
+    rows = centers[HEADER:].unsqueeze(1)
+    field = overlap(rows, view.top, bottom) * overlap(centers, view.left, right)
+    outside = overlap(rows, view.top - 1, bottom + 1) * overlap(centers, view.left - 1, right + 1)
     ground = torch.stack([field * f + (outside - field) * w for f, w in zip(FIELD, WALL, strict=True)])
     return ground.expand(state.ship.x.shape[-1], -1, -1, -1)
 
@@ -111,7 +109,7 @@ def _spawners(state: State, view: _View, rules: Rules) -> list[Stamp]:
     length = HEALTH_LENGTH * (spawners.health / rules.spawner_health).clamp(0, 1)
     bar = around(x, row, (HEALTH_LENGTH / 2 + 0.5, 0.5), (SIZE, SIZE))
     filled = box(bar, -HEALTH_LENGTH / 2, length - HEALTH_LENGTH / 2, 0.5)
-    return [_discs(x, y, SPAWNER_RADIUS, alive, SPAWNER), coloured(bar, filled, alive, HEALTH)]
+    return [_discs(x, y, SPAWNER_RADIUS, alive, SPAWNER), colored(bar, filled, alive, HEALTH)]
 
 
 def _enemies(state: State, view: _View) -> Stamp:
@@ -119,14 +117,14 @@ def _enemies(state: State, view: _View) -> Stamp:
     return _discs(*view.place(enemies.x, enemies.y), ENEMY_RADIUS, (enemies.health > 0).float(), ENEMY)
 
 
-def _shots(shots: Projectiles, colour: Colour, view: _View) -> list[Stamp]:
+def _shots(shots: Projectiles, color: Color, view: _View) -> list[Stamp]:
     """A bright disc at the shot and a dim square where it was."""
     alive = (shots.life > 0).float()
     then = view.place(shots.x - TRAIL * shots.vx, shots.y - TRAIL * shots.vy)
     mark = around(*then, _reach(MARK_RADIUS), (SIZE, SIZE))
     return [
-        coloured(mark, box(mark, -MARK_RADIUS, MARK_RADIUS, MARK_RADIUS), alive * DIM, colour),
-        _discs(*view.place(shots.x, shots.y), SHOT_RADIUS, alive, colour),
+        colored(mark, box(mark, -MARK_RADIUS, MARK_RADIUS, MARK_RADIUS), alive * DIM, color),
+        _discs(*view.place(shots.x, shots.y), SHOT_RADIUS, alive, color),
     ]
 
 
@@ -141,14 +139,14 @@ def _ship(state: State, view: _View) -> list[Stamp]:
     return [
         _discs(*then, 1.0, alive, WAKE),
         _discs(x, y, SHIP_RADIUS, alive, SHIP),
-        coloured(nose, capsule(nose, *ahead, NOSE_RADIUS), alive, NOSE),
+        colored(nose, capsule(nose, *ahead, NOSE_RADIUS), alive, NOSE),
     ]
 
 
-def _discs(x: Tensor, y: Tensor, radius: float, brightness: Tensor, colour: Colour) -> Stamp:
+def _discs(x: Tensor, y: Tensor, radius: float, brightness: Tensor, color: Color) -> Stamp:
     """Discs at (x, y) [K, N] in pixels."""
     patches = around(x, y, _reach(radius), (SIZE, SIZE))
-    return coloured(patches, disc(patches, radius), brightness, colour)
+    return colored(patches, disc(patches, radius), brightness, color)
 
 
 def _reach(radius: float) -> tuple[float, float]:

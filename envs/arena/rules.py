@@ -186,14 +186,14 @@ class Rules:
     def _sites(self) -> dict[int, tuple[tuple[float, float], ...]]:
         left, right = self.spawner_margin, self.width - self.spawner_margin
         top, bottom = self.spawner_margin, self.height - self.spawner_margin
-        centre, middle = self.width / 2, self.height / 2
+        center, middle = self.width / 2, self.height / 2
         corners = ((left, top), (right, top), (left, bottom), (right, bottom))
         return {
-            1: ((centre, top),),
+            1: ((center, top),),
             2: ((left, middle), (right, middle)),
-            3: ((centre, top), (left, bottom), (right, bottom)),
+            3: ((center, top), (left, bottom), (right, bottom)),
             4: corners,
-            5: (*corners, (centre, middle)),
+            5: (*corners, (center, middle)),
         }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-Colour: TypeAlias = tuple[int, int, int]
+Color: TypeAlias = tuple[int, int, int]
 """Red, green, blue, 0 to 255."""
 Point: TypeAlias = tuple[float, float]
 
@@ -24,7 +24,7 @@ class Canvas:
 
     Args:
         size: width and height in pixels.
-        ground: colour of everything that is not drawn on.
+        ground: color of everything that is not drawn on.
         origin: pixel of the world's (0, 0).
         scale: pixels per unit of the world.
         smooth: how many times larger to draw; 1 leaves hard edges.
@@ -34,7 +34,7 @@ class Canvas:
     """
 
     def __init__(
-        self, size: tuple[int, int], ground: Colour, origin: Point = (0, 0), scale: float = 1.0, smooth: int = 3
+        self, size: tuple[int, int], ground: Color, origin: Point = (0, 0), scale: float = 1.0, smooth: int = 3
     ) -> None:
         if min(size) < 1 or scale <= 0 or smooth < 1:
             raise ValueError(f"a canvas of size {size}, scale {scale} and smooth {smooth}: all must be positive.")
@@ -42,37 +42,37 @@ class Canvas:
         self._image = Image.new("RGB", (size[0] * smooth, size[1] * smooth), ground)
         self._pen = ImageDraw.Draw(self._image)
 
-    def disc(self, centre: Point, radius: float, colour: Colour, rim: Colour | None = None, width: float = 1) -> None:
-        """A filled circle, with a rim of ``width`` pixels if it has a colour."""
-        self._pen.ellipse(self._box(centre, radius), colour, rim, self._pixels(width))
+    def disc(self, center: Point, radius: float, color: Color, rim: Color | None = None, width: float = 1) -> None:
+        """A filled circle, with a rim of ``width`` pixels if it has a color."""
+        self._pen.ellipse(self._box(center, radius), color, rim, self._pixels(width))
 
-    def polygon(self, points: Sequence[Point], colour: Colour, rim: Colour | None = None, width: float = 1) -> None:
-        """A filled polygon, with a rim of ``width`` pixels if it has a colour."""
-        self._pen.polygon([self._place(point) for point in points], colour, rim, self._pixels(width))
+    def polygon(self, points: Sequence[Point], color: Color, rim: Color | None = None, width: float = 1) -> None:
+        """A filled polygon, with a rim of ``width`` pixels if it has a color."""
+        self._pen.polygon([self._place(point) for point in points], color, rim, self._pixels(width))
 
-    def line(self, start: Point, end: Point, colour: Colour, width: float = 1) -> None:
+    def line(self, start: Point, end: Point, color: Color, width: float = 1) -> None:
         """A straight line of ``width`` pixels."""
-        self._pen.line([self._place(start), self._place(end)], colour, self._pixels(width))
+        self._pen.line([self._place(start), self._place(end)], color, self._pixels(width))
 
     def box(
-        self, corner: Point, opposite: Point, colour: Colour | None, rim: Colour | None = None, width: float = 1
+        self, corner: Point, opposite: Point, color: Color | None, rim: Color | None = None, width: float = 1
     ) -> None:
         """A rectangle: filled, with a rim of ``width`` pixels, or both."""
         (left, top), (right, bottom) = self._place(corner), self._place(opposite)
-        self._pen.rectangle((left, top, right - 1, bottom - 1), colour, rim, self._pixels(width))
+        self._pen.rectangle((left, top, right - 1, bottom - 1), color, rim, self._pixels(width))
 
-    def bar(self, centre: Point, size: Point, share: float, colour: Colour, empty: Colour) -> None:
+    def bar(self, center: Point, size: Point, share: float, color: Color, empty: Color) -> None:
         """A horizontal bar of which ``share`` (0 to 1, from the left) is filled."""
-        left, top = centre[0] - size[0] / 2, centre[1] - size[1] / 2
+        left, top = center[0] - size[0] / 2, center[1] - size[1] / 2
         filled = size[0] * min(max(share, 0.0), 1.0)
         self.box((left, top), (left + size[0], top + size[1]), empty)
         if filled > 0:
-            self.box((left, top), (left + filled, top + size[1]), colour)
+            self.box((left, top), (left + filled, top + size[1]), color)
 
-    def text(self, pixel: Point, words: str, height: float, colour: Colour) -> float:
+    def text(self, pixel: Point, words: str, height: float, color: Color) -> float:
         """Words of ``height`` pixels, the middle of their left side at a pixel; returns the x of their right end."""
         font = _font(round(height * self.smooth))
-        self._pen.text((pixel[0] * self.smooth, pixel[1] * self.smooth), words, colour, font, anchor="lm")
+        self._pen.text((pixel[0] * self.smooth, pixel[1] * self.smooth), words, color, font, anchor="lm")
         return pixel[0] + font.getlength(words) / self.smooth
 
     def picture(self) -> NDArray[np.uint8]:
@@ -83,22 +83,22 @@ class Canvas:
         x, y = self.origin[0] + self.scale * point[0], self.origin[1] + self.scale * point[1]
         return x * self.smooth, y * self.smooth
 
-    def _box(self, centre: Point, radius: float) -> tuple[float, float, float, float]:
-        (x, y), reach = self._place(centre), max(radius * self.scale, 0.5) * self.smooth
+    def _box(self, center: Point, radius: float) -> tuple[float, float, float, float]:
+        (x, y), reach = self._place(center), max(radius * self.scale, 0.5) * self.smooth
         return x - reach, y - reach, x + reach - 1, y + reach - 1
 
     def _pixels(self, width: float) -> int:
         return max(1, round(width * self.smooth))
 
 
-def regular(centre: Point, radius: float, corners: int, angle: float = 0.0) -> list[Point]:
+def regular(center: Point, radius: float, corners: int, angle: float = 0.0) -> list[Point]:
     """The corners of a regular polygon, the first one at ``angle`` [rad]."""
     turns = (angle + math.tau * corner / corners for corner in range(corners))
-    return [(centre[0] + radius * math.cos(turn), centre[1] + radius * math.sin(turn)) for turn in turns]
+    return [(center[0] + radius * math.cos(turn), center[1] + radius * math.sin(turn)) for turn in turns]
 
 
-def mix(first: Colour, second: Colour, share: float) -> Colour:
-    """A colour between two: ``share`` 0 is the first, 1 the second."""
+def mix(first: Color, second: Color, share: float) -> Color:
+    """A color between two: ``share`` 0 is the first, 1 the second."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
 

@@ -18,9 +18,9 @@ Frame: TypeAlias = NDArray[np.uint8]
 """A picture, uint8 [height, width, 3]."""
 
 PALETTE_SAMPLES = 16
-"""About so many frames of a film decide the colours of its GIF."""
-NUM_COLOURS = 128
-"""Colours of a GIF; one of the 256 that the format has must be left for "unchanged"."""
+"""About so many frames of a film decide the colors of its GIF."""
+NUM_COLORS = 128
+"""Colors of a GIF; one of the 256 that the format has must be left for "unchanged"."""
 
 
 def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float = 30) -> Path:
@@ -79,7 +79,7 @@ def _check(frames: Sequence[Frame]) -> None:
 def _write_gif(frames: Sequence[Frame], path: Path, fps: float) -> None:
     """One palette for all frames, written once; of each frame only the pixels that change (Pillow's ``optimize``)."""
     samples = frames[:: max(1, len(frames) // PALETTE_SAMPLES)]
-    palette = Image.fromarray(np.concatenate(samples)).quantize(NUM_COLOURS, Image.Quantize.FASTOCTREE)
+    palette = Image.fromarray(np.concatenate(samples)).quantize(NUM_COLORS, Image.Quantize.FASTOCTREE)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     # a frame lasts whole hundredths of a second: spread the rounding, so that the film lasts as long as it should
     marks = [round(index * 100 / fps) for index in range(len(frames) + 1)]
@@ -103,7 +103,7 @@ def _write_mp4(frames: Sequence[Frame], path: Path, fps: float) -> None:
         raise ValueError(
             'an .mp4 film needs the extra "video": pip install "torchrl_agent[video]", or write a .gif.'
         ) from None
-    height, width = (size - size % 2 for size in frames[0].shape[:2])  # the codec halves the colours' resolution
+    height, width = (size - size % 2 for size in frames[0].shape[:2])  # the codec halves the colors' resolution
     with imageio.v2.get_writer(path, fps=fps, codec="libx264", quality=8, macro_block_size=1) as writer:
         for frame in frames:
             writer.append_data(frame[:height, :width])

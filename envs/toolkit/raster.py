@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-Colour: TypeAlias = tuple[float, float, float]
+Color: TypeAlias = tuple[float, float, float]
 """Red, green, blue, 0 to 1."""
 
 
@@ -23,7 +23,7 @@ class Patches(NamedTuple):
     index: Tensor
     """Number of the pixel, row by row, int64 [N, K, P]."""
     dx: Tensor
-    """Pixel's centre minus point, in pixels, float32 [N, K, P]."""
+    """Pixel's center minus point, in pixels, float32 [N, K, P]."""
     dy: Tensor
 
 
@@ -37,7 +37,7 @@ class Stamp(NamedTuple):
 
 
 def around(x: Tensor, y: Tensor, reach: tuple[float, float], size: tuple[int, int]) -> Patches:
-    """Every pixel whose centre lies within ``reach`` (x, y) [pixels] of a point, and a few more.
+    """Every pixel whose center lies within ``reach`` (x, y) [pixels] of a point, and a few more.
 
     Args:
         x: points, [K, N], in pixels from the left edge.
@@ -75,15 +75,15 @@ def box(patches: Patches, left: Tensor | float, right: Tensor | float, half_heig
     return overlap(patches.dx, left, right) * overlap(patches.dy, -half_height, half_height)
 
 
-def overlap(centre: Tensor, start: Tensor | float, end: Tensor | float) -> Tensor:
-    """Length that the unit interval around ``centre`` shares with the interval from ``start`` to ``end``."""
-    return ((centre + 0.5).clamp(max=end) - (centre - 0.5).clamp(min=start)).clamp_min(0)
+def overlap(center: Tensor, start: Tensor | float, end: Tensor | float) -> Tensor:
+    """Length that the unit interval around ``center`` shares with the interval from ``start`` to ``end``."""
+    return ((center + 0.5).clamp(max=end) - (center - 0.5).clamp(min=start)).clamp_min(0)
 
 
-def coloured(patches: Patches, cover: Tensor, brightness: Tensor, colour: Colour) -> Stamp:
-    """Light of one colour where there is cover [N, K, P]; ``brightness`` [K, N] from 0 (not there) to 1."""
+def colored(patches: Patches, cover: Tensor, brightness: Tensor, color: Color) -> Stamp:
+    """Light of one color where there is cover [N, K, P]; ``brightness`` [K, N] from 0 (not there) to 1."""
     light = (cover * brightness.T.unsqueeze(-1)).flatten(1)
-    return Stamp(patches.index.flatten(1), torch.stack([light * share for share in colour], 1))
+    return Stamp(patches.index.flatten(1), torch.stack([light * share for share in color], 1))
 
 
 def put(pictures: Tensor, stamps: list[Stamp]) -> Tensor:

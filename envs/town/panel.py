@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from envs.toolkit.drawing import Canvas, Colour, Point, mix
+from envs.toolkit.drawing import Canvas, Color, Point, mix
 from envs.town.rules import INTERACT, Rules, visit
 from envs.town.state import State
 
-GROUND: Colour = (8, 10, 16)
-WORDS: Colour = (214, 222, 235)
-FAINT: Colour = (122, 134, 158)
-EMPTY: Colour = (38, 44, 60)
-DANGER: Colour = (255, 110, 100)
-PALETTE: tuple[Colour, ...] = (
+GROUND: Color = (8, 10, 16)
+WORDS: Color = (214, 222, 235)
+FAINT: Color = (122, 134, 158)
+EMPTY: Color = (38, 44, 60)
+DANGER: Color = (255, 110, 100)
+PALETTE: tuple[Color, ...] = (
     (240, 228, 66),
     (86, 180, 233),
     (230, 159, 0),
@@ -24,9 +24,9 @@ PALETTE: tuple[Colour, ...] = (
     (226, 100, 20),
     (196, 200, 214),
 )
-"""Okabe and Ito's colours, which colour-blind eyes tell apart, made fit for a dark ground."""
-LIVING: Colour = (238, 242, 250)
-INK: Colour = (16, 20, 30)
+"""Okabe and Ito's colors, which color-blind eyes tell apart, made fit for a dark ground."""
+LIVING: Color = (238, 242, 250)
+INK: Color = (16, 20, 30)
 
 LOW = 0.2
 """Meters below this have their name in red."""
@@ -83,7 +83,7 @@ def _draw_named(
         y, value = top + head(rules) * unit + (number + 0.5) * row, one.meters[number][agent]
         canvas.text((left, y), name, 9.5 * unit, _tone(one, agent, value))
         box = (left + 48 * unit, y - 0.32 * row, left + 118 * unit, y + 0.32 * row)
-        _draw_bar(canvas, box, value, meter_colour(number), one.agents.alive[agent])
+        _draw_bar(canvas, box, value, meter_color(number), one.agents.alive[agent])
 
 
 def _draw_compact(
@@ -97,7 +97,7 @@ def _draw_compact(
     for number, x in enumerate(_columns(rules, left, unit)):
         value, wide = one.meters[number][agent], _column(rules, unit) * 0.36
         box = (x - wide, top + tall, x + wide, top)
-        _draw_bar(canvas, box, value, meter_colour(number), one.agents.alive[agent])
+        _draw_bar(canvas, box, value, meter_color(number), one.agents.alive[agent])
     if lines:
         _draw_activity(canvas, one, rules, agent, (left + 22 * unit, top + tall + 7 * unit), unit)
     if lines > 1:
@@ -107,7 +107,7 @@ def _draw_compact(
 def _draw_heading(canvas: Canvas, rules: Rules, left: Point, unit: float) -> None:
     short = labels(rules.meter_names)
     for number, x in enumerate(_columns(rules, left[0], unit)):
-        centred(canvas, (x, left[1]), short[number], 7.8 * unit, meter_colour(number))
+        centered(canvas, (x, left[1]), short[number], 7.8 * unit, meter_color(number))
 
 
 def _column(rules: Rules, unit: float) -> float:
@@ -120,27 +120,25 @@ def _columns(rules: Rules, left: float, unit: float) -> list[float]:
     return [left + 20 * unit + (number + 0.5) * wide for number in range(len(rules.meters))]
 
 
-def _draw_bar(
-    canvas: Canvas, box: tuple[float, float, float, float], share: float, colour: Colour, alive: bool
-) -> None:
+def _draw_bar(canvas: Canvas, box: tuple[float, float, float, float], share: float, color: Color, alive: bool) -> None:
     """A bar between two corners in pixels, filled from the first one along its longer side."""
     (x, y, to_x, to_y), full = box, min(max(share, 0.0), 1.0)
     _draw_box(canvas, box, EMPTY if alive else mix(GROUND, EMPTY, 0.5))
     upright = to_y < y
     filled = (x, y + (to_y - y) * full, to_x, y) if upright else (x, y, x + (to_x - x) * full, to_y)
     if full > 0:
-        _draw_box(canvas, filled, colour if alive else mix(GROUND, FAINT, 0.4))
+        _draw_box(canvas, filled, color if alive else mix(GROUND, FAINT, 0.4))
 
 
-def _draw_box(canvas: Canvas, box: tuple[float, float, float, float], colour: Colour) -> None:
+def _draw_box(canvas: Canvas, box: tuple[float, float, float, float], color: Color) -> None:
     left, right = sorted((box[0], box[2]))
     top, bottom = sorted((box[1], box[3]))
     right, bottom = max(right, left + 1), max(bottom, top + 1)
-    canvas.box(world_point(canvas, (left, top)), world_point(canvas, (right, bottom)), colour)
+    canvas.box(world_point(canvas, (left, top)), world_point(canvas, (right, bottom)), color)
 
 
 def draw_agent(canvas: Canvas, one: State, rules: Rules, agent: int, pixel: Point, radius: float) -> None:
-    """A disc with the agent's number and its family's colour as rim, or a grey cross if it is dead; ``radius`` in
+    """A disc with the agent's number and its family's color as rim, or a grey cross if it is dead; ``radius`` in
     pixels.
     """
     (x, y), arm = pixel, radius * 0.62
@@ -157,7 +155,7 @@ def draw_agent(canvas: Canvas, one: State, rules: Rules, agent: int, pixel: Poin
     words = str(agent)
     letters = min(1.25, 2.5 / max(len(words), 2)) * radius
     if letters >= 4.5:
-        centred(canvas, pixel, words, letters, INK)
+        centered(canvas, pixel, words, letters, INK)
 
 
 def _draw_activity(canvas: Canvas, one: State, rules: Rules, agent: int, left: Point, unit: float) -> None:
@@ -203,18 +201,18 @@ def _draw_key(canvas: Canvas, rules: Rules, corner: Point, unit: float) -> None:
     for number, kind in enumerate(present):
         x = corner[0] + number // rows * 61 * unit
         y = corner[1] + (number % rows + 0.5) * 11 * unit
-        canvas.text((x, y), short[rules.kinds.index(kind)], 8.5 * unit, kind_colour(rules, kind))
+        canvas.text((x, y), short[rules.kinds.index(kind)], 8.5 * unit, kind_color(rules, kind))
         canvas.text((x + 16 * unit, y), kind, 8.3 * unit, FAINT)
 
 
-def kind_colour(rules: Rules, kind: str) -> Colour:
-    """The colour of the meter that a place raises most."""
+def kind_color(rules: Rules, kind: str) -> Color:
+    """The color of the meter that a place raises most."""
     gains = [visit(rules.affordances[kind], name) for name in rules.meter_names]
-    return meter_colour(gains.index(max(gains))) if max(gains) > 0 else FAINT
+    return meter_color(gains.index(max(gains))) if max(gains) > 0 else FAINT
 
 
-def meter_colour(number: int) -> Colour:
-    """The colour of a meter's bar."""
+def meter_color(number: int) -> Color:
+    """The color of a meter's bar."""
     return PALETTE[number % len(PALETTE)]
 
 
@@ -229,9 +227,9 @@ def labels(names: Sequence[str]) -> list[str]:
     return found
 
 
-def centred(canvas: Canvas, pixel: Point, words: str, height: float, colour: Colour) -> None:
+def centered(canvas: Canvas, pixel: Point, words: str, height: float, color: Color) -> None:
     """Words whose middle is at a pixel."""
-    canvas.text((pixel[0] - _width(words, height) / 2, pixel[1]), words, height, colour)
+    canvas.text((pixel[0] - _width(words, height) / 2, pixel[1]), words, height, color)
 
 
 @lru_cache(maxsize=512)
@@ -240,7 +238,7 @@ def _width(words: str, height: float) -> float:
     return Canvas((1, 1), GROUND).text((0, 0), words, height, GROUND)
 
 
-def _tone(one: State, agent: int, value: float) -> Colour:
+def _tone(one: State, agent: int, value: float) -> Color:
     if not one.agents.alive[agent]:
         return mix(GROUND, FAINT, 0.6)
     return DANGER if value < LOW else WORDS

@@ -1,6 +1,6 @@
-"""One town drawn as an RGB frame; shapes and labels also tell things apart for colour-blind eyes.
+"""One town drawn as an RGB frame; shapes and labels also tell things apart for color-blind eyes.
 
-A place has the colour of the meter that it raises most, which is the colour of that meter's bar in the panel.
+A place has the color of the meter that it raises most, which is the color of that meter's bar in the panel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.episode import Episode
-from envs.toolkit.drawing import Canvas, Colour, Point, mix, regular
+from envs.toolkit.drawing import Canvas, Color, Point, mix, regular
 from envs.toolkit.records import row
 from envs.town.panel import (
     DANGER,
@@ -21,10 +21,10 @@ from envs.town.panel import (
     LIVING,
     PALETTE,
     WORDS,
-    centred,
+    centered,
     draw_agent,
     draw_panel,
-    kind_colour,
+    kind_color,
     labels,
     shown_cues,
     world_point,
@@ -32,11 +32,11 @@ from envs.town.panel import (
 from envs.town.rules import HOURS, Rules
 from envs.town.state import ABSENT, State
 
-FIELD: Colour = (21, 26, 38)
-SEEN: Colour = (34, 42, 60)
-GRID: Colour = (40, 48, 68)
-WALL: Colour = (70, 82, 108)
-WINDOW: Colour = (150, 196, 255)
+FIELD: Color = (21, 26, 38)
+SEEN: Color = (34, 42, 60)
+GRID: Color = (40, 48, 68)
+WALL: Color = (70, 82, 108)
+WINDOW: Color = (150, 196, 255)
 
 PANEL = 0.25
 """Share of the width that the panel takes."""
@@ -51,7 +51,7 @@ def draw(
 ) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
-    Places have two letters and are grey while they are closed. Agents are discs with their number and the colour of
+    Places have two letters and are grey while they are closed. Agents are discs with their number and the color of
     their family as rim, the dead are grey crosses, and dots beside a disc are its cues. In fog the brighter ground is
     what agent 0 sees.
 
@@ -120,24 +120,24 @@ def _draw_ground(canvas: Canvas, one: State, rules: Rules) -> None:
 
 def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
     short, taken = labels(rules.kinds), set(zip(one.agents.x, one.agents.y, strict=True))
-    colours = [kind_colour(rules, kind) for kind in rules.kinds]
+    colors = [kind_color(rules, kind) for kind in rules.kinds]
     for slot, (x, y) in enumerate(zip(one.layout.x, one.layout.y, strict=True)):
         if x <= ABSENT // 2:
             continue
         number = slot // rules.places_per_kind
         ground = SEEN if rules.view is not None and _in_window(one, x, y, rules.view) else FIELD
-        colour = colours[number] if is_open(one, rules, rules.kinds[number]) else mix(ground, FAINT, 0.35)
-        same = colours[:number].count(colours[number])
-        canvas.polygon(_shape(x, y, same), mix(ground, colour, 0.38), colour, max(1.0, canvas.scale / 22))
+        color = colors[number] if is_open(one, rules, rules.kinds[number]) else mix(ground, FAINT, 0.35)
+        same = colors[:number].count(colors[number])
+        canvas.polygon(_shape(x, y, same), mix(ground, color, 0.38), color, max(1.0, canvas.scale / 22))
         if canvas.scale < ROOMY:
-            _draw_beside(canvas, short[number], (x, y), one, mix(colour, WORDS, 0.35))
+            _draw_beside(canvas, short[number], (x, y), one, mix(color, WORDS, 0.35))
             continue
         high, letters = (0.23, 0.25) if (x, y) in taken else (0.5, 0.36)
-        pixel, tone = _pixel(canvas, (x + 0.5, y + high)), mix(colour, WORDS, 0.75)
-        centred(canvas, pixel, short[number], min(canvas.scale * letters, 22), tone)
+        pixel, tone = _pixel(canvas, (x + 0.5, y + high)), mix(color, WORDS, 0.75)
+        centered(canvas, pixel, short[number], min(canvas.scale * letters, 22), tone)
 
 
-def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, colour: Colour) -> None:
+def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, color: Color) -> None:
     """A label too large for its cell, on the side where there is more room."""
     others = {*zip(one.layout.x, one.layout.y, strict=True), *zip(one.agents.x, one.agents.y, strict=True)}
     letters = min(max(canvas.scale, 9), 11)
@@ -149,11 +149,11 @@ def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, 
 
     side = min((1, -1), key=crowd)
     x, y = _pixel(canvas, (cell[0] + 0.5 + side * 0.5, cell[1] + 0.5))
-    centred(canvas, (x + side * 0.75 * letters, y), words, letters, colour)
+    centered(canvas, (x + side * 0.75 * letters, y), words, letters, color)
 
 
 def _shape(x: int, y: int, number: int) -> list[Point]:
-    """The outline of a place: kinds that share a colour differ in it."""
+    """The outline of a place: kinds that share a color differ in it."""
     if number == 0:
         return [(x + 0.07, y + 0.07), (x + 0.93, y + 0.07), (x + 0.93, y + 0.93), (x + 0.07, y + 0.93)]
     corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(number - 1) % 4]
@@ -200,7 +200,7 @@ def _draw_stack(canvas: Canvas, one: State, rules: Rules, together: list[int], p
         draw_agent(canvas, one, rules, together[-1], pixel, radius)
         return
     canvas.disc(world_point(canvas, pixel), radius / canvas.scale, INK, LIVING, 1.2)
-    centred(canvas, pixel, f"x{alive}", radius * 1.2, LIVING)
+    centered(canvas, pixel, f"x{alive}", radius * 1.2, LIVING)
 
 
 def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) -> None:
@@ -223,9 +223,9 @@ def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> 
     )
     width, height = canvas.size[0], _header_height(canvas.size)
     letters, gap = min(height * 0.45, width / 40), _gap(canvas.size)
-    for share, name, value, colour in entries:
+    for share, name, value, color in entries:
         end = canvas.text((gap + share * (width - 2 * gap), height / 2), name, letters, FAINT)
-        canvas.text((end + letters / 2, height / 2), value, letters, colour)
+        canvas.text((end + letters / 2, height / 2), value, letters, color)
 
 
 def _pixel(canvas: Canvas, point: Point) -> Point:

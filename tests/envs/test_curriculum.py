@@ -141,7 +141,7 @@ def test_rows_may_have_difficulties_of_their_own():
         ("- {name: a, difficulty: {luck: 1}}", "luck"),
         ("- {name: a, criteria: {win: 3}}", "least, most"),
         ("- {name: a, difficulty: {enemy_speed: -1}}", "enemy_speed"),
-        ("- {name: a, colour: red}", "colour"),
+        ("- {name: a, color: red}", "color"),
         ("- [", "read"),
     ],
 )

@@ -239,7 +239,7 @@ def test_an_unknown_configuration_is_refused_by_name(config):
 
 def test_a_yaml_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "other.yaml"
-    path.write_text("colour: green\n")
+    path.write_text("color: green\n")
     with pytest.raises(ValueError, match="other") as caught:
         Experiment.load(path)
     assert "experiment_schema" in one_sentence(caught)

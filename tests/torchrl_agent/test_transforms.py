@@ -182,7 +182,7 @@ def test_reward_scaling_by_hand_over_an_episode_end():
     assert scaler.running.mean.item() == pytest.approx(returns.mean(), rel=1e-3)
     assert scaler.running.var.item() == pytest.approx(returns.var(), rel=1e-3)
     scaled = scaler.scale(torch.tensor([0.0, 3.0, -3.0]))
-    assert scaled.tolist() == pytest.approx([0.0, 3.0 / returns.std(), -3.0 / returns.std()], rel=1e-3)  # not centred
+    assert scaled.tolist() == pytest.approx([0.0, 3.0 / returns.std(), -3.0 / returns.std()], rel=1e-3)  # not centered
 
 
 def test_running_returns_go_on_over_rollouts():

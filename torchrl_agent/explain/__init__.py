@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Thought", "as_dict", "as_html", "as_text", "diagnose", "explain", "figures", "write_page"]
 
 CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
-"""Colours of what was chosen, of what was not, and of what followed."""
+"""Colors of what was chosen, of what was not, and of what followed."""
 LINES = (":", "--", "-.", "-")
 """Tell the candidates that were not chosen apart."""
 
@@ -116,7 +116,7 @@ def _draw_scene(thought: Thought, seen: list[Tensor]) -> Figure:
     pictures = [] if thought.picture is None else [("scene", thought.picture)]
     for values in seen:
         channels = values.abs().argmax(0) + 1
-        pictures.append(("what it sees (a colour per channel)", (channels * values.any(0)).numpy()))
+        pictures.append(("what it sees (a color per channel)", (channels * values.any(0)).numpy()))
     figure, panels = _panels(len(pictures), 4.5)
     for panel, (title, pixels) in zip(panels, pictures, strict=True):
         panel.imshow(pixels, interpolation="nearest", cmap="tab20b")
@@ -133,16 +133,16 @@ def _draw_futures(thought: Thought) -> Figure:
     chosen = int(thought.action[0])
     steps = range(1, futures.rewards.shape[1] + 1)
     for number, action in enumerate(futures.actions[:, 0].tolist()):
-        colour, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[number % len(LINES)])
-        rewards.plot(steps, futures.rewards[number].numpy(), line, color=colour, label=thought.names.action(action))
+        color, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[number % len(LINES)])
+        rewards.plot(steps, futures.rewards[number].numpy(), line, color=color, label=thought.names.action(action))
     followed = futures.true_rewards.numpy()
     rewards.plot(steps[: len(followed)], followed, "o", color=REAL, label="what followed")
     rewards.set(title="imagined rewards (orange: what it did)", xlabel="steps ahead", xticks=steps)
     rewards.legend(fontsize="small")
     for number, name in enumerate(belief.known_names):
-        start, colour = belief.known_state[number : number + 1], f"C{number % 10}"
-        states.plot(torch.cat((start, futures.true_states[:, number])).numpy(), color=colour, label=name)
-        states.plot(torch.cat((start, futures.foreseen_states[:, number])).numpy(), "--", color=colour)
+        start, color = belief.known_state[number : number + 1], f"C{number % 10}"
+        states.plot(torch.cat((start, futures.true_states[:, number])).numpy(), color=color, label=name)
+        states.plot(torch.cat((start, futures.foreseen_states[:, number])).numpy(), "--", color=color)
     states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
     states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
     return figure
@@ -164,8 +164,8 @@ def _draw_choice(thought: Thought) -> Figure:
 
 
 def _bars(panel: Axes, title: str, names: list[str], lengths: Tensor, chosen: int) -> Axes:
-    colours = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
-    panel.barh(names, lengths.numpy(), color=colours)
+    colors = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
+    panel.barh(names, lengths.numpy(), color=colors)
     panel.invert_yaxis()
     panel.set(title=title)
     return panel

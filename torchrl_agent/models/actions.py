@@ -66,13 +66,13 @@ class Gaussian(nn.Module):
         super().__init__()
         self.network = network
         bounded = low.isfinite() & high.isfinite()
-        self.register_buffer("centre", torch.where(bounded, (low + high) / 2, 0.0), persistent=False)
+        self.register_buffer("center", torch.where(bounded, (low + high) / 2, 0.0), persistent=False)
         self.register_buffer("half_range", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
         self.log_std = nn.Parameter(torch.full_like(low, math.log(initial_std)))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """``loc`` and ``scale``, [..., D] each, in the world's units."""
-        loc = self.centre + self.half_range * self.network(features).float()
+        loc = self.center + self.half_range * self.network(features).float()
         return loc, (self.half_range * self.log_std.exp()).expand_as(loc)
 
 

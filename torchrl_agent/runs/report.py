@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 METRIC = "rollout/ep_rew_mean"
 """What is drawn unless told."""
 FORMATS = (".png", ".svg", ".pdf")
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito: colour-blind people tell them apart."""
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Of Okabe and Ito: color-blind people tell them apart."""
 LEGEND_WIDTH = 88
 """Letters in a line of the legend."""
 LINES = ("-", "--", ":", "-.")
-"""One more each time the colours are used up."""
+"""One more each time the colors are used up."""
 FIRST = ("run", "config", "seed", "frames", "seconds", "training_return", "return_mean", "win_rate")
 """Columns of the table, as far as the runs have them; others follow."""
 RESAMPLES = 2000
@@ -150,17 +150,17 @@ def draw(groups: dict[str, list[Run]], metrics: Sequence[str]) -> Figure:
     for panel, metric in zip(panels, metrics, strict=True):
         for index, (label, runs) in enumerate(groups.items()):
             curve = learning_curve([run.folder for run in runs], metric)
-            colour = COLOURS[index % len(COLOURS)]
+            color = COLORS[index % len(COLORS)]
             panel.plot(
                 curve.frames,
                 curve.mean,
-                color=colour,
-                linestyle=LINES[index // len(COLOURS) % len(LINES)],
+                color=color,
+                linestyle=LINES[index // len(COLORS) % len(LINES)],
                 marker="o" if len(curve.frames) == 1 else "",
                 label=_legend(label, runs),
             )
             if len(runs) > 1:
-                panel.fill_between(curve.frames, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
+                panel.fill_between(curve.frames, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
         panel.set_ylabel(metric)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)

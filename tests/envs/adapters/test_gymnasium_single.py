@@ -87,7 +87,7 @@ def test_the_seed_given_at_making_is_that_of_the_first_reset():
 @pytest.mark.parametrize(
     ("identifier", "options", "named"),
     [
-        (IDS[0], {"colour": 3}, "no option 'colour'"),
+        (IDS[0], {"color": 3}, "no option 'color'"),
         (IDS[0], {"level": "L3"}, "no option 'level'"),
         (IDS[0], {"num_envs": 3}, "make_vec"),
         (IDS[0], {"observation": "smell"}, "pixels"),

@@ -296,8 +296,8 @@ def test_seeds_are_single_whole_numbers(vector, seed):
 
 def test_options_that_would_be_ignored_are_refused(vector):
     vector.reset(options={})
-    with pytest.raises(ValueError, match="hold colour"):
-        vector.reset(options={"colour": 3})
+    with pytest.raises(ValueError, match="hold color"):
+        vector.reset(options={"color": 3})
     with pytest.raises(ValueError, match="one bool per world"):
         vector.reset(options={"reset_mask": np.ones(8)})
 

@@ -176,12 +176,12 @@ def stir(env, world, oracle_module, generator):
     scatter(state.enemy_shots, world, (x, y), whole(0, 10), whole)
 
 
-def scatter(shots, world, centre, number, whole):
-    """The youngest ``number`` slots hold projectiles around ``centre``, the others are empty."""
+def scatter(shots, world, center, number, whole):
+    """The youngest ``number`` slots hold projectiles around ``center``, the others are empty."""
     slots = shots.life.shape[0]
     for slot in range(slots):
         bearing = math.radians(whole(0, 359))
-        values = {"x": centre[0] + whole(-120, 120), "y": centre[1] + whole(-120, 120)}
+        values = {"x": center[0] + whole(-120, 120), "y": center[1] + whole(-120, 120)}
         velocity = {"vx": 8 * math.cos(bearing), "vy": 8 * math.sin(bearing)}
         write(shots, (slot, world), life=whole(1, 60) * (slot >= slots - number), **values, **velocity)
 

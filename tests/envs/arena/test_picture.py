@@ -46,7 +46,7 @@ def test_the_field_fills_the_picture_below_the_header():
         assert size[1] / 16 < top and top + scale * RULES.height < size[1]
 
 
-def test_things_have_their_colours_where_they_are(state):
+def test_things_have_their_colors_where_they_are(state):
     frame = draw(state, EPISODE, 0, RULES, SIZE)
     assert pixel(frame, 300, 1100) == picture.FIELD
     assert tuple(frame[1, 1]) == picture.GROUND

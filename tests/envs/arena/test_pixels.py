@@ -48,19 +48,19 @@ def empty(worlds):
     return state
 
 
-def centre(row, column):
+def center(row, column):
     """The middle of a pixel in the field's units."""
     return (column - 1 + 0.5) * UNIT, (row - 13 + 0.5) * UNIT
 
 
 def place(things, slot, row, column, **values):
-    things.x[slot, 0], things.y[slot, 0] = centre(row, column)
+    things.x[slot, 0], things.y[slot, 0] = center(row, column)
     for name, value in values.items():
         getattr(things, name)[slot, 0] = value
 
 
 def fly(state, row, column, rotation=0.0, **values):
-    state.ship.x[0], state.ship.y[0] = centre(row, column)
+    state.ship.x[0], state.ship.y[0] = center(row, column)
     state.ship.rotation[0], state.ship.health[0] = rotation, 150
     for name, value in values.items():
         getattr(state.ship, name)[0] = value
@@ -71,12 +71,12 @@ def changed(before, after):
     return {tuple(place) for place in (before[0] != after[0]).any(0).nonzero().tolist()}
 
 
-def on_field(colour, brightness=1.0):
-    """A colour on the field: in every channel the brighter of the two."""
-    return [max(brightness * light, ground) for light, ground in zip(colour, FIELD, strict=True)]
+def on_field(color, brightness=1.0):
+    """A color on the field: in every channel the brighter of the two."""
+    return [max(brightness * light, ground) for light, ground in zip(color, FIELD, strict=True)]
 
 
-def colour_at(picture, row, column):
+def color_at(picture, row, column):
     return tuple(picture[0, :, row, column].tolist())
 
 
@@ -86,16 +86,16 @@ def test_an_empty_field_is_ground_within_walls(state):
     assert picture.dtype == torch.float32
     assert picture.is_contiguous()
     for row, column in ((13, 1), (40, 30), (61, 62)):
-        assert colour_at(picture, row, column) == pytest.approx(FIELD, abs=1e-5)
+        assert color_at(picture, row, column) == pytest.approx(FIELD, abs=1e-5)
     for row, column in ((12, 1), (12, 63), (30, 0), (30, 63)):
-        assert colour_at(picture, row, column) == pytest.approx(WALL, abs=1e-5)
+        assert color_at(picture, row, column) == pytest.approx(WALL, abs=1e-5)
 
 
 def test_an_enemy_lights_the_pixels_around_it_and_nothing_else(state):
     before = pixels(state, RULES)
     place(state.enemies, 3, 40, 20, health=10)
     after = pixels(state, RULES)
-    assert colour_at(after, 40, 20) == pytest.approx(on_field(ENEMY), abs=1e-5)
+    assert color_at(after, 40, 20) == pytest.approx(on_field(ENEMY), abs=1e-5)
     # radius 1.1 and half a pixel of softness: the four neighbours at distance 1 are lit by 0.6, those at 1.41 by 0.19
     square = {(row, column) for row in (39, 40, 41) for column in (19, 20, 21)}
     assert changed(before, after) == square
@@ -108,21 +108,21 @@ def test_light_follows_a_thing_between_the_pixels(state):
     place(state.shots, 0, 40, 20, life=50, vx=0, vy=0)
     lights = []
     for shift in (0.3, 0.4, 0.5):
-        state.shots.x[0, 0] = centre(40, 20)[0] + shift * UNIT
+        state.shots.x[0, 0] = center(40, 20)[0] + shift * UNIT
         lights.append(pixels(state, RULES)[0, 1, 40, 20:22])
     assert lights[0][0] > lights[1][0] > lights[2][0]
     assert lights[0][1] < lights[1][1] < lights[2][1]
     torch.testing.assert_close(lights[2][0], lights[2][1], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "colour"), [("shots", SHOT), ("enemy_shots", ENEMY_SHOT)])
-def test_a_shot_is_bright_where_it_is_and_dim_where_it_was(state, name, colour):
+@pytest.mark.parametrize(("name", "color"), [("shots", SHOT), ("enemy_shots", ENEMY_SHOT)])
+def test_a_shot_is_bright_where_it_is_and_dim_where_it_was(state, name, color):
     # 6 steps ago it was 2 pixels to the left
     place(getattr(state, name), 5, 30, 30, life=9, vx=2 * UNIT / 6, vy=0)
     picture = pixels(state, RULES)
-    assert colour_at(picture, 30, 30) == pytest.approx(colour, abs=1e-4)
-    assert colour_at(picture, 30, 28) == pytest.approx(on_field(colour, DIM), abs=1e-4)
-    assert colour_at(picture, 30, 32) == pytest.approx(FIELD, abs=1e-4)
+    assert color_at(picture, 30, 30) == pytest.approx(color, abs=1e-4)
+    assert color_at(picture, 30, 28) == pytest.approx(on_field(color, DIM), abs=1e-4)
+    assert color_at(picture, 30, 32) == pytest.approx(FIELD, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_shot_is_bright_where_it_is_and_dim_where_it_was(state, name, colour):
 def test_the_nose_shows_where_the_ship_points(state, rotation, down, right):
     fly(state, 40, 30, rotation)
     picture = pixels(state, RULES)
-    assert colour_at(picture, 40 + 3 * down, 30 + 3 * right) == pytest.approx(NOSE, abs=1e-4)
-    assert colour_at(picture, 40 - 3 * down, 30 - 3 * right) == pytest.approx(FIELD, abs=1e-4)
+    assert color_at(picture, 40 + 3 * down, 30 + 3 * right) == pytest.approx(NOSE, abs=1e-4)
+    assert color_at(picture, 40 - 3 * down, 30 - 3 * right) == pytest.approx(FIELD, abs=1e-4)
     assert picture[0, 2, 40, 30].item() == pytest.approx(SHIP[2])
 
 
@@ -151,7 +151,7 @@ def test_a_spawner_carries_a_bar_as_long_as_its_health(state):
     for health in (100, 60, 20):
         place(state.spawners, 1, 40, 20, health=health)
         picture = pixels(state, RULES)
-        assert colour_at(picture, 40, 20) == pytest.approx(SPAWNER, abs=1e-4)
+        assert color_at(picture, 40, 20) == pytest.approx(SPAWNER, abs=1e-4)
         bar = (picture[0, 2, 37, :] - FIELD[2]).clamp_min(0) / (HEALTH[2] - FIELD[2])
         lengths.append(bar[17:24].sum().item())
     # five pixels when whole: columns 18 to 22
@@ -163,9 +163,9 @@ def test_the_bars_show_health_readiness_phase_and_time(state):
     state.progress.phase[0], state.progress.step[0] = 1, 750
     picture = pixels(state, RULES)
     shares = (0.5, 0.3, 0.4, 0.75)
-    for bar, (share, colour) in enumerate(zip(shares, BARS, strict=True)):
+    for bar, (share, color) in enumerate(zip(shares, BARS, strict=True)):
         for row in (3 * bar, 3 * bar + 1):
-            lit = picture[0, :, row].sum(1) / torch.tensor(colour)
+            lit = picture[0, :, row].sum(1) / torch.tensor(color)
             assert lit.tolist() == pytest.approx([62 * share] * 3, abs=1e-3)
         assert not picture[0, :, 3 * bar + 2].any()
 

@@ -216,7 +216,7 @@ def test_a_projectile_lives_120_steps(env):
     assert float(env.state.shots.life.max()) == 0
 
 
-def test_a_projectile_dies_when_its_centre_leaves_the_field(env):
+def test_a_projectile_dies_when_its_center_leaves_the_field(env):
     shot(env, 1593, 100, vx=8)
     shot(env, 1591, 300, vx=8, slot=-2)
     play(env)

@@ -141,7 +141,7 @@ def test_nothing_returned_changes_with_the_next_step():
         ({"module": "countdown", "sees": 3}, "differ"),
         ({"module": "no_such_module"}, "parallel_env"),
         ({"module": "math"}, "parallel_env"),
-        ({"module": "countdown", "colour": "red"}, "colour"),
+        ({"module": "countdown", "color": "red"}, "color"),
     ],
 )
 def test_worlds_that_cannot_be_are_refused_in_one_sentence(arguments, culprit):

@@ -14,7 +14,7 @@ def moving_square(number=12, height=48, width=64):
     return list(frames)
 
 
-def test_a_gif_shows_every_frame_in_its_colours_for_ever(tmp_path):
+def test_a_gif_shows_every_frame_in_its_colors_for_ever(tmp_path):
     frames = moving_square()
     path = write_film(frames, tmp_path / "new folder" / "film.gif", fps=30)
     with Image.open(path) as film:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from envs.toolkit.raster import Stamp, around, box, capsule, coloured, disc, overlap, put
+from envs.toolkit.raster import Stamp, around, box, capsule, colored, disc, overlap, put
 
 SIZE = (12, 20)
 
@@ -27,7 +27,7 @@ def everywhere(x, y):
 @pytest.mark.parametrize("radius", [0.5, 0.75, 1.1, 2.3, 30.0])
 def test_discs_are_what_asking_every_pixel_gives(points, radius):
     patches = around(*points, (radius + 0.5, radius + 0.5), SIZE)
-    stamp = coloured(patches, disc(patches, radius), torch.ones(40, 3), (1.0, 0.5, 0.0))
+    stamp = colored(patches, disc(patches, radius), torch.ones(40, 3), (1.0, 0.5, 0.0))
     found = put(torch.zeros(3, 3, *SIZE), [stamp])
     dx, dy = everywhere(*points)
     light = (radius + 0.5 - torch.sqrt(dx**2 + dy**2)).clamp(0, 1).amax(1)
@@ -36,7 +36,7 @@ def test_discs_are_what_asking_every_pixel_gives(points, radius):
 
 def test_boxes_cover_what_they_overlap(points):
     patches = around(*points, (2.5, 1.0), SIZE)
-    stamp = coloured(patches, box(patches, -2.0, 1.0, 0.5), torch.ones(40, 3), (1.0, 1.0, 1.0))
+    stamp = colored(patches, box(patches, -2.0, 1.0, 0.5), torch.ones(40, 3), (1.0, 1.0, 1.0))
     found = put(torch.zeros(3, 3, *SIZE), [stamp])
     dx, dy = everywhere(*points)
     light = (overlap(dx, -2.0, 1.0) * overlap(dy, -0.5, 0.5)).amax(1)
@@ -54,7 +54,7 @@ def test_overlaps_are_lengths(start, end, shared):
 def test_a_capsule_is_lit_along_its_line():
     x, y, right, none = (torch.full((1, 1), value) for value in (5.5, 5.5, 4.0, 0.0))
     patches = around(x, y, (5.0, 5.0), SIZE)
-    stamp = coloured(patches, capsule(patches, right, none, 0.5), torch.ones(1, 1), (1.0, 1.0, 1.0))
+    stamp = colored(patches, capsule(patches, right, none, 0.5), torch.ones(1, 1), (1.0, 1.0, 1.0))
     row = put(torch.zeros(1, 3, *SIZE), [stamp])[0, 0]
     assert row[5].tolist() == [0.0] * 5 + [1.0] * 5 + [0.0] * 10
     assert not row[4].any()

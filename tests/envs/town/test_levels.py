@@ -270,7 +270,7 @@ def test_what_a_level_must_say(write, name):
         (at(duration=1.5), ["Bed", "duration is 1.5"]),
         (at(capacity=1.5), ["Bed", "capacity is 1.5"]),
         (at(price="dear"), ["Bed", "price is 'dear'"]),
-        (at(colour="red"), ["Bed", "colour"]),
+        (at(color="red"), ["Bed", "color"]),
         ({"affordances": {"Pool": {"price": 0.1}}}, ["Pool", "duration"]),
         ({"capacity": -1}, ["capacity is -1"]),
         # the layout
@@ -347,7 +347,7 @@ CUE = {"cues": ["odd"]}
         ("cues", "odd", {"at": "Bed", "reliability": 1.1}, CUE, ["cue odd", "reliability is 1.1"]),
         ("cues", "odd", {"at": "Bed", "false_positive": -0.1}, CUE, ["cue odd", "false_positive is -0.1"]),
         ("cues", "odd", {"at": "Bed", "radius": 2.5}, CUE, ["cue odd", "radius is 2.5"]),
-        ("cues", "odd", {"at": "Bed", "colour": 1}, CUE, ["cue odd", "colour"]),
+        ("cues", "odd", {"at": "Bed", "color": 1}, CUE, ["cue odd", "color"]),
     ],
     ids=lambda value: str(value)[:50],
 )

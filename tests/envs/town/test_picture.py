@@ -13,7 +13,7 @@ from envs.town import panel
 from envs.town.picture import FIELD, draw, has_panel, viewport
 
 SIZE = (960, 768)
-"""Large, so that a pixel's colour is its own."""
+"""Large, so that a pixel's color is its own."""
 
 
 def frame(town, size=SIZE):
@@ -31,8 +31,8 @@ def single(town):
     return map_record(lambda value: value[..., 0].tolist(), town.state)
 
 
-def has(pixels, colour):
-    return bool((pixels == np.array(colour)).all(-1).any())
+def has(pixels, color):
+    return bool((pixels == np.array(color)).all(-1).any())
 
 
 def test_shape_type_and_repetition(scene):
@@ -88,7 +88,7 @@ def test_the_dead_are_grey_crosses(scene):
     assert not has(pixels, panel.LIVING)
 
 
-def test_families_are_the_colour_of_the_rim(scene):
+def test_families_are_the_color_of_the_rim(scene):
     town = scene("L7", num_agents=4)
     for agent in range(4):
         town.put(agent, x=2 * agent, y=3, cues=0)
@@ -97,14 +97,14 @@ def test_families_are_the_colour_of_the_rim(scene):
     assert seen == [[True, False], [True, False], [False, True], [False, True]]
 
 
-def test_places_have_the_colour_of_the_meter_that_they_raise_and_their_own_shape(scene):
+def test_places_have_the_color_of_the_meter_that_they_raise_and_their_own_shape(scene):
     town = scene("L3")
     town.put(x=7, y=7)
     for x, kind in enumerate(("Bed", "LuxuryBed", "Job")):
         town.place(kind, x, 0)
     picture = frame(town)
     bed, luxury, job = (cell(town, picture, x, 0) for x in range(3))
-    assert has(bed, panel.meter_colour(0)) and has(luxury, panel.meter_colour(0)) and has(job, panel.meter_colour(3))
+    assert has(bed, panel.meter_color(0)) and has(luxury, panel.meter_color(0)) and has(job, panel.meter_color(3))
     corner = slice(4, 10)
     assert not np.array_equal(bed[corner, corner], luxury[corner, corner])
 
@@ -114,9 +114,9 @@ def test_closed_places_are_grey_where_there_is_a_clock(scene):
         town = scene(level)
         town.place("Bar", 5, 5)
         town.at_hour(20)
-        assert has(cell(town, frame(town), 5, 5), panel.meter_colour(5))
+        assert has(cell(town, frame(town), 5, 5), panel.meter_color(5))
         town.at_hour(12)
-        assert has(cell(town, frame(town), 5, 5), panel.meter_colour(5)) != grey
+        assert has(cell(town, frame(town), 5, 5), panel.meter_color(5)) != grey
 
 
 def test_a_place_that_closes_after_midnight_is_open_then(scene):
@@ -125,7 +125,7 @@ def test_a_place_that_closes_after_midnight_is_open_then(scene):
     seen = []
     for hour in (17, 18, 23, 24, 27, 28):
         town.at_hour(hour)
-        seen.append(has(cell(town, frame(town), 5, 5), panel.meter_colour(5)))
+        seen.append(has(cell(town, frame(town), 5, 5), panel.meter_color(5)))
     assert seen == [False, True, True, True, True, False]
 
 
@@ -144,7 +144,7 @@ def test_meters_are_bars_as_full_as_they_are(scene):
         right, counts = slice(int(0.75 * SIZE[0]), None), []
         for energy in (1.0, 0.5, 0.0):
             town.set(energy=energy)
-            yellow = (frame(town)[:, right] == np.array(panel.meter_colour(0))).all(-1)
+            yellow = (frame(town)[:, right] == np.array(panel.meter_color(0))).all(-1)
             counts.append(int(yellow.sum()))
         assert counts[1] - counts[2] == pytest.approx((counts[0] - counts[2]) / 2, rel=0.1)
         assert counts[0] - counts[2] > 500

@@ -112,12 +112,12 @@ def belief_probe(played: dict[str, Any]) -> dict[str, float]:
 def ridge_r2(features: Tensor, target: Tensor, other_features: Tensor, other_target: Tensor) -> float:
     """R2 on the other rows of ridge regression on the first ones; features [n, F], targets [n, D]."""
     mean, deviation = features.mean(0), features.std(0).clamp_min(1e-6)
-    centre = target.mean(0)
+    center = target.mean(0)
     known, asked = (features - mean) / deviation, (other_features - mean) / deviation
     gram = known.T @ known + RIDGE * len(known) * torch.eye(known.shape[1])
-    weights = torch.linalg.solve(gram, known.T @ (target - centre))
-    error = (asked @ weights + centre - other_target).square().sum()
-    return 1.0 - (error / (other_target - centre).square().sum()).item()
+    weights = torch.linalg.solve(gram, known.T @ (target - center))
+    error = (asked @ weights + center - other_target).square().sum()
+    return 1.0 - (error / (other_target - center).square().sum()).item()
 
 
 def alternatives(played: dict[str, Any]) -> dict[str, float]:

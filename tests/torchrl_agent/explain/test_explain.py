@@ -8,14 +8,16 @@ import json
 import pytest
 import torch
 from tensordict import TensorDict
+from torchrl.envs import GymEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
+from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
-from torchrl_agent.explain.thinking import think
+from torchrl_agent.explain.thinking import think, world_names
 from torchrl_agent.loop import learn
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.run import save
@@ -273,3 +275,12 @@ def test_what_cannot_be_is_one_sentence(town_run, options, sentence, capsys):
 def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
     blind = dataclasses.replace(thought, picture=None)
     assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 3
+
+
+def test_worlds_name_their_actions_meters_and_places():
+    town, arena = (world_names(make(1)) for make in (TownEnv, ArenaEnv))
+    assert town.actions[:6] == ("up", "down", "left", "right", "interact", "wait")
+    assert town.meters[0] == "energy" and "Bed" in town.places
+    assert arena.actions == ("idle", "thrust", "left", "right", "shoot") and not arena.meters
+    assert world_names(ArenaEnv(1, style=2)).actions[-3:] == ("left", "right", "shoot")
+    assert world_names(GymEnv("CartPole-v1")).action(1) == "action 1"

@@ -85,15 +85,21 @@ class MovedModules(MetaPathFinder, Loader):
 Constructor = TypeVar("Constructor", bound=Callable)
 
 
-def device_and_seed_by_position(init: Constructor) -> Constructor:
-    """A world's constructor that still takes ``device`` and ``seed`` by position too, with a warning."""
+def old_arguments(init: Constructor) -> Constructor:
+    """A world's constructor that still takes ``device`` and ``seed`` by position, and ``desynchronise`` for what is
+    ``desynchronize`` now, with a warning.
+    """
 
     @functools.wraps(init)
     def construct(self: Any, *arguments: Any, **named: Any) -> None:
         first, positional, more = arguments[:1], arguments[1:3], arguments[3:]
-        if positional:
+        found = ["takes device and seed by keyword: write device=, seed="] if positional else []
+        if "desynchronise" in named:
+            named["desynchronize"] = named.pop("desynchronise")
+            found.append("has desynchronize= for desynchronise=: write it so")
+        for old in found:
             warnings.warn(
-                f"{type(self).__name__} takes device and seed by keyword: write device=, seed=.",
+                f"{type(self).__name__} {old}.",
                 DeprecationWarning,
                 stacklevel=3 if type(self).__init__ is construct else 2,  # TorchRL's metaclass stands between
             )

@@ -27,7 +27,7 @@ from envs.arguments import checked_device, checked_number, checked_seed
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
 from envs.episode import Episode, begin_episode, books_of_an_older_version
-from envs.moved import device_and_seed_by_position
+from envs.moved import old_arguments
 from envs.players import RandomPlayer
 from envs.toolkit.chance import Chance, seed_chance
 from envs.toolkit.records import choose, map_record, named_tensors, write
@@ -99,7 +99,7 @@ class World(EnvBase):
     each picture once, and need fewer values.
     """
 
-    @device_and_seed_by_position
+    @old_arguments
     def __init__(self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0) -> None:
         super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])
         self.num_envs = num_envs

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 
 import pytest
+import torch
 
 import envs
 import envs.moved
 import torchrl_agent
 import torchrl_agent.moved
+from torchrl_agent.training import evaluation
 
 TABLES = {**envs.moved.MODULES, **torchrl_agent.moved.MODULES}
 
@@ -45,6 +47,12 @@ def test_a_name_is_found_where_it_was(old, name, place, new):
 def test_the_function_train_is_not_hidden_by_the_module_that_was():
     importlib.import_module("torchrl_agent.train")
     assert torchrl_agent.train is importlib.import_module("torchrl_agent.runs.run").train
+
+
+def test_summarise_is_summarize():
+    episodes = {"return": torch.tensor([1.0, 3.0]), "length": torch.tensor([2.0, 2.0])}
+    with pytest.warns(DeprecationWarning, match="summarise is called summarize now"):
+        assert evaluation.summarise(episodes) == evaluation.summarize(episodes)
 
 
 def test_other_names_are_still_missing():

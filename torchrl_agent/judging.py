@@ -11,7 +11,7 @@ import torch
 from torchrl_agent.experiment import Experiment, resolve_device, use_device
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.training.evaluation import Evaluator, summarise
+from torchrl_agent.training.evaluation import Evaluator, summarize
 
 EVALUATION_RETURN = "eval/return_mean"
 """The metric that :class:`Judge` writes and that a run can stop at."""
@@ -20,8 +20,8 @@ EVALUATION_RETURN = "eval/return_mean"
 def evaluate(
     experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
 ) -> dict[str, Any]:
-    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarise`."""
-    return summarise(make_evaluator(experiment, agent, episodes, deterministic)())
+    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarize`."""
+    return summarize(make_evaluator(experiment, agent, episodes, deterministic)())
 
 
 def make_evaluator(
@@ -70,7 +70,7 @@ class Judge:
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
-            figures = summarise(evaluator(self.experiment.evaluation.seed))
+            figures = summarize(evaluator(self.experiment.evaluation.seed))
         self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
         judged = {f"eval/{name}": float(value) for name, value in figures.items()}
         return {**judged, "time/eval_seconds": time.perf_counter() - start}

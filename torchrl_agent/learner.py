@@ -64,7 +64,7 @@ class Learner:
             self._check_room(steps)
             replays = algorithm.replay is not None
             collector = RolloutCollector(
-                self.env, algorithm.behaviour, steps, algorithm.acceleration, algorithm.updater.autocast, replays
+                self.env, algorithm.behavior, steps, algorithm.acceleration, algorithm.updater.autocast, replays
             )
         self.collector = collector
         self.episodes = EpisodeWindow(max(100, self.num_envs))

@@ -20,7 +20,7 @@ from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
-from envs.moved import device_and_seed_by_position
+from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
 from envs.world import World
 
@@ -47,14 +47,14 @@ class ArenaEnv(World):
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
             (envs/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
-        desynchronise: start worlds at random step counts, so that they do not all end at once.
+        desynchronize: start worlds at random step counts, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
         ValueError: an argument is out of its range; the sentence says which and what to give.
     """
 
-    @device_and_seed_by_position
+    @old_arguments
     def __init__(
         self,
         num_envs: int = 1,
@@ -66,7 +66,7 @@ class ArenaEnv(World):
         rules: Rules | str | dict[str, float] | None = None,
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
-        desynchronise: bool = False,
+        desynchronize: bool = False,
     ) -> None:
         if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
@@ -79,7 +79,7 @@ class ArenaEnv(World):
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, Difficulty._fields)
         actions = Categorical(len(ACTIONS[style]), shape=(num_envs,), dtype=torch.int64, device=self.device)
-        self._build(self._observation_spec(), actions, midway=desynchronise)
+        self._build(self._observation_spec(), actions, midway=desynchronize)
 
     def _observation_spec(self) -> Composite:
         n, device = self.num_envs, self.device

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
 from envs.curriculum import Stage, load_curriculum
-from envs.moved import device_and_seed_by_position
+from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
 from envs.town.checks import check_rules
@@ -72,14 +72,14 @@ class TownEnv(World):
             (envs/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
             meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
         stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
-        desynchronise: start worlds at random hours of their lives, so that they do not all end at once.
+        desynchronize: start worlds at random hours of their lives, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
         ValueError: an argument or the level cannot work; the sentence says which and what to give.
     """
 
-    @device_and_seed_by_position
+    @old_arguments
     def __init__(
         self,
         num_envs: int = 1,
@@ -94,7 +94,7 @@ class TownEnv(World):
         potential: bool = False,
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
-        desynchronise: bool = False,
+        desynchronize: bool = False,
     ) -> None:
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
@@ -112,7 +112,7 @@ class TownEnv(World):
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",))
             self.stages = [_stage_rules(stage, self.rules) for stage in self.curriculum.stages]
         self.tables: Tables = make_tables(self.rules, self.device)
-        self._build(self._observation_spec(), self._action_spec(), midway=desynchronise)
+        self._build(self._observation_spec(), self._action_spec(), midway=desynchronize)
 
     def _observation_spec(self) -> Composite:
         n, agents, rules = self.num_envs, self.rules.num_agents, self.rules

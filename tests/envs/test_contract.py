@@ -31,14 +31,14 @@ VARIANTS = {
         {"style": 2, "observation": "dict"},
         {"style": 1, "observation": "pixels"},
         {"style": 2, "observation": "heatmap"},
-        {"style": 1, "curriculum": "ladder", "desynchronise": True},
+        {"style": 1, "curriculum": "ladder", "desynchronize": True},
     ],
     "town": [
         {"level": "L3"},
         {"level": "L5", "num_agents": 3, "privileged": True},
         {"level": "L6", "observation": "groups", "potential": True},
         {"level": "L8"},
-        {"level": "L3", "curriculum": "levels", "desynchronise": True},
+        {"level": "L3", "curriculum": "levels", "desynchronize": True},
     ],
 }
 CASES = [
@@ -179,7 +179,7 @@ def test_what_a_step_returns_is_never_written_to_again(make, options):
 
 @every_world
 def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make, options):
-    options = {**options, "desynchronise": True}
+    options = {**options, "desynchronize": True}
     env = make(num_envs=256, seed=3, **options)
     ended = 0
     for played, root in frames(env, actions(env, 40)):
@@ -198,7 +198,7 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
 
 @every_world
 def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_nothing(make, options):
-    env = make(num_envs=512, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=512, seed=3, **{**options, "desynchronize": True})
     env.reset()
     ended = 0
     for action in actions(env, 20):
@@ -219,7 +219,7 @@ def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_n
 
 @every_world
 def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_wrapper(make, options):
-    options = {**options, "desynchronise": True}
+    options = {**options, "desynchronize": True}
 
     def transforms():
         return Compose(InitTracker(), StepCounter(), RewardSum())
@@ -242,7 +242,7 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
 
 @every_world
 def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
-    env, twin = (make(num_envs=256, seed=3, **{**options, "desynchronise": True}) for _ in range(2))
+    env, twin = (make(num_envs=256, seed=3, **{**options, "desynchronize": True}) for _ in range(2))
     for action in actions(env, 40):
         request = TensorDict({env.action_key: action}, batch_size=[256])
         ended, _ = env.step(request)["next"], twin.step(request)
@@ -276,7 +276,7 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=512, seed=3, **{**options, "desynchronise": True})
+    env = make(num_envs=512, seed=3, **{**options, "desynchronize": True})
     if wrapped:
         env = BranchlessTransformedEnv(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
@@ -355,7 +355,7 @@ def test_saved_worlds_need_the_same_number_of_worlds(make, options):
 @every_world
 def test_compiled_equals_eager_and_nothing_recompiles(make, options):
     torch._dynamo.reset()
-    options = {**options, "desynchronise": True}
+    options = {**options, "desynchronize": True}
     eager = make(num_envs=128, seed=7, **options)
     compiled = make(num_envs=128, seed=7, compile=True, **options)
     plan = actions(eager, 60)
@@ -510,7 +510,7 @@ def test_worlds_that_will_be_compiled_can_be_pickled(make):
 
 
 def test_desynchronised_worlds_do_not_end_at_once():
-    env = WORLDS["arena"](num_envs=256, seed=0, desynchronise=True)
+    env = WORLDS["arena"](num_envs=256, seed=0, desynchronize=True)
     steps = env.state.progress.step
     assert steps.min() < 300
     assert steps.max() > 2700
@@ -520,7 +520,7 @@ def test_desynchronised_worlds_do_not_end_at_once():
 def test_the_ends_of_desynchronised_worlds_are_spread_and_their_first_episodes_called_incomplete():
     worlds, length = 400, 50
     rules = Rules(max_steps=length)
-    env = WORLDS["arena"](num_envs=worlds, seed=0, desynchronise=True, rules=rules)
+    env = WORLDS["arena"](num_envs=worlds, seed=0, desynchronize=True, rules=rules)
     history = play(env, torch.zeros(2 * length, worlds, dtype=torch.int64))
     ends = torch.stack([played["next", "done"].squeeze(-1) for played, _ in history])
     assert (ends[:length].sum(0) == 1).all()

@@ -127,7 +127,7 @@ def older(env, town):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_saved_worlds_of_an_older_version_go_on_with_their_books(name):
-    options = {"curriculum": "ladder" if name == "arena" else "depletion", "stage": 2, "desynchronise": True}
+    options = {"curriculum": "ladder" if name == "arena" else "depletion", "stage": 2, "desynchronize": True}
     env, other = (WORLDS[name](3, seed=seed, **options) for seed in (1, 2))
     told(env, 5)
     env._snapshot.episode.complete.copy_(torch.tensor([False, False, False]))
@@ -162,6 +162,14 @@ def test_device_and_seed_by_position_still_work_with_a_warning(make):
         env = make(2, "cpu", 5)
     assert told_of[0].filename == __file__
     assert (env.reset() == make(2, device="cpu", seed=5).reset()).all()
+
+
+@pytest.mark.parametrize("make", [ArenaEnv, TownEnv])
+def test_desynchronise_still_works_with_a_warning(make):
+    with pytest.warns(DeprecationWarning, match="has desynchronize= for desynchronise=") as told_of:
+        env = make(2, seed=5, desynchronise=True)
+    assert told_of[0].filename == __file__
+    assert (env.reset() == make(2, seed=5, desynchronize=True).reset()).all()
 
 
 def test_books_begin_empty():

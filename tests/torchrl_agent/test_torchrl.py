@@ -23,7 +23,7 @@ from torchrl_agent.training.ppo import PPO, PPOConfig
 @pytest.fixture
 def arena():
     torch.manual_seed(0)
-    env = ArenaEnv(8, seed=1, desynchronise=True)
+    env = ArenaEnv(8, seed=1, desynchronize=True)
     return env, Agent(env, ModelConfig([16]))
 
 

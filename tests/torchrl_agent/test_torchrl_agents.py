@@ -18,7 +18,7 @@ AGENTS, FRAMES = 4, 256
 
 
 def town():
-    return TownEnv(8, level="L6", seed=1, desynchronise=True)
+    return TownEnv(8, level="L6", seed=1, desynchronize=True)
 
 
 def make_actor(env):

@@ -26,7 +26,7 @@ from torchrl_agent.loop import check_finite
 from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import get_statistics
@@ -316,7 +316,7 @@ def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
 
 
 def test_checkpoints_hold_valid_json_even_before_an_episode_has_ended(tmp_path):
-    play(smoke(tmp_path, "total_frames=512", "world.desynchronise=false"))
+    play(smoke(tmp_path, "total_frames=512", "world.desynchronize=false"))
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -605,7 +605,7 @@ def test_evaluation_takes_the_first_episode_of_every_world(tmp_path, tiny_worlds
     episodes = evaluate_policy(agent.actor, env)
     assert episodes["return"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert episodes["length"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
-    summary = summarise(episodes)
+    summary = summarize(episodes)
     assert summary["return_mean"] == 3.0
     assert summary["return_std"] == pytest.approx(math.sqrt(2.0))
     assert (summary["length_mean"], summary["episodes"]) == (3.0, 5)

@@ -27,7 +27,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
 ALIKE = ("world.curriculum=null", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
 """The full game for both, and DQN as the baseline has it; unless they are among the overrides."""
@@ -137,7 +137,7 @@ def _point(seconds: float, frames: int, episode_return: float, skill: float) -> 
 def _judge(policy: Any, experiment: Experiment) -> dict[str, Any]:
     """The first episode of each world at full difficulty, playing the most likely actions."""
     world = experiment.make_world(evaluation=True, num_envs=JUDGED_EPISODES, seed=experiment.evaluation.seed)
-    return summarise(evaluate_policy(policy, world, deterministic=True))
+    return summarize(evaluate_policy(policy, world, deterministic=True))
 
 
 # --- ours -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions, write_json
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
 FIGURES = ("return_mean", "return_std", "win_rate", "length_mean", "lifetime", "spawners_destroyed")
 """Columns of the table, as far as the world has them."""
@@ -30,7 +30,7 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         seeds: of the training runs; each policy takes its most likely actions when it is judged.
 
     Returns:
-        ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluation.summarise`,
+        ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluation.summarize`,
         ``player``, and for the algorithm ``seed``, ``frames`` and ``seconds`` of training, compilation included; also
         its ``return_mean`` over the seeds and, if the configuration has an ``evaluation.mark``, whether every seed
         ``reached`` it.
@@ -118,4 +118,4 @@ def _players(world: Any) -> dict[str, TensorDictModuleBase]:
 
 
 def _judge(policy: TensorDictModuleBase, world: Any) -> dict[str, Any]:
-    return summarise(evaluate_policy(policy, world, deterministic=True))
+    return summarize(evaluate_policy(policy, world, deterministic=True))

@@ -20,7 +20,7 @@ from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.metrics import MetricsWriter, to_host
 from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, current_name, save_module
 from torchrl_agent.training.updates import Updater
@@ -175,7 +175,7 @@ def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[st
     figures = {"policy": evaluate(experiment, lesson.agent)}
     for name in players:
         env = experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
-        figures[name] = summarise(evaluate_policy(choose_players(env, [name], imitate=True)[name], env))
+        figures[name] = summarize(evaluate_policy(choose_players(env, [name], imitate=True)[name], env))
     return figures
 
 

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
-from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarise
+from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarize
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
@@ -66,7 +66,7 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     trace = output / "trace.json"
     _write(trace, lambda path: recorded.export_chrome_trace(str(path)))
     events = read_trace(trace)
-    found = Profile(iterations, seconds / iterations, without, summarise(events), most_expensive(events, top))
+    found = Profile(iterations, seconds / iterations, without, summarize(events), most_expensive(events, top))
     _write(output / "ranges.csv", lambda path: path.write_text(_csv(found.ranges), encoding="utf-8"))
     _write(output / "operators.csv", lambda path: path.write_text(_csv(found.operators), encoding="utf-8"))
     return found

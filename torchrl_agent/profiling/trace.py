@@ -85,7 +85,7 @@ def read_trace(path: Path) -> list[Event]:
         return [event for event in json.load(file, object_hook=shortened)["traceEvents"] if event is not None]
 
 
-def summarise(events: list[Event]) -> list[Range]:
+def summarize(events: list[Event]) -> list[Range]:
     """The ranges in a trace, nested by time.
 
     A kernel counts for every range that was open when it was launched, on whichever thread: backward passes launch

@@ -109,17 +109,17 @@ class Books:
         the end may give seconds only.
         """
         self._save_unless_saved()
-        self._summarise("stopped", {})
+        self._summarize("stopped", {})
 
     def finish(self) -> None:
         """Leave the last checkpoint, the summary and the model card; then judge and film, and write these two anew."""
         self._between = False
         self._save_unless_saved()
         ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
-        self._summarise(ended, {})
+        self._summarize(ended, {})
         judgement = self._judge()
         if judgement:
-            self._summarise(ended, judgement)
+            self._summarize(ended, judgement)
 
     def where_to_go_on(self) -> str:
         """What is left of a run that cannot go on."""
@@ -143,7 +143,7 @@ class Books:
         if self._saved_frames != self.learner.frames:
             self._save()
 
-    def _summarise(self, ended: str, judgement: dict[str, Any]) -> None:
+    def _summarize(self, ended: str, judgement: dict[str, Any]) -> None:
         learner = self.learner
         summary: dict[str, Any] = {
             "config": self.experiment.name,

@@ -5,7 +5,7 @@ from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.training.dqn import DQN, DQNConfig
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.governor import CollapseError, GovernorConfig
 from torchrl_agent.training.impala import IMPALA, IMPALAConfig
 from torchrl_agent.training.objectives import AgentLoss, mean_of_counted
@@ -41,5 +41,5 @@ __all__ = [
     "load_module",
     "mean_of_counted",
     "save_module",
-    "summarise",
+    "summarize",
 ]

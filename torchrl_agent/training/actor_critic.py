@@ -20,7 +20,7 @@ from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
 from torchrl_agent.training.objectives import explained_variance
-from torchrl_agent.training.updates import summarise_updates
+from torchrl_agent.training.updates import summarize_updates
 
 FRAMES_AT_ONCE = 1 << 16
 """The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
@@ -112,7 +112,7 @@ class ActorCritic(Algorithm):
         that played; returns what the updates [updates] tell.
         """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
-        return summarise_updates(history)
+        return summarize_updates(history)
 
 
 class OnPolicyActorCritic(ActorCritic):

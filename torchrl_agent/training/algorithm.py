@@ -55,7 +55,7 @@ class Algorithm(ABC):
     Attributes:
         loss: the objective, a module from a minibatch to ``loss_*`` and diagnostics.
         updater: makes gradient steps on it.
-        behaviour: the agent that plays, which is the one that learns unless the algorithm says otherwise.
+        behavior: the agent that plays, which is the one that learns unless the algorithm says otherwise.
         accelerated: the functions that may be compiled.
         captured: what of an iteration may be one CUDA graph; a subclass says it.
         graphs_on: the device that records it, or None.
@@ -76,7 +76,7 @@ class Algorithm(ABC):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         check_config(config)
-        self.agent = self.behaviour = agent
+        self.agent = self.behavior = agent
         self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
         self.device = device = next(agent.parameters()).device
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)

@@ -28,7 +28,7 @@ from torchrl_agent.training.algorithm import (
 from torchrl_agent.training.objectives import TD_ERROR, ActionValueLoss
 from torchrl_agent.training.replay import Replay, n_step_transitions
 from torchrl_agent.training.schedules import LearningRateConfig
-from torchrl_agent.training.updates import summarise_updates
+from torchrl_agent.training.updates import summarize_updates
 
 
 @dataclass
@@ -112,7 +112,7 @@ class DQN(Algorithm):
         rate = torch.full((), learning_rate, device=self.device)
         diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": rate}
         self.agent.exploration.epsilon.fill_(epsilon(self.config, self.frames))
-        return {**(summarise_updates(torch.stack(history)) if history else {}), **diagnostics}
+        return {**(summarize_updates(torch.stack(history)) if history else {}), **diagnostics}
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:

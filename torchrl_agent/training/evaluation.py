@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -146,6 +147,12 @@ def evaluate_policy(
 
 
 def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:
+    """An older name of :func:`summarize`."""
+    warnings.warn("summarise is called summarize now.", DeprecationWarning, stacklevel=2)
+    return summarize(episodes)
+
+
+def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
     """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other
     means.
     """

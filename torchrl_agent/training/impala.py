@@ -65,7 +65,7 @@ class IMPALA(ActorCritic):
         super().__init__(agent, config, rows, acceleration)
         self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
         self.accelerated = (self.scaled_rewards, *self.accelerated)
-        self.behaviour = copy.deepcopy(agent).requires_grad_(False)
+        self.behavior = copy.deepcopy(agent).requires_grad_(False)
         self.iterations = 0
 
     def make_loss(self) -> AgentLoss:
@@ -107,20 +107,20 @@ class IMPALA(ActorCritic):
         diagnostics = super().learn(rollout, learning_rate)
         self.iterations += 1
         if self.iterations % self.config.refresh_every == 0:
-            self.behaviour.load_state_dict(self.agent.state_dict())  # in place: nothing recompiles
+            self.behavior.load_state_dict(self.agent.state_dict())  # in place: nothing recompiles
         return diagnostics
 
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes, the policy that plays too."""
-        behaviour = {**dict(self.behaviour.named_parameters()), **dict(self.behaviour.named_buffers())}
-        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in behaviour.items()}}
+        behavior = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
+        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in behavior.items()}}
 
     def state_dict(self) -> dict:
         """Everything of an algorithm, and the policy that plays."""
-        return {**super().state_dict(), "behaviour": self.behaviour.state_dict(), "iterations": self.iterations}
+        return {**super().state_dict(), "behaviour": self.behavior.state_dict(), "iterations": self.iterations}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self.behaviour.load_state_dict(state["behaviour"])
+        self.behavior.load_state_dict(state["behaviour"])
         self.iterations = state["iterations"]

@@ -216,7 +216,7 @@ def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: flo
         return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True)
 
 
-def summarise_updates(updates: TensorDict) -> dict[str, Tensor]:
+def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
     """Means of diagnostics [updates] over the updates that were made; extremes (``max_*``, ``min_*``) and counts over
     all.
     """

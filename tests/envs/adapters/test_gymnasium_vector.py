@@ -24,7 +24,7 @@ from envs.arena import Rules
 
 
 def make_world(**arguments):
-    return ArenaEnv(**{"num_envs": 8, "seed": 1, "rules": Rules(max_steps=150), "desynchronise": True, **arguments})
+    return ArenaEnv(**{"num_envs": 8, "seed": 1, "rules": Rules(max_steps=150), "desynchronize": True, **arguments})
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def test_options_that_would_be_ignored_are_refused(vector):
 
 def episodes(mode, steps):
     """Observations, rewards and ends of each world's episodes, whole ones only, played in one of Gymnasium's modes."""
-    vector = GymnasiumVectorEnv(make_world(num_envs=3, rules=Rules(max_steps=20), desynchronise=True), mode)
+    vector = GymnasiumVectorEnv(make_world(num_envs=3, rules=Rules(max_steps=20), desynchronize=True), mode)
     seen, infos = vector.reset(seed=7)
     running, told = [[seen[row]] for row in range(3)], [[] for _ in range(3)]
     over = np.zeros(3, bool)

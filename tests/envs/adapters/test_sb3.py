@@ -27,7 +27,7 @@ def make_world(num_envs=4, **arguments):
 
 @pytest.fixture
 def worlds():
-    return StableBaselinesVecEnv(make_world(desynchronise=True))
+    return StableBaselinesVecEnv(make_world(desynchronize=True))
 
 
 def play(worlds, steps):
@@ -39,7 +39,7 @@ def play(worlds, steps):
 def test_a_seed_decides_the_games_and_types_are_stable_baselines(worlds):
     worlds.seed(9)
     observation = worlds.reset()
-    twin = make_world(desynchronise=True)
+    twin = make_world(desynchronize=True)
     twin.set_seed(9)
     torch.testing.assert_close(torch.as_tensor(observation), twin.reset()["observation"], rtol=0, atol=0)
     first = play(worlds, 5)

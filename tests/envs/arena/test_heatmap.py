@@ -90,7 +90,7 @@ def test_a_thing_at_the_wall_stays_on_the_map(state):
 
 
 def test_values_stay_between_0_and_1_and_every_row_is_its_own():
-    env = ArenaEnv(num_envs=32, seed=5, observation="heatmap", desynchronise=True)
+    env = ArenaEnv(num_envs=32, seed=5, observation="heatmap", desynchronize=True)
     env.rollout(150)
     whole = heatmap(env.state, RULES)
     assert whole.min() >= 0

@@ -198,7 +198,7 @@ def test_overlapping_things_do_not_depend_on_their_order(state):
 
 @pytest.mark.parametrize("rules", [Rules(), Rules(width=800, height=1600), Rules(width=3000, height=900)])
 def test_light_stays_between_0_and_1_in_any_field_and_every_row_is_its_own(rules):
-    env = ArenaEnv(num_envs=32, seed=5, rules=rules, observation="pixels", desynchronise=True)
+    env = ArenaEnv(num_envs=32, seed=5, rules=rules, observation="pixels", desynchronize=True)
     env.rollout(150)
     whole = pixels(env.state, rules)
     assert whole.min() >= 0

@@ -9,7 +9,7 @@ from tensordict.nn import TensorDictModuleBase
 from envs import TownEnv
 from envs.players import RandomPlayer
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
-from torchrl_agent.training.evaluation import evaluate_policy, summarise
+from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
 WORLDS = 24
 """Of each player."""
@@ -65,7 +65,7 @@ def play(level, players, **options):
     episodes = evaluate_policy(SideBySide(env, players), env)
     parts = {name: values.split(WORLDS) for name, values in episodes.items()}
     return {
-        player: summarise({name: rows[index] for name, rows in parts.items()}) for index, player in enumerate(players)
+        player: summarize({name: rows[index] for name, rows in parts.items()}) for index, player in enumerate(players)
     }
 
 

@@ -13,7 +13,7 @@ from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.profiling.profile import profile_training
-from torchrl_agent.profiling.trace import Operator, most_expensive, read_trace, summarise
+from torchrl_agent.profiling.trace import Operator, most_expensive, read_trace, summarize
 
 TINY = ["device=cpu", "threads=1", "world.num_envs=4", "algorithm.rollout_steps=2", "algorithm.minibatch_size=4"]
 COMPILED = ["acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true"]
@@ -153,7 +153,7 @@ def test_a_kernel_counts_where_it_was_launched_on_any_thread(tmp_path):
         ("gpu_memcpy", "Memcpy", 7, 4000, 13000, {"correlation": 23}),
         ("gpu_user_annotation", "backward", 7, 300, 3000, {"External id": 2}),  # the device's own view of a range
     )
-    found = {entry.name: (entry.calls, entry.cpu_ms, entry.cuda_ms, entry.share) for entry in summarise(events)}
+    found = {entry.name: (entry.calls, entry.cpu_ms, entry.cuda_ms, entry.share) for entry in summarize(events)}
     assert found == {
         "iteration": (1, 1.0, 2.75, 1.0),
         "iteration/backward": (1, 0.3, 2.5, pytest.approx(0.3)),

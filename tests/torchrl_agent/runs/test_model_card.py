@@ -102,7 +102,7 @@ def test_a_card_shows_the_evaluation_and_the_film(tmp_path, monkeypatch):
     run, card = trained(tmp_path, "run.name=full", "+evaluation.world.rules={max_steps: 60}")
     evaluation = json.loads((run / "summary.json").read_text())["evaluation"]
     assert "most likely actions in the first episode of each of 8 worlds with seed 10000" in card
-    assert "`desynchronise=false`, `curriculum=null`, " in card
+    assert "`desynchronize=false`, `curriculum=null`, " in card
     assert f"| return_mean | {evaluation['return_mean']:,.4g} |" in card
     assert all(f"| {name} | " in card for name in evaluation)
     assert "](film.gif)" in card

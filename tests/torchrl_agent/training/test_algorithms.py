@@ -101,7 +101,7 @@ def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one()
 
 def test_impalas_player_is_stale_until_it_is_refreshed():
     learner = Experiment.load("smoke", "algorithm=impala", "algorithm.refresh_every=3", "device=cpu").make_learner()
-    assert learner.collector.agent is learner.algorithm.behaviour is not learner.agent
+    assert learner.collector.agent is learner.algorithm.behavior is not learner.agent
     first, ratios = weights(learner.collector.agent), []
     for iteration in range(1, 7):
         metrics = to_host(learner.improve(learner.collector.collect(), 1e-2))

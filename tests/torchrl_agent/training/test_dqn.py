@@ -225,7 +225,7 @@ def test_a_replay_goes_on_as_it_was():
         torch.manual_seed(3)
         draws.append(one.sample(50, 0.4)[1])
     assert (draws[0] == draws[1]).all()
-    with pytest.raises(ValueError, match=r"dqn\.replay_size"):
+    with pytest.raises(ValueError, match=r"algorithm\.replay_size"):
         Replay(2, 2).load_state_dict(replay.state_dict())
 
 
@@ -287,7 +287,7 @@ def test_impossible_hyper_parameters_are_refused_by_name():
         "replay_size": 7,
         "gamma": 2.0,
     }.items():
-        with pytest.raises(ValueError, match=rf"dqn\.{name}") as caught:
+        with pytest.raises(ValueError, match=rf"algorithm\.{name}") as caught:
             check_dqn(DQNConfig(**{"rollout_steps": 4, name: value}), rows=2)
         assert "\n" not in str(caught.value)
 

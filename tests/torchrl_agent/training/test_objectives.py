@@ -197,7 +197,7 @@ def test_v_trace_by_hand():
 def played(num_envs=8, steps=16):
     """An agent that has moved away from the one that played a rollout of the Arena [T, N], and that rollout."""
     torch.manual_seed(0)
-    env = ArenaEnv(num_envs, desynchronise=True)
+    env = ArenaEnv(num_envs, desynchronize=True)
     agent = Agent(env, ModelConfig([16]))
     rollout = RolloutCollector(env, agent, steps, EAGER).collect().clone()
     with torch.no_grad():

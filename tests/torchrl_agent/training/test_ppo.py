@@ -100,7 +100,7 @@ def test_the_dead_explain_nothing():
 def arena(num_envs=8, steps=16, **changes):
     """Agent, collector and PPO on a small Arena."""
     torch.manual_seed(0)
-    env = ArenaEnv(num_envs, desynchronise=True)
+    env = ArenaEnv(num_envs, desynchronize=True)
     agent = Agent(env, ModelConfig([16]))
     config = PPOConfig(rollout_steps=steps, **{"minibatch_size": num_envs * steps, "num_epochs": 1, **changes})
     return PPO(agent, config, num_envs, EAGER), RolloutCollector(env, agent, steps, EAGER)

@@ -85,7 +85,7 @@ class StopAfterOne:
 
 
 def test_the_buffers_hold_what_stepping_by_hand_gives():
-    collector_env, env = (ArenaEnv(5, seed=4, desynchronise=True) for _ in range(2))
+    collector_env, env = (ArenaEnv(5, seed=4, desynchronize=True) for _ in range(2))
     torch.manual_seed(1)
     agent = Agent(env, ModelConfig([16]))
     torch.manual_seed(2)
@@ -286,7 +286,7 @@ PICTURES = [
 SHORT = [
     "algorithm.rollout_steps=8",
     "algorithm.minibatch_size=48",
-    "world.desynchronise=true",
+    "world.desynchronize=true",
     "model.perception.embedding_size=16",
     "device=cpu",
 ]
@@ -346,7 +346,7 @@ class Mortal(ArenaEnv):
 def test_what_a_truncated_episode_showed_last_outlasts_the_next_ones_end():
     rollouts = []
     for replays in (False, True):
-        env = Mortal(16, observation="pixels", rules={"max_steps": 8}, desynchronise=True)
+        env = Mortal(16, observation="pixels", rules={"max_steps": 8}, desynchronize=True)
         torch.manual_seed(1)
         agent = Agent(env, ModelConfig([8], perception=PerceptionConfig(enabled=True, embedding_size=8, channels=2)))
         rollouts.append(RolloutCollector(env, agent, 8, EAGER, replays=replays).collect())
@@ -389,8 +389,8 @@ def test_a_transform_that_moves_ends_keeps_all_pictures():
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["smoke", "world.rules={max_steps: 8}", "world.desynchronise=true"],
-        ["smoke", "world.rules={max_steps: 8}", "world.desynchronise=true", "model.memory=gru"],
+        ["smoke", "world.rules={max_steps: 8}", "world.desynchronize=true"],
+        ["smoke", "world.rules={max_steps: 8}", "world.desynchronize=true", "model.memory=gru"],
         [
             "town_agent",
             "world.level=L5",

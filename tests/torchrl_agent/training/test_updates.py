@@ -10,7 +10,7 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import recurrent_mode
 
-from torchrl_agent.training.updates import NonFiniteError, Updater, make_adam, summarise_updates
+from torchrl_agent.training.updates import NonFiniteError, Updater, make_adam, summarize_updates
 
 
 class Slope(nn.Module):
@@ -181,6 +181,6 @@ def test_means_are_over_the_updates_that_were_made():
         "made": [1.0, 0.0, 1.0],
     }
     rows |= {"skipped": [0.0, 1.0, 0.0], "skipped_in_row": [0.0, 1.0, 1.0]}
-    found = summarise_updates(TensorDict({name: torch.tensor(row) for name, row in rows.items()}, [3]))
+    found = summarize_updates(TensorDict({name: torch.tensor(row) for name, row in rows.items()}, [3]))
     expected = {"loss": 2.0, "max_ratio": 9.0, "min_ratio": 0.1, "updates": 2, "skipped": 1, "skipped_in_row": 1}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)

@@ -28,7 +28,7 @@ class VectorGymEnv(GymEnv):
         **kwargs: arguments of :class:`~torchrl.envs.GymEnv`.
     """
 
-    def __init__(self, env_name: str, num_envs: int = 1, shown: Sequence[int] | None = None, **kwargs: Any) -> None:
+    def __init__(self, env_name: str, num_envs: int = 1, *, shown: Sequence[int] | None = None, **kwargs: Any) -> None:
         self.shown = shown
         kwargs.setdefault("categorical_action_encoding", True)
         super().__init__(env_name, num_envs=num_envs, **kwargs)

@@ -39,6 +39,7 @@ class VectorPettingZooEnv(EnvBase):
         self,
         module: str,
         num_envs: int = 1,
+        *,
         device: str | torch.device = "cpu",
         show_state: bool = False,
         **kwargs: Any,

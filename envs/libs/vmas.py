@@ -31,7 +31,7 @@ class VectorVmasEnv(VmasEnv):
     """
 
     def __init__(
-        self, scenario: str, num_envs: int = 1, max_steps: int = 100, show_state: bool = False, **kwargs: Any
+        self, scenario: str, num_envs: int = 1, *, max_steps: int = 100, show_state: bool = False, **kwargs: Any
     ) -> None:
         require("vmas", "vmas")
         self.time_limit, self.show_state = max_steps, show_state

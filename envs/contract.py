@@ -10,17 +10,15 @@ import traceback
 import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec, Unbounded
+from torchrl.envs import EnvBase
 
 from envs.toolkit.records import map_record, named_tensors
-
-if TYPE_CHECKING:
-    from envs.world import World
 
 GROUP = "agents"
 """Where the tensors of a world with several agents are found."""
@@ -31,7 +29,7 @@ _LONGEST_REASON = 300
 """Characters of another's message that a sentence repeats."""
 
 
-def ask(world: World, function: str, *arguments: Any) -> Any:
+def ask(world: EnvBase, function: str, *arguments: Any) -> Any:
     """What a function of the game gives.
 
     Raises:
@@ -43,7 +41,7 @@ def ask(world: World, function: str, *arguments: Any) -> Any:
         explain(world, error, function)
 
 
-def explain(world: World, error: Exception, function: str | None = None) -> NoReturn:
+def explain(world: EnvBase, error: Exception, function: str | None = None) -> NoReturn:
     """Raise what went wrong inside a step or a reset, or inside a ``function`` of the game, again as one sentence."""
     name = type(world).__name__
     frames = traceback.extract_tb(error.__traceback__)
@@ -68,7 +66,7 @@ def explain(world: World, error: Exception, function: str | None = None) -> NoRe
     ) from error
 
 
-def check_specs(world: World, observations: Composite, actions: TensorSpec) -> None:
+def check_specs(world: EnvBase, observations: Composite, actions: TensorSpec) -> None:
     """Check what a game says about its keys.
 
     Raises:
@@ -96,7 +94,7 @@ def check_specs(world: World, observations: Composite, actions: TensorSpec) -> N
         raise ValueError(f"the specs of {name} have shape {tuple(observations.shape)}: give Composite shape=({n},).")
 
 
-def check_statistics(world: World, statistics: Any, books: Collection[str]) -> None:
+def check_statistics(world: EnvBase, statistics: Any, books: Collection[str]) -> None:
     """Check a game's statistics; ``books`` are the names of the world's own, which games used to give themselves."""
     name = f"{type(world).__name__}.statistics"
     if not isinstance(statistics, dict):
@@ -112,7 +110,7 @@ def check_statistics(world: World, statistics: Any, books: Collection[str]) -> N
         _check_tensor(f"{name}: {key}", value, (world.num_envs,), torch.float32, world.device)
 
 
-def check_game(world: World) -> None:
+def check_game(world: EnvBase) -> None:
     """Play one step of a game beside the world's own and compare what its functions give with its specs; the world is
     left as it was.
 
@@ -137,7 +135,7 @@ def check_game(world: World) -> None:
         _check_outcome(world, ask(world, "outcome", moment))
 
 
-def _check_observations(world: World, state: Any) -> None:
+def _check_observations(world: EnvBase, state: Any) -> None:
     name = f"{type(world).__name__}.observe"
     seen = ask(world, "observe", state)
     if not isinstance(seen, dict):
@@ -160,7 +158,7 @@ def _check_observations(world: World, state: Any) -> None:
             raise ValueError(f"{title} has values from {reach}, outside of its spec: widen the spec or clamp them.")
 
 
-def _check_outcome(world: World, outcome: Any) -> None:
+def _check_outcome(world: EnvBase, outcome: Any) -> None:
     name = f"{type(world).__name__}.outcome"
     if not isinstance(outcome, tuple) or len(outcome) != 3:
         raise ValueError(f"{name} gives {_kind(outcome)}: give reward, terminated and truncated.")
@@ -176,7 +174,7 @@ def _check_outcome(world: World, outcome: Any) -> None:
         _check_tensor(f"{name}: {key}", value, shape, dtype, world.device)
 
 
-def check_record(world: World, function: str, record: Any) -> None:
+def check_record(world: EnvBase, function: str, record: Any) -> None:
     """Check that a game's record is nested NamedTuples of tensors whose last axis counts worlds."""
     for path, value in _entries(record, f"{type(world).__name__}.{function}"):
         if not isinstance(value, Tensor):
@@ -189,7 +187,7 @@ def check_record(world: World, function: str, record: Any) -> None:
             raise ValueError(f"{path} is on {value.device}: make it on the world's device, {world.device}.")
 
 
-def _check_record(world: World, function: str, record: Any, like: Any) -> None:
+def _check_record(world: EnvBase, function: str, record: Any, like: Any) -> None:
     """Also compare it with the record that the world holds."""
     check_record(world, function, record)
     title = f"{type(world).__name__}.{function}"

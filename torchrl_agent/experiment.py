@@ -151,12 +151,12 @@ class Experiment:
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
-        """What the run is made from, by dotted names, such as ``algorithm.gamma``: without ``run`` and ``tuned``; lists
-        are text, and what is null is left out.
+        """What the run is made from, by dotted names, such as ``algorithm.gamma``, and ``algorithm`` by its short name:
+        without ``run`` and ``tuned``; lists are text, and what is null is left out.
         """
         plain = dataclasses.asdict(self)
-        del plain["run"], plain["tuned"]
-        return _flat(plain)
+        del plain["run"], plain["tuned"], plain["algorithm"]["_target_"]
+        return {"algorithm": self.algorithm_class.name, **_flat(plain)}
 
     def hash(self) -> str:
         """Short hash of the configuration, whatever its run's name."""

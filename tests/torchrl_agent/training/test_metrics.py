@@ -162,7 +162,7 @@ def test_tensorboard_shows_what_a_run_is_made_from(tmp_path):
     assert shown["algorithm"].string_value == "ppo"
     assert shown["model.hidden_sizes"].string_value == str(list(experiment.model.hidden_sizes))
     assert shown["world._target_"].string_value == "envs.ArenaEnv"
-    assert not [name for name in shown if name.startswith(("run.", "dqn.", "a2c.")) or name == "algorithm.target_kl"]
+    assert not [name for name in shown if name.startswith(("run.", "tuned.")) or name == "algorithm.target_kl"]
     content = accumulator.SummaryMetadata("_hparams_/experiment").plugin_data.content
     table = HParamsPluginData.FromString(content).experiment
     assert {info.name for info in table.hparam_infos} == set(shown)
@@ -231,7 +231,7 @@ def test_weights_and_biases_gets_the_metrics_and_a_resumed_run_goes_on_there(tmp
     first, second = fake_wandb
     assert first.arguments["project"] == "moons" and first.arguments["name"] == "first"
     assert first.arguments["id"] == second.arguments["id"] and len(first.id) == 8
-    assert first.shown["ppo"]["rollout_steps"] == 32
+    assert first.shown["algorithm"]["rollout_steps"] == 32
     assert "env" not in first.shown, "what is installed here is nobody's business"
     assert first.axes["train/value_loss"] == "train/step"
     rows = read_metrics(tmp_path / "first" / "metrics.csv")

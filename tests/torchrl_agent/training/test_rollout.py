@@ -281,11 +281,11 @@ PICTURES = [
     "world.observation=pixels",
     "world.num_envs=6",
     "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=48",
+    "tuned.ppo.minibatch_size=48",
 ]
 SHORT = [
     "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=48",
+    "tuned.ppo.minibatch_size=48",
     "world.desynchronize=true",
     "model.perception.embedding_size=16",
     "device=cpu",

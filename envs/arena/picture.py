@@ -46,7 +46,7 @@ def draw(
         raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
     if min(size) < 32:
         raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
-    one = row(state, world)
+    one, books = row(world, state, episode)
     origin, scale = viewport(rules, size)
     canvas = Canvas(size, GROUND, origin, scale)
     _draw_field(canvas, rules)
@@ -55,7 +55,7 @@ def draw(
     _draw_enemies(canvas, one, rules)
     _draw_shots(canvas, one.shots, SHOT, rules)
     _draw_ship(canvas, one, rules)
-    _draw_header(canvas, one, row(episode, world), rules)
+    _draw_header(canvas, one, books, rules)
     return canvas.picture()
 
 

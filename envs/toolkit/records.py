@@ -17,13 +17,13 @@ def map_record(function: Callable, *records: Any) -> Any:
     return type(first)(*(map_record(function, *fields) for fields in zip(*records, strict=True)))
 
 
-def row(record: Any, world: int) -> Any:
-    """One world of a record as plain numbers (nested lists), by a single copy to the host."""
-    values = [value[..., world] for _, value in named_tensors(record)]
+def row(world: int, *records: Any) -> list[Any]:
+    """One world of each record as plain numbers (nested lists), by a single copy to the host."""
+    values = [value[..., world] for record in records for _, value in named_tensors(record)]
     numbers = torch.cat([value.reshape(-1).double() for value in values]).cpu().split([each.numel() for each in values])
     pieces = zip(values, numbers, strict=True)
     plain = iter([piece.reshape(value.shape).to(value.dtype).tolist() for value, piece in pieces])
-    return map_record(lambda _: next(plain), record)
+    return [map_record(lambda _: next(plain), record) for record in records]
 
 
 def choose(worlds: Tensor, new: Any, old: Any) -> Any:

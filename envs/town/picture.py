@@ -63,13 +63,13 @@ def draw(
         raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
     if min(size) < 32:
         raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
-    one = row(state, world)
+    one, books = row(world, state, episode)
     origin, scale = viewport(one.settings.width, one.settings.height, size)
     canvas = Canvas(size, GROUND, origin, scale)
     _draw_ground(canvas, one, rules)
     _draw_places(canvas, one, rules)
     _draw_agents(canvas, one, rules)
-    _draw_header(canvas, one, row(episode, world), rules)
+    _draw_header(canvas, one, books, rules)
     if has_panel(size):
         left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
         draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))

@@ -20,16 +20,16 @@ WRITES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Audit events after which a run's folder may have changed."""
 SMALL = [
     "world.num_envs=4",
-    "algorithm.rollout_steps=8",
-    "algorithm.minibatch_size=16",
+    "tuned.ppo.rollout_steps=8",
+    "tuned.ppo.minibatch_size=16",
     "total_frames=256",
     "run.checkpoint_every=64",
 ]
 SMALL += [
-    "algorithm.rollout_steps=8",
-    "algorithm.batch_size=16",
-    "algorithm.learning_starts=16",
-    "algorithm.replay_size=64",
+    "tuned.dqn.rollout_steps=8",
+    "tuned.dqn.batch_size=16",
+    "tuned.dqn.learning_starts=16",
+    "tuned.dqn.replay_size=64",
 ]
 QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 

@@ -136,6 +136,7 @@ def _choose_algorithm(
     for key, value in changes:
         if key.split(".")[0] == TUNED:
             OmegaConf.update(tuned, key, value)
+    plain |= {str(name): value for name, value in tuned.items()}
     suiting = [row for name, row in tuned[TUNED].items() if find_algorithm(str(name)) is kind]
     layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
     named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]

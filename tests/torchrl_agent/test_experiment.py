@@ -117,6 +117,7 @@ def test_what_suits_a_world_is_weaker_than_the_section_and_that_than_overrides(m
     dqn = Experiment.load(mine, "algorithm.gamma=0.25", "algorithm=dqn").algorithm  # in any order
     assert (dqn.gamma, dqn.num_steps, dqn.double) == (0.25, 2, True)
     assert Experiment.load(mine, "tuned.ppo.num_epochs=8").algorithm.num_epochs == 8
+    assert Experiment.load(mine, "tuned.dqn.num_steps=8").tuned["dqn"] == {"num_steps": 8}
     assert Experiment.load(mine, "algorithm={_target_: dqn, num_steps: 4}").algorithm.num_steps == 4
 
 

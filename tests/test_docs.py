@@ -34,6 +34,8 @@ from torchrl_agent.training.vital_signs import SIGNS
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
+UNFILMED = ("eyes", "apart", "forecaster", "regression", "regressed", "compared")
+UNCOMPILED = "__import__('torchrl_agent.training').training.AccelerationConfig(False, False, False, False)"
 SMALLER = {
     "num_envs=64": "num_envs=2",
     "total_frames=1_000_000": "total_frames=512 world.num_envs=4 algorithm.rollout_steps=32 "
@@ -41,6 +43,8 @@ SMALLER = {
     "'acceleration={step: false, advantages: false, update: false}'",
     "total_frames: 100_000": "total_frames: 4096\nevaluation: {episodes: 2}",
     "run.name=first": "run.name=first run.film=false",
+    **{f"run.name={name}": f"run.name={name} run.film=false" for name in UNFILMED},
+    "rows=64)": f"rows=64, acceleration={UNCOMPILED})",
     "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
     "learn(1_000_000)": "learn(32)",
     "total_frames=5_000_000": "total_frames=64 run.film=false evaluation.episodes=2 "

@@ -64,7 +64,7 @@ class Curriculum:
         """The stage that fresh worlds get."""
         return self.stages[self.stage]
 
-    def record(self, finished: dict[str, Tensor]) -> bool:
+    def update(self, finished: dict[str, Tensor]) -> bool:
         """Take in finished episodes (statistics by name, [episodes] on the CPU); True if another stage begins."""
         counted = (finished["stage"] == self.stage) & (finished["complete"] > 0)
         self.episodes += int(counted.sum())

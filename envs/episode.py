@@ -56,13 +56,13 @@ def books_of_an_older_version(saved: Mapping[str, Tensor], mine: Mapping[str, Te
         saved: tensors by dotted name.
         mine: those of the worlds that are to continue.
     """
-    found = {name if name in mine else _MOVED.get(name, name): value for name, value in saved.items()}
+    result = {name if name in mine else _MOVED.get(name, name): value for name, value in saved.items()}
     for first, now in _FIRST_STEPS.items():
-        if first in found and first not in mine:
-            first_step = found.pop(first)
-            found |= {"episode.length": found[now] - first_step, "episode.complete": first_step == 0}
+        if first in result and first not in mine:
+            first_step = result.pop(first)
+            result |= {"episode.length": result[now] - first_step, "episode.complete": first_step == 0}
     books = [name for name in mine if name == "stage" or name.startswith("episode.")]
-    return {**{name: torch.zeros_like(mine[name]) for name in books}, **found}
+    return {**{name: torch.zeros_like(mine[name]) for name in books}, **result}
 
 
 _MOVED = {

@@ -93,11 +93,11 @@ def old_arguments(init: Constructor) -> Constructor:
     @functools.wraps(init)
     def construct(self: Any, *arguments: Any, **named: Any) -> None:
         first, positional, more = arguments[:1], arguments[1:3], arguments[3:]
-        found = ["takes device and seed by keyword: write device=, seed="] if positional else []
+        result = ["takes device and seed by keyword: write device=, seed="] if positional else []
         if "desynchronise" in named:
             named["desynchronize"] = named.pop("desynchronise")
-            found.append("has desynchronize= for desynchronise=: write it so")
-        for old in found:
+            result.append("has desynchronize= for desynchronise=: write it so")
+        for old in result:
             warnings.warn(
                 f"{type(self).__name__} {old}.",
                 DeprecationWarning,

@@ -8,6 +8,7 @@ is one compiled function.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -393,13 +394,18 @@ class World(EnvBase):
         write(self._snapshot.settings, self.settings())
         self._snapshot.stage.fill_(self.curriculum.stage)
 
-    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
+    def update_curriculum(self, finished: dict[str, Tensor]) -> dict[str, float]:
         """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
         if self.curriculum is None:
             return {}
-        if self.curriculum.record(finished):
+        if self.curriculum.update(finished):
             self.begin_stage()
         return self.curriculum.metrics()
+
+    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
+        """An older name of :meth:`update_curriculum`."""
+        warnings.warn("record is called update_curriculum now.", DeprecationWarning, stacklevel=2)
+        return self.update_curriculum(finished)
 
     # --- saving and moving -------------------------------------------------------------------------------------------
 

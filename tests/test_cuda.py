@@ -129,7 +129,7 @@ def test_what_cannot_be_recorded_has_not_run_and_goes_on_without(gpu, caplog):
             assert state.item() == number  # never twice
     assert not part.captured and len(calls) == 6
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("torchrl_agent")]
-    assert line.startswith("the step cannot be recorded as a CUDA graph, runs without: ")
+    assert line.startswith("the step cannot be captured as a CUDA graph, runs without: ")
     assert "test_cuda.py:" in line and "\n" not in line
 
 

@@ -11,6 +11,7 @@ import envs
 import envs.moved
 import torchrl_agent
 import torchrl_agent.moved
+from envs.arena import ArenaEnv
 from torchrl_agent.training import evaluation
 
 TABLES = {**envs.moved.MODULES, **torchrl_agent.moved.MODULES}
@@ -37,6 +38,7 @@ def test_a_module_is_found_where_it_was(old):
         ("torchrl_agent.train", "iterate", "torchrl_agent.loop", "iterate"),
         ("torchrl_agent.train", "save", "torchrl_agent.runs.run", "save"),
         ("torchrl_agent.trained", "evaluate", "torchrl_agent.judging", "evaluate"),
+        ("torchrl_agent.bench_skill", "record", "torchrl_agent.benchmarks.results", "put_result"),
     ],
 )
 def test_a_name_is_found_where_it_was(old, name, place, new):
@@ -53,6 +55,13 @@ def test_summarise_is_summarize():
     episodes = {"return": torch.tensor([1.0, 3.0]), "length": torch.tensor([2.0, 2.0])}
     with pytest.warns(DeprecationWarning, match="summarise is called summarize now"):
         assert evaluation.summarise(episodes) == evaluation.summarize(episodes)
+
+
+def test_record_is_update_curriculum():
+    env = ArenaEnv(2, curriculum="ladder")
+    finished = {name: torch.zeros(0) for name in ("stage", "complete")}
+    with pytest.warns(DeprecationWarning, match="record is called update_curriculum now"):
+        assert env.record(finished) == env.update_curriculum(finished)
 
 
 def test_other_names_are_still_missing():

@@ -192,8 +192,8 @@ def _sentence(error: BaseException, schema: DictConfig) -> str:
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause)
-        found = re.search(r"full_key: (\S+)", text)
-        key = key or (found[1] if found else "")
+        match = re.search(r"full_key: (\S+)", text)
+        key = key or (match[1] if match else "")
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().endswith(":")]
         part = lines[0].split("To append")[0].strip().rstrip(".") if lines else ""
         parts += [part] if part and part not in parts else []

@@ -33,11 +33,11 @@ def make_evaluator(
         ValueError: fewer than one episode.
     """
     config = experiment.evaluation
-    number = config.episodes if episodes is None else episodes
-    if number < 1:
-        raise ValueError(f"episodes is {number}: evaluate at least 1.")
+    count = config.episodes if episodes is None else episodes
+    if count < 1:
+        raise ValueError(f"episodes is {count}: evaluate at least 1.")
     use_device(experiment.device)
-    env = agent.attach(experiment.make_world(evaluation=True, num_envs=number, seed=config.seed))
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
     return Evaluator(acting_policy(agent), env, greedy, acceleration=experiment.acceleration)
 

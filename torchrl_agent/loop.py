@@ -81,7 +81,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
 
         finished = finished_episodes(rollout, learner.collector.statistics)
         learner.episodes.add(finished)
-        curriculum = learner.env.record(finished) if hasattr(learner.env, "record") else {}
+        curriculum = learner.env.update_curriculum(finished) if hasattr(learner.env, "update_curriculum") else {}
         learner.frames += rollout.numel()
         learner.number += 1
         metrics = {

@@ -15,13 +15,13 @@ MODULES = {
         "bench": ["benchmarks.speed"],
         "bench_agent": ["benchmarks.modules"],
         "bench_learn": ["benchmarks.against_sb3"],
-        "bench_skill": ["benchmarks.skill"],
+        "bench_skill": ["benchmarks.skill", "benchmarks.results"],
         "claims": ["benchmarks.ablations"],
         "film": ["runs.film"],
         "lowering": ["profiling.lowering"],
         "model_card": ["runs.model_card"],
         "report": ["runs.report"],
-        "roofline": ["profiling.roofline"],
+        "roofline": ["profiling.roofline", "benchmarks.results"],
         "run_folder": ["runs.folder"],
         "stopping": ["runs.stopping"],
         "timing": ["benchmarks.timing"],
@@ -41,7 +41,7 @@ class MovedModules:
             return None
         from envs.moved import MovedModules
 
-        return MovedModules(MODULES, {}).find_spec(fullname)
+        return MovedModules(MODULES, {"record": "put_result"}).find_spec(fullname)
 
 
 def install() -> None:

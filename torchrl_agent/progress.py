@@ -63,9 +63,9 @@ class Progress:
     def over(self, work: Iterable[T]) -> Iterator[T]:
         """The pieces of work, one step each."""
         with self:
-            for number, piece in enumerate(work, 1):
+            for done, piece in enumerate(work, 1):
                 yield piece
-                self.reach(number)
+                self.reach(done)
 
     def _line(self, figures: dict[str, str]) -> str:
         """What is done, how fast since the last line, the figures, and the time left at that rate."""

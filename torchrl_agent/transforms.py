@@ -45,15 +45,15 @@ class RunningStatistics(RunningMeanStd):
         """
         x = x.float().reshape(-1, *self.mean.shape)
         if counted is None:
-            number = torch.full_like(self.count, x.shape[0])
+            count = torch.full_like(self.count, x.shape[0])
             var, mean = torch.var_mean(x, 0, correction=0)
         else:
-            number = counted.sum()
+            count = counted.sum()
             here = counted.reshape(-1, *[1] * self.mean.ndim)
-            mean = torch.where(here, x, 0.0).sum(0) / number.clamp_min(1)
-            var = torch.where(here, (x - mean) ** 2, 0.0).sum(0) / number.clamp_min(1)
-        total = self.count + number
-        share, delta = number / total.clamp_min(1.0), mean - self.mean
+            mean = torch.where(here, x, 0.0).sum(0) / count.clamp_min(1)
+            var = torch.where(here, (x - mean) ** 2, 0.0).sum(0) / count.clamp_min(1)
+        total = self.count + count
+        share, delta = count / total.clamp_min(1.0), mean - self.mean
         _write(self.var, self.var + share * (var - self.var + (1 - share) * delta**2))
         _write(self.mean, self.mean + share * delta)
         _write(self.count, total)

@@ -9,19 +9,19 @@ import torch
 from numpy.typing import NDArray
 
 
-def whole_numbers(actions: Any, shape: tuple[int, ...], number: int) -> NDArray[np.int64]:
+def whole_numbers(actions: Any, shape: tuple[int, ...], count: int) -> NDArray[np.int64]:
     """``actions`` as int64 of ``shape``: an array, a tensor on any device, a number or a list of them.
 
     Raises:
-        ValueError: they have another shape, are not whole numbers, do not lie in 0 to ``number`` - 1, or are a list of
+        ValueError: they have another shape, are not whole numbers, do not lie in 0 to ``count`` - 1, or are a list of
             numpy's and torch's together.
     """
     array = _array(actions)
     if array.shape != shape or not np.issubdtype(array.dtype, np.integer):
         wanted = f"{shape[0]} whole numbers, one per world" if shape else "one whole number"
         raise ValueError(f"actions have shape {array.shape} and type {array.dtype}: give {wanted}.")
-    if array.min() < 0 or array.max() >= number:
-        raise ValueError(f"actions reach from {array.min()} to {array.max()}: they must lie within 0 and {number - 1}.")
+    if array.min() < 0 or array.max() >= count:
+        raise ValueError(f"actions reach from {array.min()} to {array.max()}: they must lie within 0 and {count - 1}.")
     return array.astype(np.int64)
 
 

@@ -128,13 +128,13 @@ class WorldParallelEnv(ParallelEnv):
         if not isinstance(actions, dict) or set(actions) != set(self.agents):
             given = ", ".join(map(str, actions)) if isinstance(actions, dict) else repr(actions)
             raise ValueError(f"actions are for {given or 'nobody'}: give one for {', '.join(self.agents)}.")
-        table = self.world.full_action_spec[self.world.action_key].zero()
+        together = self.world.full_action_spec[self.world.action_key].zero()
         for agent, action in actions.items():
             array, space = np.asarray(action), self.action_space(agent)
             if not np.issubdtype(array.dtype, np.integer) or not space.contains(array.astype(np.int64)):
                 raise ValueError(f"{agent} cannot do {action!r}: its actions are {space}.")
-            table[0, self._index(agent)] = torch.as_tensor(array.astype(np.int64))
-        return table
+            together[0, self._index(agent)] = torch.as_tensor(array.astype(np.int64))
+        return together
 
     def _observations(self, tensordict: TensorDictBase) -> dict[str, Any]:
         rows = {key: as_array(tensordict[GROUP, key][0]) for key in self._boxes}

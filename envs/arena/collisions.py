@@ -52,10 +52,10 @@ def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Te
     most = math.ceil(rules.enemy_health / rules.projectile_damage)
     health, hits = [], torch.zeros_like(state.ship.x)
     for touches, left in zip(touching, state.enemies.health, strict=True):
-        struck, number = _oldest(touches & flying, torch.ceil(left / rules.projectile_damage), most)
+        struck, count = _oldest(touches & flying, torch.ceil(left / rules.projectile_damage), most)
         flying = flying & ~struck
-        hits = hits + number
-        health.append((left - number * rules.projectile_damage).clamp_min(0))
+        hits = hits + count
+        health.append((left - count * rules.projectile_damage).clamp_min(0))
     return flying, torch.stack(health), hits
 
 
@@ -64,10 +64,10 @@ def _hit_spawners(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, T
     spawners = state.spawners
     touching = _touching(state, spawners.x, spawners.y, rules.spawner_radius, rules)
     needed = torch.ceil(spawners.health / rules.projectile_damage)
-    struck, number = _oldest(touching & flying, needed, rules.max_ship_projectiles)
+    struck, count = _oldest(touching & flying, needed, rules.max_ship_projectiles)
     for mask in struck:
         flying = flying & ~mask
-    return flying, (spawners.health - number * rules.projectile_damage).clamp_min(0), number.sum(0)
+    return flying, (spawners.health - count * rules.projectile_damage).clamp_min(0), count.sum(0)
 
 
 def _touching(state: State, x: Tensor, y: Tensor, radius: float, rules: Rules) -> Tensor:
@@ -90,14 +90,14 @@ def _powers(count: int, device: torch.device) -> Tensor:
 
 def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """The ``needed`` lowest set bits of ``available`` and their number; ``most`` bounds the number."""
-    taken, number = torch.zeros_like(available), torch.zeros_like(needed)
+    taken, count = torch.zeros_like(available), torch.zeros_like(needed)
     for _ in range(most):
         # x & -x is the lowest set bit of x: the oldest of those that are left
-        lowest = torch.where(number < needed, available & -available, 0)
+        lowest = torch.where(count < needed, available & -available, 0)
         taken = taken | lowest
         available = available ^ lowest
-        number = number + (lowest != 0)
-    return taken, number
+        count = count + (lowest != 0)
+    return taken, count
 
 
 def hit_ship(state: State, rules: Rules) -> State:
@@ -118,21 +118,21 @@ def ram_ship(state: State, rules: Rules) -> State:
     ship, enemies = state.ship, state.enemies
     reach = (rules.enemy_radius + rules.ship_radius) ** 2
     touches = (enemies.health > 0) & (squared_distance(enemies.x - ship.x, enemies.y - ship.y) < reach)
-    state, number = _damage_ship(state, touches, rules.enemy_contact_damage)
+    state, count = _damage_ship(state, touches, rules.enemy_contact_damage)
     touches = touches & (ship.health > 0)
     return state._replace(
         enemies=enemies._replace(health=torch.where(touches, 0.0, enemies.health)),
-        events=state.events._replace(enemies_rammed=number),
+        events=state.events._replace(enemies_rammed=count),
     )
 
 
 def _damage_ship(state: State, touches: Tensor, damage: float) -> tuple[State, Tensor]:
     """Take ``damage`` for each True of ``touches`` [K, N] while the ship lives; also returns the hits taken."""
-    number = torch.minimum(touches.float().sum(0), torch.ceil(state.ship.health / damage))
-    health = (state.ship.health - number * damage).clamp_min(0)
-    lost = state.tally.damage_taken + number * damage
+    count = torch.minimum(touches.float().sum(0), torch.ceil(state.ship.health / damage))
+    health = (state.ship.health - count * damage).clamp_min(0)
+    lost = state.tally.damage_taken + count * damage
     return state._replace(
         ship=state.ship._replace(health=health),
-        events=state.events._replace(hits_taken=state.events.hits_taken + number),
+        events=state.events._replace(hits_taken=state.events.hits_taken + count),
         tally=state.tally._replace(damage_taken=lost),
-    ), number
+    ), count

@@ -49,14 +49,14 @@ def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
     # the slots are a ring: shots overwrite the oldest, and one that is still in flight is lost and counted
     slots = torch.arange(rules.max_enemy_projectiles, device=dx.device, dtype=dx.dtype).unsqueeze(1)
     distance = wrapped(slots - state.ring_head, rules.max_enemy_projectiles)
-    number = torch.zeros_like(ship.x)
+    count = torch.zeros_like(ship.x)
     values = list(pool)
     for index in range(rules.max_enemies):
-        here = wants[index] & (distance == number)
+        here = wants[index] & (distance == count)
         values = [torch.where(here, entry[index], old) for old, entry in zip(values, new, strict=True)]
-        number = number + wants[index]
+        count = count + wants[index]
     dropped = ((pool.life > 0) & (values[-1] > pool.life)).float().sum(0)  # a new shot outlives those in flight
-    head = wrapped(state.ring_head + number, rules.max_enemy_projectiles)
+    head = wrapped(state.ring_head + count, rules.max_enemy_projectiles)
     return state._replace(
         enemies=enemies._replace(cooldown=torch.where(wants, float(rules.enemy_cooldown), enemies.cooldown)),
         enemy_shots=Projectiles(*values),

@@ -68,12 +68,12 @@ def _player(state: State, rules: Rules) -> list[Tensor]:
 
 def _mission(state: State, rules: Rules) -> list[Tensor]:
     progress = state.progress
-    number = torch.zeros_like(progress.phase) + rules.phases[-1].num_spawners
+    count = torch.zeros_like(progress.phase) + rules.phases[-1].num_spawners
     for index, phase in enumerate(rules.phases[:-1]):
-        number = torch.where(progress.phase == index, float(phase.num_spawners), number)
+        count = torch.where(progress.phase == index, float(phase.num_spawners), count)
     return [
         progress.phase / len(rules.phases),
-        (state.spawners.health > 0).float().sum(0) / number,
+        (state.spawners.health > 0).float().sum(0) / count,
         1 - progress.step / rules.max_steps,
     ]
 

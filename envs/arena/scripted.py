@@ -192,10 +192,10 @@ def focus(state: State, taste: Taste) -> State:
     """The state with only the nearest shots and enemies, and the spawners in the order in which they are due."""
     ship, shots, enemies, spawners = state.ship, state.enemy_shots, state.enemies, state.spawners
 
-    def nearest(things: Any, alive: Tensor, number: int, detour: Tensor | float = 0.0) -> Any:
+    def nearest(things: Any, alive: Tensor, count: int, detour: Tensor | float = 0.0) -> Any:
         distance = torch.sqrt(squared_distance(things.x - ship.x, things.y - ship.y)) + detour
         distance = torch.where(alive, distance, torch.inf)
-        rows = distance.topk(min(number, len(distance)), 0, largest=False).indices
+        rows = distance.topk(min(count, len(distance)), 0, largest=False).indices
         return type(things)(*(value.gather(0, rows) for value in things))
 
     return state._replace(

@@ -150,12 +150,12 @@ def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules:
         + jitter[axis * slots : (axis + 1) * slots]
         for axis in range(2)
     )
-    number = look_up(phase, [p.num_spawners for p in rules.phases])
+    count = look_up(phase, [p.num_spawners for p in rules.phases])
     health = whole(rules.spawner_health * difficulty.spawner_health)
     return Spawners(
         x=clamp_disc(x, rules.spawner_radius, rules.width),
         y=clamp_disc(y, rules.spawner_radius, rules.height),
-        health=torch.where(slot < number, health, 0.0),
+        health=torch.where(slot < count, health, 0.0),
         cooldown=torch.zeros_like(x),
     )
 

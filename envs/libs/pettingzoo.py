@@ -77,16 +77,16 @@ class VectorPettingZooEnv(EnvBase):
 
     def _set_seed(self, seed: int | None) -> None:
         """Each world its own, used by its next reset."""
-        self._seeds = [None if seed is None else seed + number for number in range(len(self.worlds))]
+        self._seeds = [None if seed is None else seed + index for index in range(len(self.worlds))]
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         chosen = None if tensordict is None else tensordict.get("_reset", None)
-        for number, world in enumerate(self.worlds):
-            if chosen is None or bool(chosen[number]):
-                seen, _ = world.reset(seed=self._seeds[number])
-                self._seeds[number] = None
-                self._alive[number] = True
-                self._look(number, seen)
+        for row, world in enumerate(self.worlds):
+            if chosen is None or bool(chosen[row]):
+                seen, _ = world.reset(seed=self._seeds[row])
+                self._seeds[row] = None
+                self._alive[row] = True
+                self._look(row, seen)
         return self._shown()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -94,27 +94,27 @@ class VectorPettingZooEnv(EnvBase):
         reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
         ended: NDArray = np.zeros((len(self.worlds), 1), dtype=bool)
         cut = ended.copy()
-        for number, world in enumerate(self.worlds):
-            chosen = {agent: actions[number, self.agents.index(agent)] for agent in world.agents}
+        for row, world in enumerate(self.worlds):
+            chosen = {agent: actions[row, self.agents.index(agent)] for agent in world.agents}
             seen, rewards, terminated, truncated, _ = world.step(chosen)
-            ended[number], cut[number] = not world.agents, not world.agents and any(truncated.values())
+            ended[row], cut[row] = not world.agents, not world.agents and any(truncated.values())
             for agent, value in rewards.items():
                 index = self.agents.index(agent)
-                reward[number, index] = value
+                reward[row, index] = value
                 # who is truncated with the world still lives; who leaves a world that goes on does not
-                self._alive[number, index] = not terminated[agent] and (agent in world.agents or cut[number].item())
-            self._look(number, seen)
+                self._alive[row, index] = not terminated[agent] and (agent in world.agents or cut[row].item())
+            self._look(row, seen)
         flags = {"done": ended, "terminated": ended & ~cut, "truncated": cut}
         shown = self._shown().update({name: torch.from_numpy(flag).to(self.device) for name, flag in flags.items()})
         shown.set((GROUP, "reward"), torch.from_numpy(reward).to(self.device))
         return shown
 
-    def _look(self, number: int, seen: dict[str, NDArray]) -> None:
+    def _look(self, row: int, seen: dict[str, NDArray]) -> None:
         """Keep what a world's agents see."""
         for index, agent in enumerate(self.agents):
-            self._seen[number, index] = seen.get(agent, 0.0)
+            self._seen[row, index] = seen.get(agent, 0.0)
         if self.show_state:
-            self._state[number] = np.asarray(self.worlds[number].state()).reshape(-1)
+            self._state[row] = np.asarray(self.worlds[row].state()).reshape(-1)
 
     def _shown(self) -> TensorDict:
         shown = TensorDict({GROUP: {"observation": self._seen.copy(), "alive": self._alive.copy()}}, self.batch_size)

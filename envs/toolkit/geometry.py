@@ -48,13 +48,13 @@ def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, 
     out": on the first axis this beats ``topk`` by far. Of equal distances the lower row comes first.
     """
     rows = torch.arange(squared.shape[0], device=squared.device).unsqueeze(1)
-    found = []
+    result = []
     for _ in range(count):
         index = squared.argmin(0, keepdim=True)
         chosen = rows == index
-        found.append((squared.amin(0), *((value * chosen).sum(0) for value in values)))
+        result.append((squared.amin(0), *((value * chosen).sum(0) for value in values)))
         squared = torch.where(chosen, torch.inf, squared)
-    return found
+    return result
 
 
 def wrapped(value: Tensor, size: float) -> Tensor:

@@ -50,8 +50,8 @@ def around(x: Tensor, y: Tensor, reach: tuple[float, float], size: tuple[int, in
     x, y = x.T.unsqueeze(-1), y.T.unsqueeze(-1)
     left = torch.floor(x - (columns - 1) / 2).clamp(0, size[1] - columns)
     top = torch.floor(y - (rows - 1) / 2).clamp(0, size[0] - rows)
-    number = torch.arange(rows * columns, device=x.device)
-    column, row = left + number % columns, top + number // columns
+    index = torch.arange(rows * columns, device=x.device)
+    column, row = left + index % columns, top + index // columns
     return Patches((row * size[1] + column).long(), column + 0.5 - x, row + 0.5 - y)
 
 

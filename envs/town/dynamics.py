@@ -63,8 +63,8 @@ def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: R
     """Take the agents' choices; an illegal one becomes waiting and is counted. Only the living post symbols."""
     action = action.to(torch.int32)
     legal = torch.zeros_like(state.agents.alive)
-    for number, allowed in enumerate(legal_actions(state, rules, tables)):
-        legal = torch.where(action == number, allowed, legal)
+    for index, allowed in enumerate(legal_actions(state, rules, tables)):
+        legal = torch.where(action == index, allowed, legal)
     alive = state.agents.alive
     agents = state.agents._replace(action=torch.where(legal, action, WAIT))
     if symbol is not None:
@@ -130,8 +130,8 @@ def win_seats(asks: Tensor, slot: Tensor, keys: Tensor, seats: Tensor) -> Tensor
 
     One comparison of all pairs of agents, so it is fair if the keys are and needs neither sorting nor a loop.
     """
-    number = torch.arange(slot.shape[0], device=slot.device).reshape(-1, 1, 1)
-    other_first = (keys.unsqueeze(1) < keys) | ((keys.unsqueeze(1) == keys) & (number < number.squeeze(-1)))
+    index = torch.arange(slot.shape[0], device=slot.device).reshape(-1, 1, 1)
+    other_first = (keys.unsqueeze(1) < keys) | ((keys.unsqueeze(1) == keys) & (index < index.squeeze(-1)))
     ahead = other_first & asks.unsqueeze(1) & (slot.unsqueeze(1) == slot)
     return asks & (ahead.sum(0) < seats)
 
@@ -200,12 +200,12 @@ def show_cues(state: State, chance: Chance, rules: Rules) -> State:
     bits = torch.zeros_like(state.agents.cues)
     room = torch.full_like(bits, rules.max_cues)
     for name in sorted(names, key=lambda name: (-rules.cues[name].priority, name)):
-        cue, number = rules.cues[name], names.index(name)
+        cue, index = rules.cues[name], names.index(name)
         holds = _holds(state, name, kind, rules)
         if name in noisy:
             holds = noise[noisy.index(name)] < torch.where(holds, cue.reliability, cue.false_positive)
         shown = holds & (room > 0) & state.agents.alive
-        bits = bits + shown.int() * (1 << number)
+        bits = bits + shown.int() * (1 << index)
         room = room - shown.int()
     return state._replace(agents=state.agents._replace(cues=bits))
 

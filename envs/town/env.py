@@ -123,8 +123,8 @@ class TownEnv(World):
         def box(*shape: int) -> Bounded:
             return Bounded(-1.0, 1.0, (n, *shape), device=self.device)
 
-        def whole(number: int, *shape: int, dtype: torch.dtype = torch.int64) -> Categorical:
-            return Categorical(number, shape=(n, *shape), dtype=dtype, device=self.device)
+        def whole(count: int, *shape: int, dtype: torch.dtype = torch.int64) -> Categorical:
+            return Categorical(count, shape=(n, *shape), dtype=dtype, device=self.device)
 
         specs: dict[str, TensorSpec] = {name: box(agents, *shape) for name, shape in shapes.items()}
         actions = len(rules.action_names) + rules.symbols
@@ -147,10 +147,10 @@ class TownEnv(World):
         return Composite({GROUP: group, "state": box(global_size(rules))}, shape=(n,), device=self.device)
 
     def _action_spec(self) -> TensorSpec:
-        shape, number = (self.num_envs, self.rules.num_agents), len(self.rules.action_names)
+        shape, count = (self.num_envs, self.rules.num_agents), len(self.rules.action_names)
         if not self.rules.symbols:
-            return Categorical(number, shape=shape, dtype=torch.int64, device=self.device)
-        heads = [number, self.rules.symbols]
+            return Categorical(count, shape=shape, dtype=torch.int64, device=self.device)
+        heads = [count, self.rules.symbols]
         return MultiCategorical(heads, shape=(*shape, 2), dtype=torch.int64, device=self.device)
 
     def settings(self) -> Settings:

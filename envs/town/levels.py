@@ -200,6 +200,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind is dict:
         return isinstance(value, dict) and all(_fits(k, parts[0]) and _fits(v, parts[1]) for k, v in value.items())
     if hint in (int, float):
-        number = isinstance(value, int | float) if hint is float else isinstance(value, int)
-        return number and not isinstance(value, bool) and math.isfinite(value)
+        numeric = isinstance(value, int | float) if hint is float else isinstance(value, int)
+        return numeric and not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, hint)

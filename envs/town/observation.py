@@ -93,7 +93,7 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
 
 
 def _one_hot(index: Tensor, size: int) -> list[Tensor]:
-    return [(index == number).float() for number in range(size)]
+    return [(index == category).float() for category in range(size)]
 
 
 def _map(state: State, rules: Rules) -> list[Tensor]:
@@ -173,11 +173,11 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     """For each slot of the visible others: (distance, dx, dy, cues, family, last action, number), [A, N]; distance is
     infinite in an empty one.
     """
-    agents, number = state.agents, rules.num_agents
+    agents, count = state.agents, rules.num_agents
     # every pair of agents, then the nearest of those in sight by slot
     dx = (agents.x.unsqueeze(1) - agents.x).float()  # [other, A, N]
     dy = (agents.y.unsqueeze(1) - agents.y).float()
-    index = torch.arange(number, device=dx.device)
+    index = torch.arange(count, device=dx.device)
     other = (index.unsqueeze(1) != index).unsqueeze(-1)
     distance = dx.abs() + dy.abs()
     seen = other & agents.alive.unsqueeze(1) & (distance <= rules.sight)
@@ -188,7 +188,7 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     who = index.float().reshape(-1, 1, 1).expand_as(dx)
     columns = [value.flatten(1) for value in (dx, dy, cues, family, action, who)]
     found = nearest(torch.where(seen, distance, torch.inf).flatten(1), num_visible(rules), *columns)
-    return [tuple(value.reshape(number, -1) for value in row) for row in found]
+    return [tuple(value.reshape(count, -1) for value in row) for row in found]
 
 
 def _messages(state: State, rules: Rules) -> list[Tensor]:
@@ -262,6 +262,6 @@ def action_mask(legal: list[Tensor], state: State, rules: Rules) -> Tensor:
     """Legal actions, bool [N, A, actions], with those of the message head behind them."""
     rows = list(legal)
     if rules.symbols:
-        number = torch.ones_like(state.agents.alive)
-        rows += [number if symbol == 0 else state.agents.alive for symbol in range(rules.symbols)]
+        ones = torch.ones_like(state.agents.alive)
+        rows += [ones if symbol == 0 else state.agents.alive for symbol in range(rules.symbols)]
     return torch.stack(rows).permute(2, 1, 0).contiguous()

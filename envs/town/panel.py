@@ -79,11 +79,11 @@ def _draw_named(
     _draw_cues(canvas, one, rules, agent, (left, top + 23 * unit), unit)
     draw_agent(canvas, one, rules, agent, (left + 9 * unit, top + 9 * unit), 8 * unit)
     row = (height - (head(rules) + 2) * unit) / len(rules.meters)
-    for number, name in enumerate(rules.meters):
-        y, value = top + head(rules) * unit + (number + 0.5) * row, one.meters[number][agent]
+    for index, name in enumerate(rules.meters):
+        y, value = top + head(rules) * unit + (index + 0.5) * row, one.meters[index][agent]
         canvas.text((left, y), name, 9.5 * unit, _tone(one, agent, value))
         box = (left + 48 * unit, y - 0.32 * row, left + 118 * unit, y + 0.32 * row)
-        _draw_bar(canvas, box, value, meter_color(number), one.agents.alive[agent])
+        _draw_bar(canvas, box, value, meter_color(index), one.agents.alive[agent])
 
 
 def _draw_compact(
@@ -94,10 +94,10 @@ def _draw_compact(
     tall = min(height * 0.85, height - (lines * 11 + 5) * unit) if lines else height * 0.85
     radius = min(8 * unit, tall / 2)
     draw_agent(canvas, one, rules, agent, (left + 9 * unit, top + tall / 2), radius)
-    for number, x in enumerate(_columns(rules, left, unit)):
-        value, wide = one.meters[number][agent], _column(rules, unit) * 0.36
+    for index, x in enumerate(_columns(rules, left, unit)):
+        value, wide = one.meters[index][agent], _column(rules, unit) * 0.36
         box = (x - wide, top + tall, x + wide, top)
-        _draw_bar(canvas, box, value, meter_color(number), one.agents.alive[agent])
+        _draw_bar(canvas, box, value, meter_color(index), one.agents.alive[agent])
     if lines:
         _draw_activity(canvas, one, rules, agent, (left + 22 * unit, top + tall + 7 * unit), unit)
     if lines > 1:
@@ -106,8 +106,8 @@ def _draw_compact(
 
 def _draw_heading(canvas: Canvas, rules: Rules, left: Point, unit: float) -> None:
     short = labels(rules.meter_names)
-    for number, x in enumerate(_columns(rules, left[0], unit)):
-        centered(canvas, (x, left[1]), short[number], 7.8 * unit, meter_color(number))
+    for index, x in enumerate(_columns(rules, left[0], unit)):
+        centered(canvas, (x, left[1]), short[index], 7.8 * unit, meter_color(index))
 
 
 def _column(rules: Rules, unit: float) -> float:
@@ -117,7 +117,7 @@ def _column(rules: Rules, unit: float) -> float:
 def _columns(rules: Rules, left: float, unit: float) -> list[float]:
     """Middles of the upright bars."""
     wide = _column(rules, unit)
-    return [left + 20 * unit + (number + 0.5) * wide for number in range(len(rules.meters))]
+    return [left + 20 * unit + (index + 0.5) * wide for index in range(len(rules.meters))]
 
 
 def _draw_bar(canvas: Canvas, box: tuple[float, float, float, float], share: float, color: Color, alive: bool) -> None:
@@ -180,10 +180,10 @@ def activity(one: State, rules: Rules, agent: int) -> str:
 def _draw_cues(canvas: Canvas, one: State, rules: Rules, agent: int, left: Point, unit: float) -> None:
     """As many words as fit, each behind the mark that stands for it on the map."""
     (x, y), limit = left, left[0] + 98 * unit
-    for number, word in shown_cues(one, rules, agent):
+    for index, word in shown_cues(one, rules, agent):
         if x + 7 * unit + _width(word, 8.5 * unit) > limit:
             return
-        canvas.disc(world_point(canvas, (x + 2.5 * unit, y)), 2.2 * unit / canvas.scale, PALETTE[number % len(PALETTE)])
+        canvas.disc(world_point(canvas, (x + 2.5 * unit, y)), 2.2 * unit / canvas.scale, PALETTE[index % len(PALETTE)])
         x = canvas.text((x + 7 * unit, y), word, 8.5 * unit, WORDS) + 5 * unit
 
 
@@ -191,16 +191,16 @@ def shown_cues(one: State, rules: Rules, agent: int) -> list[tuple[int, str]]:
     """Number and short name of the cues that an agent shows."""
     bits = one.agents.cues[agent] if one.agents.alive[agent] else 0
     names = (name.removeprefix("looks_").replace("_", " ") for name in rules.cues)
-    return [(number, name) for number, name in enumerate(names) if bits >> number & 1]
+    return [(index, name) for index, name in enumerate(names) if bits >> index & 1]
 
 
 def _draw_key(canvas: Canvas, rules: Rules, corner: Point, unit: float) -> None:
     """Label and name of the kinds of place, in two columns."""
     short, rows = labels(rules.kinds), (len(rules.deployed) + 1) // 2
     present = [kind for kind in rules.kinds if kind in rules.deployed]
-    for number, kind in enumerate(present):
-        x = corner[0] + number // rows * 61 * unit
-        y = corner[1] + (number % rows + 0.5) * 11 * unit
+    for index, kind in enumerate(present):
+        x = corner[0] + index // rows * 61 * unit
+        y = corner[1] + (index % rows + 0.5) * 11 * unit
         canvas.text((x, y), short[rules.kinds.index(kind)], 8.5 * unit, kind_color(rules, kind))
         canvas.text((x + 16 * unit, y), kind, 8.3 * unit, FAINT)
 
@@ -211,20 +211,20 @@ def kind_color(rules: Rules, kind: str) -> Color:
     return meter_color(gains.index(max(gains))) if max(gains) > 0 else FAINT
 
 
-def meter_color(number: int) -> Color:
+def meter_color(index: int) -> Color:
     """The color of a meter's bar."""
-    return PALETTE[number % len(PALETTE)]
+    return PALETTE[index % len(PALETTE)]
 
 
 def labels(names: Sequence[str]) -> list[str]:
     """Two letters for each name, all different while the letters last: initials, or the first and a later letter."""
-    found: list[str] = []
+    result: list[str] = []
     for name in names:
         capitals = "".join(letter for letter in name if letter.isupper())
         tries = [capitals[:2]] if len(capitals) > 1 else []
         tries += [name[0].upper() + letter for letter in name[1:]] or [name.upper()]
-        found.append(next((label for label in tries if label not in found), tries[0]))
-    return found
+        result.append(next((label for label in tries if label not in result), tries[0]))
+    return result
 
 
 def centered(canvas: Canvas, pixel: Point, words: str, height: float, color: Color) -> None:

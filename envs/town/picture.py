@@ -124,17 +124,17 @@ def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
     for slot, (x, y) in enumerate(zip(one.layout.x, one.layout.y, strict=True)):
         if x <= ABSENT // 2:
             continue
-        number = slot // rules.places_per_kind
+        index = slot // rules.places_per_kind
         ground = SEEN if rules.view is not None and _in_window(one, x, y, rules.view) else FIELD
-        color = colors[number] if is_open(one, rules, rules.kinds[number]) else mix(ground, FAINT, 0.35)
-        same = colors[:number].count(colors[number])
+        color = colors[index] if is_open(one, rules, rules.kinds[index]) else mix(ground, FAINT, 0.35)
+        same = colors[:index].count(colors[index])
         canvas.polygon(_shape(x, y, same), mix(ground, color, 0.38), color, max(1.0, canvas.scale / 22))
         if canvas.scale < ROOMY:
-            _draw_beside(canvas, short[number], (x, y), one, mix(color, WORDS, 0.35))
+            _draw_beside(canvas, short[index], (x, y), one, mix(color, WORDS, 0.35))
             continue
         high, letters = (0.23, 0.25) if (x, y) in taken else (0.5, 0.36)
         pixel, tone = _pixel(canvas, (x + 0.5, y + high)), mix(color, WORDS, 0.75)
-        centered(canvas, pixel, short[number], min(canvas.scale * letters, 22), tone)
+        centered(canvas, pixel, short[index], min(canvas.scale * letters, 22), tone)
 
 
 def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, color: Color) -> None:
@@ -152,11 +152,11 @@ def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, 
     centered(canvas, (x + side * 0.75 * letters, y), words, letters, color)
 
 
-def _shape(x: int, y: int, number: int) -> list[Point]:
+def _shape(x: int, y: int, index: int) -> list[Point]:
     """The outline of a place: kinds that share a color differ in it."""
-    if number == 0:
+    if index == 0:
         return [(x + 0.07, y + 0.07), (x + 0.93, y + 0.07), (x + 0.93, y + 0.93), (x + 0.07, y + 0.93)]
-    corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(number - 1) % 4]
+    corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(index - 1) % 4]
     return regular((x + 0.5, y + 0.5), 0.49, corners, angle)
 
 
@@ -189,7 +189,7 @@ def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
             down = above + (1 - above) * (index // columns + 0.5) / rows - 0.04 * above
             pixel = _pixel(canvas, (x + across, y + down))
             draw_agent(canvas, one, rules, agent, pixel, radius)
-            _draw_marks(canvas, [number for number, _ in shown_cues(one, rules, agent)], pixel, radius)
+            _draw_marks(canvas, [cue for cue, _ in shown_cues(one, rules, agent)], pixel, radius)
 
 
 def _draw_stack(canvas: Canvas, one: State, rules: Rules, together: list[int], pixel: Point) -> None:

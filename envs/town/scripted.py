@@ -127,9 +127,9 @@ def _worth(
     # meter by meter: a tensor of what each is worth would be copied to the device in every step
     gains, used_up = torch.log(FLOOR + visited) - torch.log(FLOOR + idle), meters - drain - effort <= 0
     difference, dies = torch.zeros_like(time), torch.zeros_like(time, dtype=torch.bool)
-    for number, meter in enumerate(rules.meters.values()):
-        difference = difference + (1.0 if meter.need else MONEY) * gains[number]
-        dies = dies | used_up[number] if meter.fatal else dies
+    for index, meter in enumerate(rules.meters.values()):
+        difference = difference + (1.0 if meter.need else MONEY) * gains[index]
+        dies = dies | used_up[index] if meter.fatal else dies
     worth = torch.where(dies, difference - 10.0, difference) / time.clamp_min(1.0)
     if "money" not in rules.meters:
         return worth

@@ -93,8 +93,8 @@ def _slots(rules: Rules) -> tuple[list[bool], list[list[int]]]:
     """For each slot of the layout, whether a place can be there, and its cell in a fixed layout."""
     exists, cells = [], []
     for kind in rules.kinds:
-        number = rules.affordances[kind].count if kind in rules.deployed else 0
-        given = rules.affordances[kind].positions if number else None
-        exists += [slot < number for slot in range(rules.places_per_kind)]
-        cells += [*(given or [[0, 0]] * number), *[[0, 0]] * (rules.places_per_kind - number)]
+        count = rules.affordances[kind].count if kind in rules.deployed else 0
+        given = rules.affordances[kind].positions if count else None
+        exists += [slot < count for slot in range(rules.places_per_kind)]
+        cells += [*(given or [[0, 0]] * count), *[[0, 0]] * (rules.places_per_kind - count)]
     return exists, cells

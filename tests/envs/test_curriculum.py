@@ -30,69 +30,69 @@ def episodes(number, stage=0, complete=1.0, spawners=3.0, damage=10.0, win=0.0, 
 
 def test_a_stage_ends_when_its_criteria_hold_over_enough_episodes():
     curriculum = Curriculum(STAGES, num_envs=4)
-    assert not curriculum.record(episodes(9))
-    assert curriculum.record(episodes(1))
+    assert not curriculum.update(episodes(9))
+    assert curriculum.update(episodes(1))
     assert curriculum.current.name == "hard"
-    assert not curriculum.record(episodes(500, stage=1))
+    assert not curriculum.update(episodes(500, stage=1))
 
 
 def test_as_many_episodes_as_worlds_are_waited_for():
     stages = [dataclasses.replace(STAGES[0], min_episodes=None), STAGES[1]]
     curriculum = Curriculum(stages, num_envs=64)
-    assert not curriculum.record(episodes(63))
-    assert curriculum.record(episodes(1))
-    assert Curriculum(STAGES, num_envs=64).record(episodes(10)), "a stage may ask for fewer"
+    assert not curriculum.update(episodes(63))
+    assert curriculum.update(episodes(1))
+    assert Curriculum(STAGES, num_envs=64).update(episodes(10)), "a stage may ask for fewer"
 
 
 @pytest.mark.parametrize("spoiled", [{"spawners": 1.0}, {"damage": 51.0}])
 def test_every_criterion_must_hold(spoiled):
     curriculum = Curriculum(STAGES, num_envs=1)
-    assert not curriculum.record(episodes(100, **spoiled))
+    assert not curriculum.update(episodes(100, **spoiled))
     assert curriculum.metrics()["criteria_met"] == 0.5
-    assert curriculum.record(episodes(100))  # a hundred new ones push the old ones out
+    assert curriculum.update(episodes(100))  # a hundred new ones push the old ones out
 
 
 @pytest.mark.parametrize("ignored", [{"complete": 0.0}, {"stage": 1}])
 def test_cut_episodes_and_those_of_another_stage_do_not_count(ignored):
     curriculum = Curriculum(STAGES, num_envs=1)
-    assert not curriculum.record(episodes(100, **ignored))
+    assert not curriculum.update(episodes(100, **ignored))
     assert curriculum.metrics()["stage_episodes"] == 0
 
 
 def test_the_time_of_wins_is_averaged_over_wins():
     stages = [Stage("fast", {}, {"win_step": (None, 900)}), Stage("end", {})]
     curriculum = Curriculum(stages, num_envs=1)
-    assert not curriculum.record(episodes(50))  # no win, no time
-    assert not curriculum.record(episodes(1, win=1, win_step=1000))
-    assert curriculum.record(episodes(9, win=1, win_step=800))
+    assert not curriculum.update(episodes(50))  # no win, no time
+    assert not curriculum.update(episodes(1, win=1, win_step=1000))
+    assert curriculum.update(episodes(9, win=1, win_step=800))
 
 
 def test_a_mean_that_just_reaches_its_bounds_is_enough():
-    assert Curriculum(STAGES, num_envs=1).record(episodes(10, spawners=2.0, damage=50.0))
+    assert Curriculum(STAGES, num_envs=1).update(episodes(10, spawners=2.0, damage=50.0))
 
 
 def test_a_new_stage_is_judged_by_its_own_episodes_alone():
     stages = [STAGES[0], dataclasses.replace(STAGES[0], name="middle", min_episodes=2), Stage("hard", {})]
     curriculum = Curriculum(stages, num_envs=1)
-    assert curriculum.record(episodes(10))
+    assert curriculum.update(episodes(10))
     assert curriculum.metrics()["stage_episodes"] == 0
-    assert not curriculum.record(episodes(1, stage=1)), "two of its own are asked for"
-    assert not curriculum.record(episodes(1, stage=1, spawners=0.0)), "their mean is 1.5; with those before it is 2.75"
+    assert not curriculum.update(episodes(1, stage=1)), "two of its own are asked for"
+    assert not curriculum.update(episodes(1, stage=1, spawners=0.0)), "their mean is 1.5; with those before it is 2.75"
 
 
 def test_a_fixed_stage_stays():
-    assert not Curriculum(STAGES, num_envs=1, automatic=False).record(episodes(1000))
+    assert not Curriculum(STAGES, num_envs=1, automatic=False).update(episodes(1000))
 
 
 def test_a_saved_curriculum_continues():
     first, second = Curriculum(STAGES, num_envs=1), Curriculum(STAGES, num_envs=1)
-    first.record(episodes(9))
+    first.update(episodes(9))
     second.load_state_dict(first.state_dict())
-    assert second.record(episodes(1))
+    assert second.update(episodes(1))
     first, second = Curriculum(STAGES, num_envs=1), Curriculum(STAGES, num_envs=1)
-    first.record(episodes(9, spawners=0.0))
+    first.update(episodes(9, spawners=0.0))
     second.load_state_dict(first.state_dict())
-    assert not second.record(episodes(1, spawners=10.0)), "their mean is 1, that of the last alone would do"
+    assert not second.update(episodes(1, spawners=10.0)), "their mean is 1, that of the last alone would do"
 
 
 def test_a_curriculum_of_an_older_checkpoint_continues():
@@ -110,7 +110,7 @@ def test_worlds_get_the_new_stage_at_their_next_reset():
     passing = {name: torch.zeros(200) for name in env.observation_spec["episode"].keys()}
     passing["spawners_destroyed"] += 10
     passing["complete"] += 1
-    metrics = env.record(passing)
+    metrics = env.update_curriculum(passing)
     assert metrics["stage"] == 1
     torch.testing.assert_close(env.state.difficulty.spawner_health, torch.full((16,), 0.3))
     env.reset()

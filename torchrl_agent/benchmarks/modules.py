@@ -100,10 +100,10 @@ def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictMo
     losses = {name: module.losses[0] if module.losses else _BeliefLoss() for name, module in modules.items()}
     modules["perception"] = TensorDictSequential(agent.normalizer, modules["perception"])
     losses["perception"] = _BeliefLoss()
-    found = [(name, module, nn.Sequential(module, losses[name])) for name, module in modules.items()]
+    result = [(name, module, nn.Sequential(module, losses[name])) for name, module in modules.items()]
     join = [part for part in agent.encoder if isinstance(part, Join)]
     controller = TensorDictSequential(*join, *agent.actor_head)
-    return [*found, ("controller", controller, nn.Sequential(*join, objective))]
+    return [*result, ("controller", controller, nn.Sequential(*join, objective))]
 
 
 class _BeliefLoss(nn.Module):

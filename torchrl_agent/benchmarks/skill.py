@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
@@ -14,7 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
-from torchrl_agent.training.checkpoint import versions, write_json
+from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
 FIGURES = ("return_mean", "return_std", "win_rate", "length_mean", "lifetime", "spawners_destroyed")
@@ -65,28 +62,6 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
         "reached": None if mark is None else min(returns) >= mark,
         "rows": rows,
     }
-
-
-def record(path: Path, result: dict[str, Any]) -> None:
-    """Put a result of :func:`measure_skill` into a JSON file of several, in the place of the one that had the same
-    configuration and changes; what people added to that one (such as figures of others) stays.
-
-    Raises:
-        ValueError: the file is there and is no such list.
-    """
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        same = [entry for entry in entries if (entry["config"], entry["overrides"]) == _name(result)]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        raise ValueError(f"{path} is no list of results: choose another file with --record.") from None
-    entry = {**(same[0] if same else {}), **result, "date": date.today().isoformat()}
-    if same:
-        entries[entries.index(same[0])] = entry
-    write_json(path, entries if same else [*entries, entry])
-
-
-def _name(result: dict[str, Any]) -> tuple[str, list[str]]:
-    return result["config"], result["overrides"]
 
 
 def table(result: dict[str, Any]) -> str:

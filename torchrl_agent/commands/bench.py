@@ -13,6 +13,7 @@ from typing import Any
 
 from torchrl_agent.benchmarks import ablations, modules, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
+from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.commands.arguments import add_json, add_overrides
@@ -142,7 +143,7 @@ def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
     result = skill.measure_skill(parsed.config, parsed.overrides, parsed.seeds)
     print(skill.table(result))
     if parsed.record is not None:
-        skill.record(Path(parsed.record), result)
+        put_result(Path(parsed.record), result)
     return result
 
 

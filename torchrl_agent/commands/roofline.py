@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.profiling.pretended_gpu import require_triton
-from torchrl_agent.profiling.roofline import CONFIGS, bounds, record, table
+from torchrl_agent.profiling.roofline import CONFIGS, bounds, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,4 +39,4 @@ def run(parsed: argparse.Namespace) -> None:
         row = bounds(config, overrides, parsed.world_only, not parsed.no_assembler)
         print(table(row), flush=True)
         if parsed.json is not None:
-            record(Path(parsed.json), row)
+            put_result(Path(parsed.json), row)

@@ -115,7 +115,7 @@ class Archive:
         """Number of choices of each action taken at once."""
         nvec = self.data["action_space"].get("nvec")
         actions = self.layers("policy")[-1][0].shape[0]
-        return [actions] if nvec is None else [int(number) for number in re.findall(r"\d+", str(nvec))]
+        return [actions] if nvec is None else [int(size) for size in re.findall(r"\d+", str(nvec))]
 
     def number(self, name: str) -> float | bool | None:
         """A setting that is a number or None, also if it stands there as a constant schedule.
@@ -239,10 +239,10 @@ def _space(archive: Archive, name: str) -> str:
     """Kind of a space, such as ``Box``."""
     entry = archive.data.get(name)
     text = str(entry.get(":type:", "")) if isinstance(entry, dict) else ""
-    found = re.search(r"(\w+)'>$", text)
-    if found is None:
+    match = re.search(r"(\w+)'>$", text)
+    if match is None:
         raise ValueError(f"{archive.path} does not say what its {name} is: save the model again with its environment.")
-    return found[1]
+    return match[1]
 
 
 def policy_text(archive: Archive, name: str) -> str | None:

@@ -160,13 +160,13 @@ def _known(experiment: Experiment, names: dict[str, str]) -> dict[str, Any]:
 def _weights(agent: Agent) -> dict[str, Tensor]:
     """The agent's weights by Stable-Baselines3's names; every second of its layers is an activation."""
     networks = {"policy_net": (agent.actor, "action_net"), "value_net": (agent.critic, "value_net")}
-    found = {}
+    result = {}
     for name, (network, last) in networks.items():
         *hidden, output = linear_layers(network)
         named = {f"mlp_extractor.{name}.{2 * index}": layer for index, layer in enumerate(hidden)} | {last: output}
         for place, layer in named.items():
-            found.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
-    return found
+            result.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
+    return result
 
 
 def _values(agent: Agent) -> dict[str, Tensor]:

@@ -132,17 +132,17 @@ def _draw_futures(thought: Thought) -> Figure:
     figure, (rewards, states) = _panels(2, 4.0)
     chosen = int(thought.action[0])
     steps = range(1, futures.rewards.shape[1] + 1)
-    for number, action in enumerate(futures.actions[:, 0].tolist()):
-        color, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[number % len(LINES)])
-        rewards.plot(steps, futures.rewards[number].numpy(), line, color=color, label=thought.names.action(action))
+    for index, action in enumerate(futures.actions[:, 0].tolist()):
+        color, line = (CHOSEN, "-") if action == chosen else (OTHER, LINES[index % len(LINES)])
+        rewards.plot(steps, futures.rewards[index].numpy(), line, color=color, label=thought.names.action(action))
     followed = futures.true_rewards.numpy()
     rewards.plot(steps[: len(followed)], followed, "o", color=REAL, label="what followed")
     rewards.set(title="imagined rewards (orange: what it did)", xlabel="steps ahead", xticks=steps)
     rewards.legend(fontsize="small")
-    for number, name in enumerate(belief.known_names):
-        start, color = belief.known_state[number : number + 1], f"C{number % 10}"
-        states.plot(torch.cat((start, futures.true_states[:, number])).numpy(), color=color, label=name)
-        states.plot(torch.cat((start, futures.foreseen_states[:, number])).numpy(), "--", color=color)
+    for index, name in enumerate(belief.known_names):
+        start, color = belief.known_state[index : index + 1], f"C{index % 10}"
+        states.plot(torch.cat((start, futures.true_states[:, index])).numpy(), color=color, label=name)
+        states.plot(torch.cat((start, futures.foreseen_states[:, index])).numpy(), "--", color=color)
     states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
     states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
     return figure
@@ -151,7 +151,7 @@ def _draw_futures(thought: Thought) -> Figure:
 def _draw_choice(thought: Thought) -> Figure:
     """Probabilities of goals and actions; of an agent without a policy the values of its actions."""
     probabilities = thought.probabilities[0]
-    names = [thought.names.action(number) for number in range(len(probabilities))]
+    names = [thought.names.action(index) for index in range(len(probabilities))]
     figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(names)))
     chosen = int(thought.action[0])
     if thought.action_values is not None:
@@ -164,18 +164,18 @@ def _draw_choice(thought: Thought) -> Figure:
 
 
 def _bars(panel: Axes, title: str, names: list[str], lengths: Tensor, chosen: int) -> Axes:
-    colors = [CHOSEN if number == chosen else OTHER for number in range(len(names))]
+    colors = [CHOSEN if index == chosen else OTHER for index in range(len(names))]
     panel.barh(names, lengths.numpy(), color=colors)
     panel.invert_yaxis()
     panel.set(title=title)
     return panel
 
 
-def _panels(number: int, height: float) -> tuple[Figure, list[Axes]]:
+def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
 
-    figure = Figure(figsize=(5.5 * number, height), layout="constrained")
-    return figure, list(figure.subplots(1, number, squeeze=False)[0])
+    figure = Figure(figsize=(5.5 * count, height), layout="constrained")
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def _png(figure: Figure) -> str:

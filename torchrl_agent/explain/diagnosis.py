@@ -25,17 +25,17 @@ NOTHING_UNUSUAL = "nothing unusual"
 
 def diagnose(thought: Thought) -> list[str]:
     """Sentences, each with its module's letter before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
-    found: list[str] = []
+    result: list[str] = []
     if thought.belief is not None:
-        found += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]
+        result += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]
         if thought.futures is not None:
             names = thought.belief.known_names
-            found += [f"world model: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
+            result += [f"world model: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
     if thought.others is not None:
-        found += [f"social model: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
+        result += [f"social model: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
     if thought.goal is not None:
-        found += [f"policy: {sentence}" for sentence in diagnose_goal(thought.goal)]
-    return found or [NOTHING_UNUSUAL]
+        result += [f"policy: {sentence}" for sentence in diagnose_goal(thought.goal)]
+    return result or [NOTHING_UNUSUAL]
 
 
 def diagnose_belief(belief: Belief) -> list[str]:
@@ -48,38 +48,38 @@ def diagnose_belief(belief: Belief) -> list[str]:
 
 def diagnose_futures(futures: Futures, names: list[str]) -> list[str]:
     """Whether what really followed was foreseen: the worst number of the own state, the rewards, the end."""
-    found = []
+    result = []
     error = (futures.foreseen_states - futures.true_states).abs()
     if error.numel() and error.max() > STATE_ERROR:
-        step, number = divmod(int(error.argmax()), error.shape[1])
-        foreseen, became = futures.foreseen_states[step, number], futures.true_states[step, number]
-        found.append(
-            f"the world model foresaw {names[number]} {foreseen:.2f} {_steps(step + 1)} later, it became {became:.2f}"
+        step, index = divmod(int(error.argmax()), error.shape[1])
+        foreseen, became = futures.foreseen_states[step, index], futures.true_states[step, index]
+        result.append(
+            f"the world model foresaw {names[index]} {foreseen:.2f} {_steps(step + 1)} later, it became {became:.2f}"
         )
     foreseen, became = futures.foreseen_rewards.sum(), futures.true_rewards.sum()
     if (foreseen - became).abs() > REWARD_ERROR:
         steps = _steps(len(futures.true_rewards))
-        found.append(f"the world model foresaw rewards of {foreseen:.2f} over {steps}, they were {became:.2f}")
+        result.append(f"the world model foresaw rewards of {foreseen:.2f} over {steps}, they were {became:.2f}")
     for step, (probability, ended) in enumerate(zip(futures.foreseen_dones, futures.true_dones, strict=True), 1):
         if (probability > SURE) != (ended > SURE):
             what = "it did not come" if probability > SURE else "it came"
-            found.append(f"the world model gave the end {_steps(step)} later {probability:.0%}, {what}")
+            result.append(f"the world model gave the end {_steps(step)} later {probability:.0%}, {what}")
             break
-    return found
+    return result
 
 
 def diagnose_others(others: Others, names: Names) -> list[str]:
     """Whether somebody was misread: need, next action and the worst meter of each."""
-    found = []
+    result = []
     for slot, number in enumerate(others.number.tolist()):
         thought = int(others.goal[slot].argmax())
         if others.true_goal is not None and thought != int(others.true_goal[slot]):
             true = names.meter(int(others.true_goal[slot]))
-            found.append(f"it took agent {number}'s need for {names.meter(thought)}, it was {true}")
+            result.append(f"it took agent {number}'s need for {names.meter(thought)}, it was {true}")
         expected, probability = int(others.next_action[slot].argmax()), float(others.next_action[slot].max())
         acted = int(others.true_next_action[slot])
         if probability > SURE and expected != acted:
-            found.append(
+            result.append(
                 f"it expected {names.action(expected)} of agent {number} ({probability:.0%}), it did "
                 f"{names.action(acted)}"
             )
@@ -87,11 +87,11 @@ def diagnose_others(others: Others, names: Names) -> list[str]:
             error = (others.meters[slot] - others.true_meters[slot]).abs()
             worst = int(error.argmax())
             if error[worst] > METER_ERROR:
-                found.append(
+                result.append(
                     f"it thought agent {number}'s {names.meter(worst)} {others.meters[slot, worst]:.2f}, it was "
                     f"{others.true_meters[slot, worst]:.2f}"
                 )
-    return found
+    return result
 
 
 def diagnose_goal(goal: Goal) -> list[str]:
@@ -106,5 +106,5 @@ def diagnose_goal(goal: Goal) -> list[str]:
     return [f"goal {goal.names[goal.type]} while {goal.meter_names[lowest]} is {level:.2f}"]
 
 
-def _steps(number: int) -> str:
-    return "1 step" if number == 1 else f"{number} steps"
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"

@@ -106,13 +106,13 @@ def _scene(thought: Thought) -> list[str | Table]:
 def _window(picture: Tensor, names: Names) -> list[str]:
     """What the channels [C, height, width] of a picture around the agent show."""
     lines, (height, width) = [], picture.shape[1:]
-    for number, channel in enumerate(picture):
+    for index, channel in enumerate(picture):
         cells = channel.nonzero().tolist()
         if len(cells) > CELLS:
-            lines.append(f"{names.channel(number)} in {len(cells)} cells")
+            lines.append(f"{names.channel(index)} in {len(cells)} cells")
         elif cells:
             where = ", ".join(_way(x - width // 2, y - height // 2) for y, x in cells)
-            lines.append(f"{names.channel(number)} at {where}")
+            lines.append(f"{names.channel(index)} at {where}")
     return lines or ["nothing"]
 
 
@@ -146,7 +146,7 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
     names, seen = thought.names, (thought.visible < thought.num_agents).nonzero().squeeze(-1).tolist()
     if not seen:
         return [*body, "the truth it cannot see: nobody is in sight"]
-    header = ["the truth it cannot see", "needs", *(names.meter(number) for number in range(meters.shape[1]))]
+    header = ["the truth it cannot see", "needs", *(names.meter(index) for index in range(meters.shape[1]))]
     rows = [
         (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(_number(value) for value in meters[slot]))
         for slot in seen
@@ -161,13 +161,13 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
     candidates = [
         (
             label,
-            _number(futures.expected_return[number]),
-            " ".join(_number(value) for value in futures.rewards[number]),
-            f"{ends[number]:.0%}",
-            f"{futures.confidence[number]:.2f}",
-            REASONS[int(futures.reason[number])],
+            _number(futures.expected_return[index]),
+            " ".join(_number(value) for value in futures.rewards[index]),
+            f"{ends[index]:.0%}",
+            f"{futures.confidence[index]:.2f}",
+            REASONS[int(futures.reason[index])],
         )
-        for number, label in enumerate(labels)
+        for index, label in enumerate(labels)
     ]
     states = [
         (name, _number(belief.known_state[row]), *(_number(value) for value in futures.states[:, -1, row]))
@@ -255,9 +255,9 @@ def _probabilities(thought: Thought, chosen: int) -> list[str | Table]:
     probabilities = thought.probabilities[0]
     order = probabilities.argsort(descending=True).tolist()
     rows = [
-        (_starred(thought.names, number, chosen), f"{probabilities[number]:.1%}")
-        for number in order
-        if probabilities[number] >= UNLIKELY or number == chosen
+        (_starred(thought.names, index, chosen), f"{probabilities[index]:.1%}")
+        for index in order
+        if probabilities[index] >= UNLIKELY or index == chosen
     ]
     body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
     for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=True), 1):
@@ -269,8 +269,8 @@ def _values(action_values: ActionValues, names: Names, chosen: int) -> list[str 
     values, legal = action_values.values, action_values.legal
     order = values.argsort(descending=True).tolist()
     rows = [
-        (_starred(names, number, chosen), f"{values[number]:.3f}{'' if legal[number] else ' (illegal)'}")
-        for number in order
+        (_starred(names, index, chosen), f"{values[index]:.3f}{'' if legal[index] else ' (illegal)'}")
+        for index in order
     ]
     return [
         Table(["action (* chosen)", "action value"], rows),
@@ -279,13 +279,13 @@ def _values(action_values: ActionValues, names: Names, chosen: int) -> list[str 
     ]
 
 
-def _starred(names: Names, number: int, chosen: int) -> str:
-    return names.action(number) + (" *" if number == chosen else "")
+def _starred(names: Names, index: int, chosen: int) -> str:
+    return names.action(index) + (" *" if index == chosen else "")
 
 
 def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
     order = probabilities.argsort(descending=True).tolist()
-    return ", ".join(f"{names[number]} {probabilities[number]:.0%}" for number in order)
+    return ", ".join(f"{names[index]} {probabilities[index]:.0%}" for index in order)
 
 
 def _number(value: Tensor) -> str:

@@ -192,7 +192,7 @@ def _belief(
         if name == METERS and len(names.meters) == size:
             known_names += names.meters
         else:
-            known_names += [name] if size == 1 else [f"{name} {number}" for number in range(size)]
+            known_names += [name] if size == 1 else [f"{name} {index}" for index in range(size)]
     taught = bool(agent.agent_modules["perception"].losses)
     usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
     return Belief(belief.mean, belief.log_std, belief.known_state, known_names, usual)
@@ -269,6 +269,6 @@ def _who(agent: Agent, index: int) -> str:
 
 def check_agent(env: EnvBase, agent: Agent, index: int) -> None:
     """Raise ValueError unless the world has an agent of this number."""
-    number = 1 if agent.group is None else group_spec(env).shape[1]
-    if not 0 <= index < number:
-        raise ValueError(f"there is no agent {index}: each world has {number}, choose an --agent of 0 to {number - 1}.")
+    count = 1 if agent.group is None else group_spec(env).shape[1]
+    if not 0 <= index < count:
+        raise ValueError(f"there is no agent {index}: each world has {count}, choose an --agent of 0 to {count - 1}.")

@@ -17,14 +17,14 @@ class Names:
     places: tuple[str, ...] = ()
     """Of the first channels of a window."""
 
-    def action(self, number: int) -> str:
-        return self.actions[number] if number < len(self.actions) else f"action {number}"
+    def action(self, index: int) -> str:
+        return self.actions[index] if index < len(self.actions) else f"action {index}"
 
-    def meter(self, number: int) -> str:
-        return self.meters[number] if number < len(self.meters) else f"meter {number}"
+    def meter(self, index: int) -> str:
+        return self.meters[index] if index < len(self.meters) else f"meter {index}"
 
-    def channel(self, number: int) -> str:
-        return self.places[number] if number < len(self.places) else f"channel {number}"
+    def channel(self, index: int) -> str:
+        return self.places[index] if index < len(self.places) else f"channel {index}"
 
 
 @dataclass(frozen=True)

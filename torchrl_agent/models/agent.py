@@ -186,19 +186,19 @@ class Agent(nn.Module):
         checkpoint has this order.
         """
         own = sorted((name for name, module in self.agent_modules.items() if module.clipped_alone), key=_part_place)
-        found = [list(self.agent_modules[name].parameters()) for name in own]
-        known = {id(parameter) for part in found for parameter in part}
-        return [*found, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+        result = [list(self.agent_modules[name].parameters()) for name in own]
+        known = {id(parameter) for part in result for parameter in part}
+        return [*result, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
     def module_names(self) -> dict[nn.Parameter, str]:
         """The name of the module that each parameter belongs to (what it is taught with is its own); what is between
         modules is the ``encoder``'s.
         """
-        found = dict.fromkeys(self.parameters(), "encoder")
+        result = dict.fromkeys(self.parameters(), "encoder")
         named = [(name, part) for name, module in self.agent_modules.items() for part in (module, *module.losses)]
         for name, part in (*reversed(named), ("actor", self.actor_head), ("critic", self.critic_head)):
-            found.update(dict.fromkeys(part.parameters(), name))
-        return found
+            result.update(dict.fromkeys(part.parameters(), name))
+        return result
 
     @property
     def sequential(self) -> bool:
@@ -244,8 +244,8 @@ class Agent(nn.Module):
     def input_keys(self) -> list[str]:
         """What actor and critic read, besides what they write themselves."""
         written = {*self.actor_head[0].out_keys, *self.encoder.out_keys}
-        found = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
-        return [key for key in found if key not in written]
+        result = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
+        return [key for key in result if key not in written]
 
     def attach(self, env: EnvBase) -> EnvBase:
         """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""

@@ -95,8 +95,8 @@ class Manager(AgentModule):
         width = sum(features.values()) + meters + sum(shapes[name].numel() for name in self.traits)
         self.choose = mlp(width, len(self.names), [config.hidden_size], activation, gain=0.01)
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=1.0)
-        table = [[goal.get(name, 0.0) for name in config.meter_names] for goal in goals.values()]
-        self.register_buffer("targets", torch.tensor(table))
+        wanted = [[goal.get(name, 0.0) for name in config.meter_names] for goal in goals.values()]
+        self.register_buffer("targets", torch.tensor(wanted))
         self.memory = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
         self.recalls = False

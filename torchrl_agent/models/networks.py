@@ -97,7 +97,7 @@ class Join(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         belief, *added = (tensordict.get(key) for key in self.in_keys)
-        gated = [self.gates[number] * part for number, part in enumerate(added)]  # none may be added
+        gated = [self.gates[index] * part for index, part in enumerate(added)]  # none may be added
         return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
 
 

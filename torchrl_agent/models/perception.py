@@ -88,15 +88,15 @@ class Perception(AgentModule):
         super().__init__()
         self.sizes = [shape.numel() for shape in shapes.values()]
         kinds = _encoder_kinds(shapes, config.encoders)
-        self.vectors = [number for number, name in enumerate(shapes) if kinds[name] is None]
+        self.vectors = [index for index, name in enumerate(shapes) if kinds[name] is None]
         self.encoders = nn.ModuleDict(
             {
-                str(number): _encoder(name, kinds[name], shape, config, activation)
-                for number, (name, shape) in enumerate(shapes.items())
+                str(index): _encoder(name, kinds[name], shape, config, activation)
+                for index, (name, shape) in enumerate(shapes.items())
                 if kinds[name] is not None
             }
         )
-        width = sum(self.sizes[number] for number in self.vectors)
+        width = sum(self.sizes[index] for index in self.vectors)
         self.vector_encoder = mlp(width, config.embedding_size, [], activation) if self.vectors else None
         parts = len(self.encoders) + bool(self.vectors)
         self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
@@ -192,9 +192,9 @@ class Perception(AgentModule):
     def embed(self, observation: Tensor) -> Tensor:
         """Features [..., E] of joined observations [..., F], each by its encoder, then fused."""
         parts = observation.split(self.sizes, -1)
-        encoded = [encoder(parts[int(number)]) for number, encoder in self.encoders.items()]
+        encoded = [encoder(parts[int(index)]) for index, encoder in self.encoders.items()]
         if self.vector_encoder is not None:
-            encoded.append(self.vector_encoder(torch.cat([parts[number] for number in self.vectors], -1)))
+            encoded.append(self.vector_encoder(torch.cat([parts[index] for index in self.vectors], -1)))
         return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
 
 

@@ -148,23 +148,23 @@ class WorldModel(nn.Module):
             known: [..., K].
             mask: legal actions, bool [..., actions of all heads], None for all.
         """
-        number = min(self.config.candidates, self.heads[0])
+        count = min(self.config.candidates, self.heads[0])
         logits = self.propose(belief, known)
         if mask is not None:
             logits = logits.masked_fill(~mask[..., : self.heads[0]], torch.finfo(logits.dtype).min)
-        first = logits.topk(number, -1).indices
+        first = logits.topk(count, -1).indices
         if mask is not None:
             first = torch.where(mask.gather(-1, first), first, first[..., :1])
 
         def choose(step: int, belief: Tensor, known: Tensor) -> Tensor:
             return first if step == 0 else self.propose(belief, known).argmax(-1)
 
-        return self._dream(belief, known, number, choose, self.config.horizon)
+        return self._dream(belief, known, count, choose, self.config.horizon)
 
     def _dream(
-        self, belief: Tensor, known: Tensor, number: int, choose: Callable[[int, Tensor, Tensor], Tensor], horizon: int
+        self, belief: Tensor, known: Tensor, count: int, choose: Callable[[int, Tensor, Tensor], Tensor], horizon: int
     ) -> TensorDict:
-        batch = (*belief.shape[:-1], number)
+        batch = (*belief.shape[:-1], count)
         belief = belief.unsqueeze(-2).expand(*batch, belief.shape[-1])
         known = known.unsqueeze(-2).expand(*batch, known.shape[-1])
         steps: list[dict[str, Tensor]] = []

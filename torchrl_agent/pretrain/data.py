@@ -163,9 +163,9 @@ def _mixture(players: list[TensorDictModuleBase], env: EnvBase) -> Callable[[Ten
 
     def choose(root: TensorDictBase) -> TensorDictBase:
         action = players[0](root).get(key)
-        for number, player in enumerate(players[1:], 1):
+        for index, player in enumerate(players[1:], 1):
             other = player(root).get(key)
-            action = torch.where((turn == number).reshape(-1, *[1] * (action.ndim - 1)), other, action)
+            action = torch.where((turn == index).reshape(-1, *[1] * (action.ndim - 1)), other, action)
         return root.set(key, action)
 
     return choose

@@ -64,7 +64,7 @@ def world_model_figures(model: WorldModel, data: TensorDictBase, train: TensorDi
     """
     own, valid = data.get((keys.BELIEF, "known_state")), data.get(keys.VALID)
     done = data.get(keys.DONE).squeeze(-1)
-    longest = max(number for number in (1, *HORIZONS) if number < own.shape[1])
+    longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
     starts = own.shape[1] - longest
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
     mean = _mean(train.get((keys.BELIEF, "known_state")), train.get(keys.VALID))
@@ -181,13 +181,13 @@ def auroc(score: Tensor, positive: Tensor) -> float | None:
         score: [cases].
         positive: bool [cases].
     """
-    number, others = int(positive.sum()), int((~positive).sum())
-    if not number or not others:
+    count, others = int(positive.sum()), int((~positive).sum())
+    if not count or not others:
         return None
     _, place, counts = score.unique(return_inverse=True, return_counts=True)
     last = counts.cumsum(0).double()
     rank = (last - (counts.double() - 1) / 2)[place]  # mean rank of equal scores, from 1 on
-    return ((rank[positive].sum() - number * (number + 1) / 2) / (number * others)).item()
+    return ((rank[positive].sum() - count * (count + 1) / 2) / (count * others)).item()
 
 
 def _labels(model: SocialModel, data: TensorDictBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -205,8 +205,8 @@ def _first_head(action: Tensor, logits: Tensor) -> Tensor:
     return action if action.ndim == logits.ndim - 1 else action[..., 0]
 
 
-def _most_frequent(values: Tensor, counted: Tensor, number: int) -> Tensor:
-    return torch.bincount(values[counted], minlength=number).argmax()
+def _most_frequent(values: Tensor, counted: Tensor, count: int) -> Tensor:
+    return torch.bincount(values[counted], minlength=count).argmax()
 
 
 def _mean(values: Tensor, counted: Tensor) -> Tensor:

@@ -160,12 +160,12 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.graph import GraphLowering
 
-    found: list[Lowered] = []
+    result: list[Lowered] = []
     flops = _flops(graph)
 
     def stop(lowering: GraphLowering) -> None:
         code = lowering.codegen()[0].value
-        found.append(_counted(code, flops, lowering))
+        result.append(_counted(code, flops, lowering))
         raise _EnoughError
 
     with contextlib.ExitStack() as stack:
@@ -175,9 +175,9 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
         try:
             compile_fx_inner(graph, inputs, is_inference=kind == "inference", is_backward=kind == "backward")
         except Exception:
-            if not found:
+            if not result:
                 raise
-    return found[0]
+    return result[0]
 
 
 def _counted(code: str, flops: int, lowering: Any) -> Lowered:

@@ -9,11 +9,9 @@ needed. What runs is slower than its bound; what the bound forbids no tuning wil
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -214,14 +212,6 @@ def recorded(
 
     with mock.patch.object(Accelerated, "__call__", call), watched.stages(UNCOMPILED), watched:
         yield parts, watched.work
-
-
-def record(path: Path, row: dict[str, Any]) -> None:
-    """Put a row into a JSON file of rows, in place of that of the same configuration."""
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    key = (row["config"], row["overrides"])
-    rows = [other for other in rows if (other["config"], other["overrides"]) != key]
-    path.write_text(json.dumps([*rows, row], indent=1) + "\n", encoding="utf-8")
 
 
 def table(row: dict[str, Any]) -> str:

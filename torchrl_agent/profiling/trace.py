@@ -96,7 +96,7 @@ def summarize(events: list[Event]) -> list[Range]:
     launched = sorted((calls[kernel.launch], kernel.duration) for kernel in kernels)
     starts = [start for start, _ in launched]
     spent = list(accumulate((duration for _, duration in launched), initial=0.0))
-    found: dict[str, Range] = {}
+    result: dict[str, Range] = {}
     around: list[tuple[float, str]] = []
     ours = [event for event in events if event.kind == "user_annotation" and _ours(event.name)]
     for event in sorted(ours, key=_outer_first):
@@ -105,14 +105,14 @@ def summarize(events: list[Event]) -> list[Range]:
         name = "optimiser" if event.name == OPTIMISER_STEP else event.name
         path = f"{around[-1][1]}/{name}" if around else name
         around.append((event.end, path))
-        entry = found.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))
+        entry = result.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))
         entry.calls += 1
         entry.cpu_ms += event.duration / 1e3
         entry.cuda_ms += (spent[bisect_left(starts, event.end)] - spent[bisect_left(starts, event.start)]) / 1e3
-    total = found[ITERATION].cpu_ms if ITERATION in found else 0.0
-    for entry in found.values():
+    total = result[ITERATION].cpu_ms if ITERATION in result else 0.0
+    for entry in result.values():
         entry.share = entry.cpu_ms / total if total else 0.0
-    return [entry for name in found if "/" not in name for entry in _with_inner(name, found)]
+    return [entry for name in result if "/" not in name for entry in _with_inner(name, result)]
 
 
 def _with_inner(name: str, found: dict[str, Range]) -> list[Range]:
@@ -127,24 +127,24 @@ def _ours(name: str) -> bool:
 
 def most_expensive(events: list[Event], top: int) -> list[Operator]:
     """The operators in a trace that took longest themselves, on the host or on the device."""
-    found: dict[str, Operator] = {}
+    result: dict[str, Operator] = {}
     names: dict[int, str] = {}
     around: dict[int, list[Event]] = defaultdict(list)
     for event in sorted((event for event in events if event.kind == "cpu_op"), key=_outer_first):
-        entry = found.setdefault(event.name, Operator(event.name, 0, 0.0, 0.0))
+        entry = result.setdefault(event.name, Operator(event.name, 0, 0.0, 0.0))
         entry.calls += 1
         entry.cpu_ms += event.duration / 1e3
         outer = around[event.thread]
         while outer and outer[-1].end <= event.start:
             outer.pop()
         if outer:  # its time is not the outer one's own
-            found[outer[-1].name].cpu_ms -= event.duration / 1e3
+            result[outer[-1].name].cpu_ms -= event.duration / 1e3
         outer.append(event)
         names[event.operator] = event.name
     for event in events:
         if event.kind in KERNELS and event.operator in names:
-            found[names[event.operator]].cuda_ms += event.duration / 1e3
-    return sorted(found.values(), key=lambda entry: max(entry.cpu_ms, entry.cuda_ms), reverse=True)[:top]
+            result[names[event.operator]].cuda_ms += event.duration / 1e3
+    return sorted(result.values(), key=lambda entry: max(entry.cpu_ms, entry.cuda_ms), reverse=True)[:top]
 
 
 def _outer_first(event: Event) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """What operations that run eagerly would start and move on a GPU: the part of training that nothing compiles.
 
-On CUDA these operations are recorded in the same graphs as compiled code, and run as one kernel each, at least.
+On CUDA these operations are captured in the same graphs as compiled code, and run as one kernel each, at least.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Uncompiled(TorchDispatchMode):
 
 def _named(func: Any, args: tuple, kwargs: dict) -> Iterator[tuple[bool, Any]]:
     """Whether an operation writes to an argument, and the argument."""
-    for number, argument in enumerate(func._schema.arguments):
-        value = args[number] if number < len(args) else kwargs.get(argument.name)
+    for index, argument in enumerate(func._schema.arguments):
+        value = args[index] if index < len(args) else kwargs.get(argument.name)
         writes = argument.alias_info is not None and argument.alias_info.is_write
         yield writes and argument.name != "grads", value  # which fused optimisers could unscale, but here need not
 

@@ -36,7 +36,7 @@ def film_policy(
         steps: longest film, in steps of the world; it ends early when every world has finished an episode.
         every: draw each so many steps.
         deterministic: take the most likely action.
-        acceleration: on CUDA, what to compile and record.
+        acceleration: on CUDA, what to compile and capture.
     """
     if not hasattr(env, "draw"):
         return None

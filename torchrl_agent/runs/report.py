@@ -186,11 +186,11 @@ def learning_curve(folders: Sequence[Path], metric: str) -> Curve:
 
 def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Bounds [frames] of the mean of ``values`` [runs, frames]; the same values give the same bounds."""
-    number = len(values)
-    if number < 3:
+    count = len(values)
+    if count < 3:
         return values.min(0), values.max(0)
-    drawn = np.random.default_rng(0).multinomial(number, [1 / number] * number, RESAMPLES)
-    low, high = np.quantile(drawn @ values / number, (0.025, 0.975), axis=0)
+    drawn = np.random.default_rng(0).multinomial(count, [1 / count] * count, RESAMPLES)
+    low, high = np.quantile(drawn @ values / count, (0.025, 0.975), axis=0)
     return low, high
 
 

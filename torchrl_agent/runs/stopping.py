@@ -33,8 +33,8 @@ class DelayedSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for index, handler in self._before.items():
+            signal.signal(index, handler)
         self._before = {}
 
     def deliver(self) -> None:

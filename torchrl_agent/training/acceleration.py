@@ -1,6 +1,6 @@
-"""Speed as a decoration at the edge: a function compiled, or recorded as a CUDA graph, or left alone.
+"""Speed as a decoration at the edge: a function compiled, or captured as a CUDA graph, or left alone.
 
-What cannot be recorded runs compiled, what cannot be compiled runs eagerly; each step back is logged once, with its
+What cannot be captured runs compiled, what cannot be compiled runs eagerly; each step back is logged once, with its
 reason, and told by ``mode``.
 """
 
@@ -28,7 +28,7 @@ EAGER, COMPILED, CUDA_GRAPH = "eager", "compiled", "CUDA graph"
 MODES = (EAGER, COMPILED, CUDA_GRAPH)
 """How a function runs, from slow to fast; metrics have the place in this list."""
 WARMUP = 2
-"""Calls before a CUDA graph is recorded: the first compiles and allocates, the second shows that nothing changes."""
+"""Calls before a CUDA graph is captured: the first compiles and allocates, the second shows that nothing changes."""
 COMPILATION_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit)
 LIBRARIES = {"torch", "torchrl", "tensordict"}
 """Folders whose code is not what a reader looks for."""
@@ -36,7 +36,7 @@ LIBRARIES = {"torch", "torchrl", "tensordict"}
 
 @dataclass
 class AccelerationConfig:
-    """What is compiled and recorded; each part steps back, with one line in the log, where it cannot be."""
+    """What is compiled and captured; each part steps back, with one line in the log, where it cannot be."""
 
     step: bool = True
     """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""
@@ -45,7 +45,7 @@ class AccelerationConfig:
     update: bool = True
     """Compile the loss; its backward is compiled with it."""
     cudagraphs: bool = True
-    """On CUDA, record a whole rollout, and all updates of an iteration, as one CUDA graph each."""
+    """On CUDA, capture a whole rollout, and all updates of an iteration, as one CUDA graph each."""
 
 
 class Accelerated:
@@ -96,7 +96,7 @@ class Accelerated:
 class Captured:
     """``function`` as one CUDA graph from its third call on: one launch, and the host does nothing else.
 
-    The function is recorded before it is run that way. So if it cannot be recorded, because it asks the device
+    The function is captured before it is run that way. So if it cannot be captured, because it asks the device
     something or compiles anew, nothing has happened yet, and it goes on as in the calls before. A recording reads the
     inputs of its call at their places: those of later calls are copied there, unless they are there already. It writes
     its results to the same places every time: read them before the next call. What Python decides is decided once and
@@ -105,7 +105,7 @@ class Captured:
     Args:
         name: for the log.
         function: of tensors and tensordicts, whose other memory stays where it is.
-        device: where it runs; None or a CPU records nothing.
+        device: where it runs; None or a CPU captures nothing.
     """
 
     def __init__(self, name: str, function: Callable, device: torch.device | None) -> None:
@@ -144,7 +144,7 @@ class Captured:
         return self._result
 
     def _warm_up(self, *args: Any) -> Any:
-        """On the stream that records later: autograd remembers on which a parameter was first used."""
+        """On the stream that captures later: autograd remembers on which a parameter was first used."""
         self._calls += 1
         current = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(current)
@@ -159,7 +159,7 @@ class Captured:
             with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._result = self.function(*args)
         except Exception as error:
-            logger.warning("%s cannot be recorded as a CUDA graph, runs without: %s", self.name, reason(error))
+            logger.warning("%s cannot be captured as a CUDA graph, runs without: %s", self.name, reason(error))
             self.device, self._result = None, None
             return False
         self._graph, self._inputs = graph, _tensors(args)
@@ -167,12 +167,12 @@ class Captured:
 
 
 def recording() -> bool:
-    """Whether a CUDA graph is being recorded."""
+    """Whether a CUDA graph is being captured."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def fastest(captured: Captured, compiled: Accelerated) -> str:
-    """The mode of a function that is recorded if it can be, and compiled if it can be."""
+    """The mode of a function that is captured if it can be, and compiled if it can be."""
     return CUDA_GRAPH if captured.captured else compiled.mode
 
 
@@ -191,13 +191,13 @@ def reason(error: BaseException) -> str:
 
 def _tensors(args: tuple) -> list[Tensor]:
     """Every tensor of the arguments, in the order of their keys."""
-    found: list[Tensor] = []
+    result: list[Tensor] = []
     for value in args:
         if isinstance(value, TensorDictBase):
-            found += [value.get(key) for key in sorted(value.keys(True, True), key=str)]
+            result += [value.get(key) for key in sorted(value.keys(True, True), key=str)]
         elif isinstance(value, Tensor):
-            found.append(value)
-    return found
+            result.append(value)
+    return result
 
 
 def _same_memory(place: Tensor, value: Tensor) -> bool:

@@ -58,7 +58,7 @@ class Algorithm(ABC):
         behavior: the agent that plays, which is the one that learns unless the algorithm says otherwise.
         accelerated: the functions that may be compiled.
         captured: what of an iteration may be one CUDA graph; a subclass says it.
-        graphs_on: the device that records it, or None.
+        graphs_on: the device that captures it, or None.
 
     Raises:
         ValueError: hyper-parameters that cannot work.
@@ -130,9 +130,9 @@ class Algorithm(ABC):
         """All that learning changes, by name: the tensors themselves, so that what is copied into them holds in
         captured graphs too. Not the running returns of the worlds' episodes, which go with the worlds.
         """
-        found: dict[str, Tensor] = {**dict(self.agent.named_parameters()), **dict(self.agent.named_buffers())}
-        found |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
-        return {**found, **self.updater.tensors()}
+        result: dict[str, Tensor] = {**dict(self.agent.named_parameters()), **dict(self.agent.named_buffers())}
+        result |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
+        return {**result, **self.updater.tensors()}
 
     def state_dict(self) -> dict:
         """Optimiser, reward scaler and gradient scaler."""

@@ -131,8 +131,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
-    found = [(int(match[1]), path) for path in folder.glob("checkpoint_*.pt") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+    result = [(int(match[1]), path) for path in folder.glob("checkpoint_*.pt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(result)]
 
 
 def find_checkpoint(run: Path, which: str = "last") -> Path:

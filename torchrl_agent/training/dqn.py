@@ -137,9 +137,9 @@ class DQN(Algorithm):
         if self.replay.filled < min(self.config.learning_starts, self.replay.size):
             return 0
         self.owed += frames * self.config.replay_ratio
-        number = int(self.owed // self.config.batch_size)
-        self.owed -= number * self.config.batch_size
-        return number
+        count = int(self.owed // self.config.batch_size)
+        self.owed -= count * self.config.batch_size
+        return count
 
     def _update(self) -> TensorDict:
         metrics = self.captured().clone()

@@ -35,7 +35,7 @@ class Player:
         steps: of every world, per call.
         watch: given the step's tensordict, it may write to tensors that stay where they are, and ask the device
             nothing.
-        acceleration: what may be compiled and recorded; None for nothing.
+        acceleration: what may be compiled and captured; None for nothing.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Evaluator:
         env: a batched world.
         deterministic: take the likeliest action instead of drawing one.
         max_steps: give up after about so many.
-        acceleration: on CUDA, what to compile and record.
+        acceleration: on CUDA, what to compile and capture.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Evaluator:
         self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
         self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
         self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
-        self.table = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
+        self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
         self.play = Player(env, policy, CHECK_EVERY, self._watch, acceleration)
 
     @torch.no_grad()
@@ -113,17 +113,17 @@ class Evaluator:
             self.env.set_seed(seed)
             self.play.root.update_(self.env.reset())
         self.finished.zero_()
-        self.table.zero_()
+        self.final.zero_()
         worlds = self.finished.numel()
         with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
             for _ in range(math.ceil(self.max_steps / CHECK_EVERY)):
                 self.play()
-                number = int(self.finished.sum())
-                progress.reach(number)
-                if number == worlds:
-                    return dict(zip(self.entries, self.table.cpu().unbind(-1), strict=True))
+                count = int(self.finished.sum())
+                progress.reach(count)
+                if count == worlds:
+                    return dict(zip(self.entries, self.final.cpu().unbind(-1), strict=True))
         raise ValueError(
-            f"{worlds - number} worlds did not finish an episode within {self.max_steps} steps: the world needs a time "
+            f"{worlds - count} worlds did not finish an episode within {self.max_steps} steps: the world needs a time "
             "limit."
         )
 
@@ -131,7 +131,7 @@ class Evaluator:
         following = played.get(keys.NEXT)
         done = following.get(keys.DONE).squeeze(-1)
         values = torch.stack([following.get(key).squeeze(-1).float() for key in self.entries.values()], -1)
-        self.table.copy_(torch.where((done & ~self.finished).unsqueeze(-1), values, self.table))
+        self.final.copy_(torch.where((done & ~self.finished).unsqueeze(-1), values, self.final))
         self.finished.logical_or_(done)
 
 

@@ -358,6 +358,6 @@ def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tenso
 
 def _variance(values: Tensor, counted: Tensor) -> Tensor:
     """Variance of the ``counted`` values."""
-    number = counted.sum().clamp_min(1)
-    mean = torch.where(counted, values, 0.0).sum() / number
-    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / number
+    count = counted.sum().clamp_min(1)
+    mean = torch.where(counted, values, 0.0).sum() / count
+    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / count

@@ -75,10 +75,10 @@ class ModuleFile:
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     """The modules that an agent has, by name. The policy is what turns the others' words into logits."""
-    found = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
+    result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
     others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
     inside = [part for part in agent.encoder if part not in others and not isinstance(part, Join)]
-    return {**found, "policy": nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})}
+    return {**result, "policy": nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})}
 
 
 def current_name(name: str) -> str:

@@ -53,16 +53,16 @@ class Replay:
         self.position = end % self.size
 
     @spanned("replay")
-    def sample(self, number: int, importance: float) -> tuple[Tensor, TensorDict]:
+    def sample(self, count: int, importance: float) -> tuple[Tensor, TensorDict]:
         """So many frames with replacement, and their places; with priorities also importance weights ``(N p)^-beta``,
         divided by the largest (Schaul et al. 2016, section 3.4).
         """
         assert self._frames is not None and self._filled is not None
         if self._priorities is None:
-            index = (torch.rand(number, device=self._frames.device, dtype=torch.float64) * self._filled).long()
+            index = (torch.rand(count, device=self._frames.device, dtype=torch.float64) * self._filled).long()
             return index, self._frames[index]
         sums = self._priorities.double().cumsum(0)  # what is not filled yet has priority 0
-        index = torch.searchsorted(sums, torch.rand(number, device=sums.device, dtype=sums.dtype) * sums[-1])
+        index = torch.searchsorted(sums, torch.rand(count, device=sums.device, dtype=sums.dtype) * sums[-1])
         index = index.clamp_max(self.size - 1)
         probability = self._priorities[index] / sums[-1].float()
         weight = (self._filled * probability) ** -importance
@@ -82,10 +82,10 @@ class Replay:
             self._priorities = torch.zeros(self.size, device=self._frames.device)
         return self._frames
 
-    def _fill(self, number: int) -> None:
-        self.filled = number
+    def _fill(self, count: int) -> None:
+        self.filled = count
         if self._filled is not None:
-            self._filled.fill_(number)
+            self._filled.fill_(count)
 
     def state_dict(self) -> dict:
         """The frames held, as plain tensors."""

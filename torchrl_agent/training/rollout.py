@@ -22,13 +22,13 @@ class RolloutCollector:
 
     TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph, adds no
     host sync, and on CUDA plays a whole rollout as one CUDA graph. Such a graph explores as it did when it was
-    recorded, whatever exploration type is set around later calls.
+    captured, whatever exploration type is set around later calls.
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
         agent: actor and critic.
         steps: length T of a rollout.
-        acceleration: what to compile and record.
+        acceleration: what to compile and capture.
         autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would be
             other ones than those that the agent acted by.
         replays: the learner needs what followed every frame; otherwise pictures are kept once where they can be (see
@@ -274,5 +274,5 @@ def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) ->
     """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     following = rollout.get(keys.NEXT)
-    table = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
-    return dict(zip(entries, table.unbind(-1), strict=True))
+    final = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
+    return dict(zip(entries, final.unbind(-1), strict=True))

@@ -182,11 +182,11 @@ class Updater:
 
     def tensors(self) -> dict[str, Tensor]:
         """What updates change besides the parameters, by name: the tensors themselves."""
-        found = {"skips_in_row": self.skips_in_row}
-        for number, parameter in enumerate(self.parameters):
+        result = {"skips_in_row": self.skips_in_row}
+        for index, parameter in enumerate(self.parameters):
             state = self.optimizer.state.get(parameter, {})
-            found |= {f"optimizer.{number}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
-        return found
+            result |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+        return result
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser, gradient scaler and skips."""
@@ -221,7 +221,7 @@ def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
     all.
     """
     made = updates["made"]
-    number = made.sum().clamp_min(1)
+    count = made.sum().clamp_min(1)
     extremes = {key: updates[key].amax() for key in updates.keys() if key.startswith("max_")}
     extremes |= {key: updates[key].amin() for key in updates.keys() if key.startswith("min_")}
     counts = {
@@ -230,5 +230,5 @@ def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
         "skipped_in_row": updates["skipped_in_row"].amax(),
     }
     kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
-    means = {key: torch.where(made > 0, updates[key], 0.0).sum() / number for key in kept}
+    means = {key: torch.where(made > 0, updates[key], 0.0).sum() / count for key in kept}
     return means | extremes | counts

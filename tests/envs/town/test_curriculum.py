@@ -17,22 +17,22 @@ def finished(env, survival, episodes):
 def test_survival_moves_on_and_failure_moves_back_with_room_between():
     env = TownEnv(4, curriculum="depletion")
     assert env.state.settings.depletion.tolist() == pytest.approx([0.2] * 4)
-    env.record(finished(env, 0.5, 50))
+    env.update_curriculum(finished(env, 0.5, 50))
     assert env.curriculum.stage == 0
-    env.record(finished(env, 0.9, 100))
+    env.update_curriculum(finished(env, 0.9, 100))
     assert env.curriculum.stage == 1
-    env.record(finished(env, 0.5, 200))
+    env.update_curriculum(finished(env, 0.5, 200))
     assert env.curriculum.stage == 1, "between the two thresholds nothing happens"
-    env.record(finished(env, 0.1, 100))
+    env.update_curriculum(finished(env, 0.1, 100))
     assert env.curriculum.stage == 0
-    env.record(finished(env, 0.1, 100))
+    env.update_curriculum(finished(env, 0.1, 100))
     assert env.curriculum.stage == 0, "there is no stage before the first"
 
 
 def test_a_new_stage_is_played_from_the_next_episode_on():
     env = TownEnv(2, curriculum="levels", seed=3)
     assert env.state.settings.width.tolist() == [5, 5]
-    env.record(finished(env, 0.9, 100))
+    env.update_curriculum(finished(env, 0.9, 100))
     assert env.state.settings.width.tolist() == [5, 5]
     env.reset()
     assert env.state.settings.width.tolist() == [8, 8]
@@ -52,7 +52,7 @@ def test_stages_place_their_own_affordances_on_their_own_map():
 
 def test_the_curriculum_is_saved_with_the_worlds():
     env = TownEnv(2, curriculum="depletion")
-    env.record(finished(env, 0.9, 100))
+    env.update_curriculum(finished(env, 0.9, 100))
     other = TownEnv(2, curriculum="depletion")
     other.load_state_dict(env.state_dict())
     assert other.curriculum.stage == 1
@@ -63,7 +63,7 @@ def test_the_curriculum_is_saved_with_the_worlds():
 
 def test_a_fixed_stage_stays():
     env = TownEnv(2, curriculum="depletion", stage=2)
-    env.record(finished(env, 0.9, 500))
+    env.update_curriculum(finished(env, 0.9, 500))
     assert env.curriculum.stage == 2
 
 

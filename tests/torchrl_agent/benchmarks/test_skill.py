@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from torchrl_agent.benchmarks.skill import measure_skill, record, table
+from torchrl_agent.benchmarks.skill import measure_skill, table
 from torchrl_agent.cli import main
 
 TINY = [
@@ -58,20 +56,3 @@ def test_a_mark_is_reached_or_missed(mark, reached, words):
     result = measure_skill("cartpole", [*tiny, "evaluation.episodes=2", f"evaluation.mark={mark}"], [0])
     assert result["reached"] is reached
     assert words in table(result).splitlines()[-1]
-
-
-def test_results_are_recorded_one_per_configuration_and_keep_what_people_added(tmp_path):
-    path = tmp_path / "results.json"
-    first = {"config": "a", "overrides": [], "return_mean": 1.0}
-    record(path, first)
-    record(path, {**first, "overrides": ["seed=1"]})
-    entries = json.loads(path.read_text())
-    entries[0]["published"] = "somebody's 2.0"
-    path.write_text(json.dumps(entries))
-    record(path, {**first, "return_mean": 3.0})
-    entries = json.loads(path.read_text())
-    assert [(entry["overrides"], entry["return_mean"]) for entry in entries] == [([], 3.0), (["seed=1"], 1.0)]
-    assert entries[0]["published"] == "somebody's 2.0"
-    path.write_text('{"rows": []}')
-    with pytest.raises(ValueError, match="--record"):
-        record(path, first)

@@ -12,7 +12,6 @@ pytest.importorskip("triton", reason="needs Triton: pip install triton==3.7.1")
 from torch._higher_order_ops.scan import scan
 
 from torchrl_agent.cli import main
-from torchrl_agent.profiling import roofline
 from torchrl_agent.profiling.lowering import lower
 from torchrl_agent.profiling.roofline import GPUS, REST, UNCOMPILED, Part, small_experiment
 
@@ -73,14 +72,6 @@ def test_the_bound_is_what_takes_longer():
 def test_a_world_of_the_host_is_refused(capsys):
     assert main(["roofline", "cartpole"]) == 2
     assert "asks the host at every step" in capsys.readouterr().err
-
-
-def test_a_row_replaces_that_of_its_name(tmp_path):
-    path = tmp_path / "rows.json"
-    for rate in (1, 2):
-        roofline.record(path, {"config": "arena", "overrides": [], "rate": rate})
-    roofline.record(path, {"config": "arena", "overrides": ["world.style=2"], "rate": 3})
-    assert [row["rate"] for row in json.loads(path.read_text())] == [2, 3]
 
 
 @pytest.mark.slow

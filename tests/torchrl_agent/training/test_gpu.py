@@ -103,7 +103,7 @@ def test_memory_does_not_grow_with_iterations():
     for _ in range(8):
         learner.improve(learner.collector.collect(), 1e-4)
         used.append(torch.cuda.memory_allocated())
-    assert used[-1] <= used[4] * 1.05  # graphs are recorded in the third
+    assert used[-1] <= used[4] * 1.05  # graphs are captured in the third
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

@@ -30,18 +30,18 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
     """Every figure below that the agent and its town have a meaning for."""
     played = play(agent, experiment)
     rules = played["rules"]
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     if agent.perception is not None and rules.num_agents == 1:
-        found |= belief_probe(played)
+        result |= belief_probe(played)
     if rules.num_agents > 1 and rules.contested:
-        found |= alternatives(played)
+        result |= alternatives(played)
     if rules.moves_every is not None:
-        found |= recovery(played)
+        result |= recovery(played)
         if agent.social_model is not None and rules.view is not None:
-            found |= false_belief(played)
+            result |= false_belief(played)
     if agent.manager is not None:
-        found |= goal_use(played, len(agent.manager.names))
-    return found
+        result |= goal_use(played, len(agent.manager.names))
+    return result
 
 
 @torch.no_grad()
@@ -173,12 +173,12 @@ def recovery(played: dict[str, Any]) -> dict[str, float]:
     return {"reward_after_move": after, "recovery": after / before if before else 0.0}
 
 
-def goal_use(played: dict[str, Any], number: int) -> dict[str, float]:
+def goal_use(played: dict[str, Any], count: int) -> dict[str, float]:
     """Entropy of the goals held, as a share of the greatest possible; decisions per step; mean steps between them."""
     goal, alive = played["rows"].get(keys.GOAL), played["alive"]
-    share = torch.bincount(goal["type"][alive].flatten(), minlength=number).float()
+    share = torch.bincount(goal["type"][alive].flatten(), minlength=count).float()
     share = share / share.sum()
-    entropy = -(share * share.clamp_min(1e-9).log()).sum() / torch.log(torch.tensor(float(number)))
+    entropy = -(share * share.clamp_min(1e-9).log()).sum() / torch.log(torch.tensor(float(count)))
     decided = goal["decided"][alive].float().mean().item()
     return {"goal_entropy": entropy.item(), "goal_switch_rate": decided, "goal_length": 1 / max(decided, 1e-9)}
 

@@ -11,13 +11,14 @@ from torchrl.envs import GymEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
+from torchrl_agent.models.figures import auroc
 from torchrl_agent.models.networks import symlog
-from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
+from torchrl_agent.models.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
 from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain import learn as teach
 from torchrl_agent.pretrain.data import choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
-from torchrl_agent.pretrain.report import auroc, calibration, perception_figures, policy_figures, world_model_figures
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import (
     MODULES,
@@ -439,7 +440,9 @@ def test_perception_is_measured_against_the_mean_and_the_last():
         def forward(self, values):
             return values[..., :1]
 
-    figures = perception_figures(First(), First(), [2], data, data)
+    loss = PerceptionLoss(PerceptionConfig(), 1, [2], "silu")
+    loss.decoder, loss.predictor = First(), First()
+    figures = loss.figures(data, data)
     assert figures["reconstruction_error"] == 0
     # the mean 0.5 is wrong by 0.25, what was seen last by 1
     assert figures["prediction_error"] == figures["prediction_error_of_copying_the_last"] == pytest.approx(4)
@@ -468,7 +471,7 @@ def test_the_world_model_is_measured_by_hand():
     data = frames(2, 20, **{keys.BELIEF: belief, keys.ACTION: actions, keys.REWARD: reward})
     data[keys.TERMINATED][:, -1] = data[keys.DONE][:, -1] = True
     model = Clock(3, 1, [2], WorldModelConfig(enabled=True), "silu", 0.9)
-    figures = world_model_figures(model, data, data)
+    figures = WorldModelLoss(model).figures(data, data)
     assert [figures["state_error_1"], figures["state_error_15"]] == pytest.approx([0, 0], abs=1e-9)
     # starts 0..4: the mean is 0.95, so its squared errors after one step are (0.85 .. 0.45)^2, of no change 0.01
     by_mean = sum((0.95 - 0.1 * step) ** 2 for step in range(1, 6)) / 5
@@ -499,13 +502,13 @@ def test_errors_are_told_from_the_least_confident_quarter_on():
 
 def test_the_policy_is_measured_against_the_most_frequent_action():
     action = torch.tensor([[0, 1, 1, 2]])
-    data = frames(1, 4, **{keys.ACTION: action})
-    data[keys.VALID][0, 3] = False
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 1, 2, 2]]), 3).float()
-    figures = policy_figures(logits, data, data)
+    data = frames(1, 4, **{keys.ACTION: action, keys.LOGITS: logits})
+    data[keys.VALID][0, 3] = False
+    figures = CloningLoss([3]).figures(data, data)
     assert figures["accuracy"] == figures["accuracy_of_the_most_frequent"] == pytest.approx(2 / 3)
     train = frames(1, 4, **{keys.ACTION: torch.zeros(1, 4, dtype=torch.int64)})
-    figures = policy_figures(logits, data, train)
+    figures = CloningLoss([3]).figures(data, train)
     assert figures["accuracy_of_the_most_frequent"] == pytest.approx(1 / 3), "frequent in what was learnt from"
 
 

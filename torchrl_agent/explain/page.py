@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrl_agent.explain.tables import Table, aligned, as_html_table
 from torchrl_agent.explain.thought import ActionValues, Belief, Futures, Goal, Names, Others, Thought
-from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
 """Of little confidence, in words."""

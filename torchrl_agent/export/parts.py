@@ -14,8 +14,8 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.dynamics import WorldModel
 from torchrl_agent.models.perception import Perception
-from torchrl_agent.models.world_model import WorldModel
 
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 ACTIONS = "plan"

@@ -12,8 +12,8 @@ from torchrl.envs.model_based import ModelBasedEnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.dynamics import WorldModel
 from torchrl_agent.models.networks import one_hot_actions, symexp
-from torchrl_agent.models.world_model import WorldModel
 
 BELIEF = {name: (keys.BELIEF, name) for name in ("mean", "known_state")}
 END = 0.5

@@ -17,6 +17,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.custom import CustomEncoder
+from torchrl_agent.models.figures import mean_of_counted, share_of, squared_error
 from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
@@ -266,6 +267,30 @@ class PerceptionLoss(nn.Module):
             goes_on = valid & ~done & (steps < done.shape[1] - 1)
             losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
         return TensorDict(losses)
+
+    def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float | None]:
+        """Errors of seeing again and of foreseeing, as shares of the error of always saying the mean (which is 1).
+
+        Args:
+            data: encoded validation sequences [R, T].
+            train: encoded training sequences, for the mean.
+        """
+        assert self.decoder is not None and self.predictor is not None, "pre-training switches both on"
+        seen, valid = data.get(keys.NORMALIZED), data.get(keys.VALID)
+        following = valid[:, :-1] & ~data.get(keys.DONE)[:, :-1, 0]
+        mean = mean_of_counted(train.get(keys.NORMALIZED), train.get(keys.VALID))
+        belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), self.heads)
+        later = seen[:, 1:]
+        foreseen = self.predictor(torch.cat((belief, actions), -1))[:, :-1]
+        by_mean = squared_error(mean, later, following)
+        return {
+            "reconstruction_error": share_of(
+                squared_error(self.decoder(belief), seen, valid), squared_error(mean, seen, valid)
+            ),
+            "prediction_error": share_of(squared_error(foreseen, later, following), by_mean),
+            "prediction_error_of_copying_the_last": share_of(squared_error(seen[:, :-1], later, following), by_mean),
+            "error_of_the_mean": 1.0,
+        }
 
 
 _EMBEDDED, _REMEMBERED = "embedded", "remembered"

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchrl_agent.models.world_model import WorldModel
+from torchrl_agent.models.dynamics import WorldModel
 from torchrl_agent.spans import spanned
 
 STARTS = ("proposal", "uniform")

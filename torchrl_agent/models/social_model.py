@@ -10,6 +10,7 @@ M meters, S numbers that the policy reads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +23,12 @@ from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
+from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+from torchrl_agent.models.figures import mean_of_counted, most_frequent
 from torchrl_agent.models.memory import recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
-from torchrl_agent.models.world_model import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.spans import spanned
 
 DOUBT = 0.5
@@ -95,7 +97,7 @@ class SocialModel(AgentModule):
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
             module = cls(context.env, config, slots, sizes, context.config.activation)
             if config.coeff:
-                module.losses.append(SocialModelLoss(module))
+                module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
                 module.recorded_keys = LABELS
             yield "social_model", module
 
@@ -163,28 +165,21 @@ class SocialModelLoss(nn.Module):
     action that each took last); what another does next is what it is seen to have done a frame later. Writes
     ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
     ``social_action_accuracy``.
+
+    Args:
+        model: whose thoughts are compared.
+        meter_names: of the others' meters, in order, for :meth:`figures`.
     """
 
-    def __init__(self, model: SocialModel) -> None:
+    def __init__(self, model: SocialModel, meter_names: Sequence[str] = ()) -> None:
         super().__init__()
-        self.agents, self.coeff = model.agents, model.config.coeff
+        self.agents, self.coeff, self.meter_names = model.agents, model.config.coeff, list(meter_names)
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the others that are seen."""
-        social = tensordict.get(keys.SOCIAL)
-        visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("visible", "number"))
-        need, meters, last_action = (tensordict.get(label) for label in LABELS)
-        done = tensordict.get(keys.DONE)
-        valid = tensordict.get(keys.VALID, torch.ones_like(done.squeeze(-1))).unsqueeze(-1)
-        seen = visible & valid
-
-        # what another does next is seen a frame later, if it is still in sight and the episode goes on
-        following, seen_again = follow(number, last_action, visible, self.agents)
-        steps = done.shape[1]
-        goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
-        acted = seen & seen_again & goes_on
-
+        social, meters = tensordict.get(keys.SOCIAL), tensordict.get(LABELS[1])
+        need, seen, following, acted = self._labels(tensordict)
         goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
         action_loss = F.cross_entropy(social["next_action"].movedim(-1, 1), following, reduction="none")
         meter_loss = (social["meters"] - meters).square().mean(-1)
@@ -200,6 +195,46 @@ class SocialModelLoss(nn.Module):
                 "social_action_accuracy": action_right,
             }
         )
+
+    def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
+        """How well others are read, among those who are seen.
+
+        Args:
+            data: validation sequences [R, T] on which the model has run.
+            train: training sequences on which it has run, for what is most frequent.
+        """
+        social, meters = data.get(keys.SOCIAL), data.get(LABELS[1])
+        need, seen, following, acted = self._labels(data)
+        usual_need, was_seen, usual_action, had_acted = self._labels(train)
+        frequent_need = most_frequent(usual_need, was_seen, social["goal"].shape[-1])
+        frequent_action = most_frequent(usual_action, had_acted, social["next_action"].shape[-1])
+        figures = {
+            "goal_accuracy": masked_mean((social["goal"].argmax(-1) == need).float(), seen).item(),
+            "goal_accuracy_of_the_most_frequent": masked_mean((need == frequent_need).float(), seen).item(),
+            "action_accuracy": masked_mean((social["next_action"].argmax(-1) == following).float(), acted).item(),
+            "action_accuracy_of_the_most_frequent": masked_mean((following == frequent_action).float(), acted).item(),
+            "meters_error": masked_mean((social["meters"] - meters).abs().mean(-1), seen).item(),
+        }
+        known = mean_of_counted(train.get(LABELS[1]), was_seen)
+        if len(self.meter_names) == meters.shape[-1]:
+            for place, name in enumerate(self.meter_names):
+                truth = meters[..., place]
+                figures[f"{name}_error"] = masked_mean((social["meters"][..., place] - truth).abs(), seen).item()
+                figures[f"{name}_error_of_the_mean"] = masked_mean((known[place] - truth).abs(), seen).item()
+        return figures
+
+    def _labels(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """True goals, who is seen, what they do next, and of whom that is known; each [B, T, V]."""
+        need, last_action = tensordict.get(LABELS[0]), tensordict.get(LABELS[2])
+        visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("visible", "number"))
+        done = tensordict.get(keys.DONE)
+        seen = visible & tensordict.get(keys.VALID, torch.ones_like(done.squeeze(-1))).unsqueeze(-1)
+
+        # what another does next is seen a frame later, if it is still in sight and the episode goes on
+        following, seen_again = follow(number, last_action, visible, self.agents)
+        steps = done.shape[1]
+        goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
+        return need, seen, following, seen & seen_again & goes_on
 
 
 def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""The world model: what would follow if the agent did this? It dreams in beliefs, several steps ahead.
+"""The world model as a module of the agent: what the policy reads of its dreams, what it learns from, and how well it
+foresees.
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; D numbers of a belief, K of the own
 state that is exactly known, E heads of the ensemble, P candidate futures of H steps each.
@@ -6,8 +7,6 @@ state that is exactly known, E heads of the ensemble, P candidate futures of H s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,203 +15,21 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
 from torchrl_agent import keys
+from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, spread
+from torchrl_agent.models.figures import auroc, mean_of_counted, share_of, squared_error
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import masked_mean, mlp, one_hot_actions, symexp, symlog
+from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp, symlog
 from torchrl_agent.models.specs import action_masked
-from torchrl_agent.ranges import OLD
 from torchrl_agent.spans import spanned
 
-NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
-"""Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
-CHANGE = 0.1
-"""The own state's changes are foreseen in units of this, about the size that they have."""
-UNUSUAL = 2.0
-"""Disagreement of so many times the usual one is a reason."""
+__all__ = ["Imagination", "WorldModel", "WorldModelConfig", "WorldModelLoss", "calibration"]
 
-
-@dataclass
-class WorldModelConfig:
-    """The world model: dreaming of consequences."""
-
-    enabled: bool = False
-    hidden_size: int = 128
-    ensemble: int = 4
-    """Size of the ensemble of heads, whose disagreement gives the confidence."""
-    candidates: int = 4
-    """P, first actions whose futures the policy looks at; 0 for none (the model is then only trained)."""
-    horizon: int = 5
-    """Imagination horizon H: steps of each imagined future."""
-    open_loop: int = 5
-    """Length of open-loop rollouts in training: steps foreseen without looking."""
-    stride: int = 4
-    """Frames between the starts of what is foreseen in training; 1 starts from every frame."""
-    shapes_perception: bool = False
-    """Let its losses change the belief too. That is good in pre-training; beside PPO it cost the agent of
-    configs/small_town.yaml half of its return after 120,000 frames (71 against 132).
-    """
-    coeff: float = 0.5
-    """Weight of its losses beside PPO's."""
-    planner: Any = field(default=None, metadata=OLD)
-    cem: Any = field(default=None, metadata=OLD)
-    """The planner's place in the last release, which is ``model.planner`` now."""
-
-
-class WorldModel(nn.Module):
-    """(belief, action) -> next belief, own state, reward, end and value; a residual network, so that "nothing changes"
-    is where it starts.
-
-    Args:
-        belief_size: D.
-        known_size: K, numbers that the agent exactly knows of itself.
-        heads: choices of each discrete action.
-        config: sizes.
-        activation: of its networks.
-        gamma: discount, to sum up an imagined future.
-    """
-
-    def __init__(
-        self,
-        belief_size: int,
-        known_size: int,
-        heads: Sequence[int],
-        config: WorldModelConfig,
-        activation: str,
-        gamma: float,
-    ) -> None:
-        super().__init__()
-        self.heads, self.config, self.gamma = list(heads), config, gamma
-        self.belief_size, self.known_size = belief_size, known_size
-        width = belief_size + known_size
-        self.body = mlp(width + sum(heads), config.hidden_size, [config.hidden_size], activation)
-        self.activation = nn.SiLU()
-        self.change = mlp(config.hidden_size, belief_size, [], activation, gain=0.1)
-        self.ensemble = mlp(config.hidden_size, config.ensemble * (known_size + 1), [], activation, gain=0.1)
-        self.end = mlp(config.hidden_size, 1, [], activation, gain=0.1)
-        self.value = mlp(width, 1, [config.hidden_size], activation, gain=0.1)
-        self.proposal = mlp(width, heads[0], [config.hidden_size], activation, gain=0.01)
-        self.register_buffer("usual_spread", torch.ones(()))
-
-    def forward(self, belief: Tensor, known: Tensor, action: Tensor) -> dict[str, Tensor]:
-        """One imagined step.
-
-        Args:
-            belief: [..., D].
-            known: the agent's own state, [..., K].
-            action: one-hot choices side by side, [..., sum of heads].
-
-        Returns:
-            ``belief`` and ``known_state`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
-            [...]), and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
-        """
-        hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
-        opinions = self.ensemble(hidden).unflatten(-1, (self.config.ensemble, self.known_size + 1))
-        opinions = torch.cat((CHANGE * opinions[..., :-1] + known.unsqueeze(-2), opinions[..., -1:]), -1)
-        mean = opinions.mean(-2)
-        return {
-            "belief": belief + self.change(hidden),
-            "known_state": mean[..., :-1],
-            "reward": mean[..., -1],
-            "end": self.end(hidden).squeeze(-1),
-            "opinions": opinions,
-        }
-
-    def worth(self, belief: Tensor, known: Tensor) -> Tensor:
-        """Symlog value [...] of a belief."""
-        return self.value(torch.cat((belief, known), -1)).squeeze(-1)
-
-    def first_head(self, action: Tensor) -> Tensor:
-        """Choices [...] of the first head as one-hot actions, [..., sum of heads]; every other head chooses 0."""
-        others = [torch.zeros_like(action)] * (len(self.heads) - 1)
-        return one_hot_actions(torch.stack([action, *others], -1) if others else action, self.heads)
-
-    def propose(self, belief: Tensor, known: Tensor) -> Tensor:
-        """Logits [..., first-head actions] of what the agent would do with a belief."""
-        return self.proposal(torch.cat((belief, known), -1)).float()
-
-    def imagine(self, belief: Tensor, known: Tensor, actions: Tensor) -> TensorDict:
-        """Futures of given sequences of (first-head) actions, [..., P, H] from beliefs [..., D].
-
-        Returns:
-            a tensordict [..., P] of ``actions`` [H], ``states`` [H, K], ``rewards``, ``dones`` (probabilities),
-            ``values`` [H], ``confidence`` in 0..1 and ``reason`` (:data:`NOTHING`, :data:`NOVEL_STATE`,
-            :data:`HIGH_VARIANCE`).
-        """
-        return self._dream(belief, known, actions.shape[-2], lambda step, *_: actions[..., step], actions.shape[-1])
-
-    def candidates(self, belief: Tensor, known: Tensor, mask: Tensor | None) -> TensorDict:
-        """Futures (see :meth:`imagine`) of the ``candidates`` likeliest legal first actions, each continued by what the
-        agent would then likeliest do; selective imagination. Where fewer are legal, the likeliest fills up.
-
-        Args:
-            belief: [..., D].
-            known: [..., K].
-            mask: legal actions, bool [..., actions of all heads], None for all.
-        """
-        count = min(self.config.candidates, self.heads[0])
-        logits = self.propose(belief, known)
-        if mask is not None:
-            logits = logits.masked_fill(~mask[..., : self.heads[0]], torch.finfo(logits.dtype).min)
-        first = logits.topk(count, -1).indices
-        if mask is not None:
-            first = torch.where(mask.gather(-1, first), first, first[..., :1])
-
-        def choose(step: int, belief: Tensor, known: Tensor) -> Tensor:
-            return first if step == 0 else self.propose(belief, known).argmax(-1)
-
-        return self._dream(belief, known, count, choose, self.config.horizon)
-
-    def _dream(
-        self, belief: Tensor, known: Tensor, count: int, choose: Callable[[int, Tensor, Tensor], Tensor], horizon: int
-    ) -> TensorDict:
-        batch = (*belief.shape[:-1], count)
-        belief = belief.unsqueeze(-2).expand(*batch, belief.shape[-1])
-        known = known.unsqueeze(-2).expand(*batch, known.shape[-1])
-        steps: list[dict[str, Tensor]] = []
-        spreads = []
-        for step in range(horizon):
-            action = choose(step, belief, known)
-            outcome = self(belief, known, self.first_head(action))
-            belief, known = outcome["belief"], outcome["known_state"]
-            spreads.append(spread(outcome["opinions"]))
-            steps.append(
-                {
-                    "actions": action,
-                    "states": known,
-                    "rewards": symexp(outcome["reward"]),
-                    "dones": outcome["end"].sigmoid(),
-                    "values": symexp(self.worth(belief, known)),
-                }
-            )
-        dim = len(batch)
-        stacked = {name: torch.stack([step[name] for step in steps], dim) for name in steps[0]}
-        futures = TensorDict(stacked, batch, device=belief.device)
-        first, worst = spreads[0] / self.usual_spread, torch.stack(spreads).amax(0) / self.usual_spread
-        futures["confidence"] = torch.exp(-torch.stack(spreads).mean(0) / (UNUSUAL * self.usual_spread))
-        later = torch.where(worst > UNUSUAL, HIGH_VARIANCE, NOTHING)
-        futures["reason"] = torch.where(first > UNUSUAL, NOVEL_STATE, later)
-        return futures
-
-    @torch.no_grad()
-    def notice(self, usual: Tensor) -> None:
-        """Follow what disagreement is usual in training, from a minibatch's mean; one that is not finite, which the
-        algorithm will skip, leaves no trace.
-        """
-        usual = torch.where(usual.isfinite(), usual.clamp_min(1e-6), self.usual_spread)
-        self.usual_spread.lerp_(usual, 0.01)
-
-    def expected_return(self, futures: TensorDictBase) -> Tensor:
-        """What each future is worth, [..., P]: discounted rewards as long as it lives, and the value at its end."""
-        alive, total, discount = torch.ones_like(futures["confidence"]), 0.0, 1.0
-        for step in range(futures["rewards"].shape[-1]):
-            total = total + discount * alive * futures["rewards"][..., step]
-            alive = alive * (1.0 - futures["dones"][..., step])
-            discount *= self.gamma
-        return total + discount * alive * futures["values"][..., -1]
-
-
-def spread(opinions: Tensor) -> Tensor:
-    """Disagreement of the heads, [...] of [..., E, K + 1]."""
-    return opinions.std(-2, correction=0).mean(-1)
+HORIZONS = (1, 5, 15)
+"""Steps ahead that the world model is judged by."""
+STATE_TOLERANCE = 0.02
+"""A foreseen change of a number of the own state is right if it is no further off."""
+REWARD_TOLERANCE = 0.1
+"""A foreseen (scaled) reward is right if it is no further off."""
 
 
 class Imagination(AgentModule):
@@ -331,6 +148,21 @@ class WorldModelLoss(nn.Module):
         result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}
         return TensorDict({**result, "world_error": losses["state"].detach() if error is None else error})
 
+    def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
+        """How well consequences are foreseen without looking.
+
+        Args:
+            data: encoded validation sequences [R, T].
+            train: encoded training sequences, for the mean.
+
+        Returns:
+            errors of the own state after 1, 5, 15 steps as shares of the mean's error, beside those of "nothing
+            changes"; shares of changes of the own state and of rewards within :data:`STATE_TOLERANCE` and
+            :data:`REWARD_TOLERANCE` after one step, AUROC of the end, and mean absolute errors by quartiles of
+            confidence, the least sure first.
+        """
+        return {**_open_loop(self.model, data, train), **_one_step(self.model, data), **calibration(self.model, data)}
+
 
 def _later(values: Tensor, ahead: int, stride: int) -> Tensor:
     """Values [B, T, ...] of ``ahead`` frames after each ``stride``-th one; the last ones are those of the start and do
@@ -342,3 +174,69 @@ def _later(values: Tensor, ahead: int, stride: int) -> Tensor:
 def _before(steps: int, ahead: int, like: Tensor) -> Tensor:
     """Frames that have another one ``ahead`` frames later, bool [T]."""
     return torch.arange(steps, device=like.device) < steps - ahead
+
+
+def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
+    """Errors of the own state after :data:`HORIZONS` steps, as shares of those of always saying the mean."""
+    own, valid = data.get((keys.BELIEF, "known_state")), data.get(keys.VALID)
+    done = data.get(keys.DONE).squeeze(-1)
+    longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
+    starts = own.shape[1] - longest
+    actions = one_hot_actions(data.get(keys.ACTION), model.heads)
+    mean = mean_of_counted(train.get((keys.BELIEF, "known_state")), train.get(keys.VALID))
+    belief, dreamt, counted = data.get((keys.BELIEF, "mean"))[:, :starts], own[:, :starts], valid[:, :starts]
+    figures: dict[str, Any] = {}
+    for ahead in range(longest):
+        outcome = model(belief, dreamt, actions[:, ahead : ahead + starts])
+        belief, dreamt = outcome["belief"], outcome["known_state"]
+        counted = counted & ~done[:, ahead : ahead + starts]
+        if ahead + 1 in HORIZONS:
+            truth = own[:, ahead + 1 : ahead + 1 + starts]
+            by_mean = squared_error(mean, truth, counted)
+            figures[f"state_error_{ahead + 1}"] = share_of(squared_error(dreamt, truth, counted), by_mean)
+            figures[f"state_error_{ahead + 1}_of_no_change"] = share_of(
+                squared_error(own[:, :starts], truth, counted), by_mean
+            )
+    return figures
+
+
+def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
+    """Shares of what is foreseen right one step ahead."""
+    actions = one_hot_actions(data.get(keys.ACTION), model.heads)
+    belief, own, valid = data.get((keys.BELIEF, "mean")), data.get((keys.BELIEF, "known_state")), data.get(keys.VALID)
+    outcome, done = model(belief, own, actions), data.get(keys.DONE).squeeze(-1)
+    goes_on = valid[:, :-1] & ~done[:, :-1]
+    error = (outcome["known_state"][:, :-1] - own[:, 1:]).abs()
+    change = (own[:, 1:] - own[:, :-1]).abs()
+    reward = data.get(keys.REWARD).squeeze(-1)
+    usual = reward[valid].median() if bool(valid.any()) else reward.new_zeros(())
+    reward_right = (symexp(outcome["reward"]) - reward).abs() <= REWARD_TOLERANCE
+    terminated = data.get(keys.TERMINATED).squeeze(-1)
+    return {
+        "state_tolerance": STATE_TOLERANCE,
+        "changes_within_tolerance": masked_mean((error <= STATE_TOLERANCE).float().mean(-1), goes_on).item(),
+        "no_change_within_tolerance": masked_mean((change <= STATE_TOLERANCE).float().mean(-1), goes_on).item(),
+        "reward_tolerance": REWARD_TOLERANCE,
+        "rewards_within_tolerance": masked_mean(reward_right.float(), valid).item(),
+        "median_reward_within_tolerance": masked_mean(
+            ((reward - usual).abs() <= REWARD_TOLERANCE).float(), valid
+        ).item(),
+        "end_auroc": auroc(outcome["end"][valid], terminated[valid]),
+    }
+
+
+def calibration(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
+    """Mean absolute error of the own state over an imagined future, by quartiles of the confidence in it."""
+    own, action = data.get((keys.BELIEF, "known_state")), data.get(keys.ACTION)
+    first = action if len(model.heads) == 1 else action[..., 0]
+    horizon = min(model.config.horizon, own.shape[1] - 1)
+    starts = own.shape[1] - horizon
+    plans = first.unfold(1, horizon, 1)[:, :starts].unsqueeze(-2)  # [R, S, 1, H]
+    futures = model.imagine(data.get((keys.BELIEF, "mean"))[:, :starts], own[:, :starts], plans)
+    truth = own[:, 1:].unfold(1, horizon, 1).transpose(-1, -2)  # [R, S, H, K]
+    ended = data.get(keys.DONE).squeeze(-1)[:, :-1].unfold(1, horizon, 1).any(-1)
+    counted = data.get(keys.VALID)[:, :starts] & ~ended
+    error = (futures["states"].squeeze(-3) - truth).abs().mean((-1, -2))[counted]
+    confidence = futures["confidence"].squeeze(-1)[counted]
+    parts = error[confidence.argsort()].tensor_split(4)
+    return {"error_by_confidence_quartile": [part.mean().item() if len(part) else None for part in parts]}

@@ -154,7 +154,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent = experiment.make_agent(env)
     begin_with(agent, experiment.pretrained, experiment.frozen)
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
-    lesson = Lesson(agent, module, action_heads(env), experiment.model.manager.meter_names)
+    lesson = Lesson(agent, module, action_heads(env))
     players = choose_players(env, config.players, imitate=module == "policy")
     length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None

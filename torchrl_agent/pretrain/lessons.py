@@ -13,8 +13,8 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.figures import most_frequent
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.pretrain.report import perception_figures, policy_figures, social_figures, world_model_figures
 from torchrl_agent.training.pretrained import READS, agent_modules
 
 ROWS_AT_ONCE = 64
@@ -30,14 +30,13 @@ class Lesson:
         agent: who has the module; its losses are those that PPO would use too.
         module: perception, world_model, social_model or policy.
         heads: choices of each discrete action.
-        meter_names: of the others' meters, in order.
 
     Raises:
         ValueError: all that could learn is frozen.
     """
 
-    def __init__(self, agent: Agent, module: str, heads: Sequence[int], meter_names: Sequence[str]) -> None:
-        self.agent, self.module, self.heads, self.meter_names = agent, module, list(heads), list(meter_names)
+    def __init__(self, agent: Agent, module: str, heads: Sequence[int]) -> None:
+        self.agent, self.module = agent, module
         self.loss: Any = CloningLoss(heads)
         if module in agent.agent_modules:
             (self.loss,) = agent.agent_modules[module].losses
@@ -67,22 +66,13 @@ class Lesson:
 
     @torch.no_grad()
     def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
-        """What the module can do, beside what is possible without it (see ``pretrain.report``)."""
+        """What the module can do, beside what is possible without it (see the ``figures`` of its loss)."""
         some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
         with set_recurrent_mode(True):
             data, known = (
                 torch.cat([self._encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
             )
-        if self.module == "perception":
-            return perception_figures(self.loss.decoder, self.loss.predictor, self.heads, data, known)
-        if self.module == "world_model":
-            return world_model_figures(self.modules["world_model"], data, known)
-        if self.module == "social_model":
-            return social_figures(self.modules["social_model"], data, known, self.meter_names)
-        logits, mask = data.get(keys.LOGITS)[..., : self.heads[0]], data.get(keys.ACTION_MASK, None)
-        if mask is not None:
-            logits = logits.masked_fill(~mask[..., : self.heads[0]], -torch.inf)
-        return policy_figures(logits, data, known)
+        return self.loss.figures(data, known)
 
     def _encode(self, sequences: TensorDictBase) -> TensorDictBase:
         """The sequences [R, T] with what the module makes of them."""
@@ -150,3 +140,24 @@ class CloningLoss(nn.Module):
                 "accuracy": masked_mean(right.float(), counted).detach(),
             }
         )
+
+    def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
+        """How often the likeliest action is the player's, in the first head of the action.
+
+        Args:
+            data: validation sequences [R, T] with the policy's ``logits``.
+            train: training sequences, for what is most frequent.
+        """
+        legal, valid = data.get(keys.ACTION_MASK, None), data.get(keys.VALID)
+        logits = data.get(keys.LOGITS)[..., : self.heads[0]]
+        if legal is not None:
+            logits = logits.masked_fill(~legal[..., : self.heads[0]], -torch.inf)
+        action, usual = (self._first_head(part.get(keys.ACTION)) for part in (data, train))
+        frequent = most_frequent(usual, train.get(keys.VALID), self.heads[0])
+        return {
+            "accuracy": masked_mean((logits.argmax(-1) == action).float(), valid).item(),
+            "accuracy_of_the_most_frequent": masked_mean((action == frequent).float(), valid).item(),
+        }
+
+    def _first_head(self, action: Tensor) -> Tensor:
+        return action if len(self.heads) == 1 else action[..., 0]

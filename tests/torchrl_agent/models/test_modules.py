@@ -17,20 +17,12 @@ from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
 from torchrl_agent.models.networks import Join, masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
-from torchrl_agent.models.world_model import (
-    HIGH_VARIANCE,
-    NOTHING,
-    NOVEL_STATE,
-    Imagination,
-    WorldModel,
-    WorldModelConfig,
-    WorldModelLoss,
-    spread,
-)
+from torchrl_agent.models.world_model import Imagination, WorldModelLoss
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]

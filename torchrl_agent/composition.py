@@ -132,15 +132,27 @@ def _choose_algorithm(
         written = {name: value for name, value in written.items() if name in shared}
     section = OmegaConf.structured(kind.config_class)
     own = {**written, TARGET: class_path(kind)}
-    tuned = OmegaConf.create({TUNED: plain[TUNED]})
-    for key, value in changes:
-        if key.split(".")[0] == TUNED:
-            OmegaConf.update(tuned, key, value)
-    plain |= {str(name): value for name, value in tuned.items()}
-    suiting = [row for name, row in tuned[TUNED].items() if find_algorithm(str(name)) is kind]
+    plain[TUNED] = _suiting(plain[TUNED], changes, path)
+    suiting = [row for name, row in plain[TUNED].items() if find_algorithm(str(name)) is kind]
     layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
     named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]
     return section, layers, [change for each in named for change in _current(each, kind.name)]
+
+
+def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str, Any]]:
+    """What suits the world, by algorithm, with what overrides change of it."""
+    tuned = OmegaConf.create({TUNED: rows})
+    for key, value in changes:
+        if key.split(".")[0] == TUNED:
+            OmegaConf.update(tuned, key, value)
+    plain: Any = OmegaConf.to_container(tuned)
+    rows = plain[TUNED]
+    sections = {TUNED: rows}
+    sections |= {f"{TUNED}.{name}": row for name, row in rows.items()} if isinstance(rows, dict) else {}
+    for key, section in sections.items():
+        if not isinstance(section, dict):
+            raise ValueError(f"configuration {path.stem}: {key} is {section}: give keys, such as {TUNED}.ppo.gamma.")
+    return rows
 
 
 def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:

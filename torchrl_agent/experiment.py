@@ -257,7 +257,10 @@ class ExperimentFile(Experiment):
         model, planner = self.model.world_model, self.model.planner
         if model.planner is not None:
             planner.enabled = model.planner == "cem"
-        for name, value in (model.cem or {}).items():
+        settings = {} if model.cem is None else model.cem
+        if not isinstance(settings, dict):
+            raise ValueError(f"model.world_model.cem is {settings}: set the planner's keys under model.planner.")
+        for name, value in settings.items():
             if not hasattr(planner, name):
                 raise ValueError(
                     f"model.world_model.cem.{name} is no setting of the planner, model.planner: see its keys."

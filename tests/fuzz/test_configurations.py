@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -70,6 +71,15 @@ def overrides(draw, config):
         st.one_of(st.sampled_from(WORDS), st.sampled_from(NUMBERS), st.floats().map(repr), st.integers().map(str))
     )
     return f"{draw(st.sampled_from(['', '', '+', '++']))}{key}={value}"
+
+
+@pytest.mark.parametrize(
+    "override", ["tuned=nan", "tuned=null", "tuned.ppo=3", "model.world_model.cem=-1", "model.world_model.cem=[]"]
+)
+def test_a_section_that_is_a_number_is_refused(override):
+    key = override.split("=")[0]
+    with pytest.raises(ValueError, match=rf"{key} is .*: "):
+        Experiment.load("smoke", override)
 
 
 @given(st.data())

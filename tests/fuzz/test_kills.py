@@ -119,6 +119,16 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, undisturbed, algorithm, 
             assert_same(last[part], state[part])
 
 
+@pytest.mark.parametrize("fatal", range(1, 9))
+def test_a_run_killed_while_its_forerunner_is_taken_away_is_begun_again(tmp_path, fatal):
+    folder = tmp_path / "run"
+    assert in_a_process(folder, "ppo", 12) == -signal.SIGKILL
+    assert (folder / "config.yaml").is_file() and not checkpoints(folder / "checkpoints")
+    assert in_a_process(folder, "ppo", fatal) == -signal.SIGKILL
+    play(folder, "ppo", None)
+    assert checkpoints(folder / "checkpoints")
+
+
 @pytest.mark.parametrize("fatal", [2, 3, 4])
 def test_a_run_killed_while_its_folder_is_made_is_begun_again(tmp_path, fatal):
     assert in_a_process(tmp_path / "run", "ppo", fatal) == -signal.SIGKILL

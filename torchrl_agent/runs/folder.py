@@ -36,6 +36,8 @@ from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 SOURCE = Path(__file__).resolve().parents[2]
 WRITTEN = ("checkpoints", "code.json", "config.yaml", "metrics.csv", "tensorboard", "wandb", "wandb_id.txt")
 """What a run may have written before its first checkpoint."""
+LAST = ("code.json", "checkpoints")
+"""What is taken away after all else."""
 
 
 class Books:
@@ -219,12 +221,13 @@ def _emptied(folder: Path) -> bool:
     """Whether there was a run that ended before its first checkpoint; what it wrote is gone then."""
     inside = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
     visible = {name for name in inside if not name.startswith(".")}  # hidden is what a killed process was writing
-    whole = {"checkpoints", "code.json"} <= visible <= set(WRITTEN)
+    whole = set(LAST) <= visible <= set(WRITTEN)
     barely = folder.is_dir() and all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
     if not (whole or barely) or checkpoints(folder / "checkpoints"):
         return False
     lock(folder).close()
-    for path in inside.values():
+    # what tells that it was a run goes last, or a kill between would leave a folder that is nobody's
+    for path in sorted(inside.values(), key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return True
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import io
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 import yaml
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from torchrl_agent import keys
 from torchrl_agent.spans import spanned
+from torchrl_agent.training.checkpoint import write_text
 
 if TYPE_CHECKING:
     from torchrl.record import WandbLogger
@@ -141,7 +143,10 @@ class MetricsWriter:
 
     def _append(self, rows: list[dict]) -> None:
         with self.path.open("a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self._columns, restval="", extrasaction="ignore").writerows(rows)
+            self._table(file).writerows(rows)
+
+    def _table(self, file: TextIO) -> csv.DictWriter:
+        return csv.DictWriter(file, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
 
     def _keep_rows_until(self, frames: int) -> None:
         rows = read_metrics(self.path)
@@ -151,8 +156,11 @@ class MetricsWriter:
         self._rewrite([row for row in rows if float(row["frames"]) <= frames])
 
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
-        self.path.unlink(missing_ok=True)
-        self._append([dict(zip(self._columns, self._columns, strict=True)), *rows])
+        text = io.StringIO()
+        table = self._table(text)
+        table.writeheader()
+        table.writerows(rows)
+        write_text(self.path, text.getvalue())
 
 
 def check_wandb(project: str | None) -> None:

@@ -182,6 +182,15 @@ def test_a_resumed_run_drops_the_rows_that_its_checkpoint_does_not_know(tmp_path
     assert events(tmp_path / "tensorboard")["train/loss"] == [(100, 1.0), (200, 2.0), (300, 33.0)]
 
 
+def test_rows_are_not_lost_where_the_columns_cannot_be_written_anew(tmp_path, monkeypatch):
+    writer = MetricsWriter(tmp_path, tensorboard=False)
+    writer.write(1, {"a": 1.0})
+    monkeypatch.setattr("torchrl_agent.training.checkpoint.os.replace", lambda *_: 1 / 0)  # as if killed just before
+    with pytest.raises(ZeroDivisionError):
+        writer.write(2, {"b": 2.0})
+    assert read_metrics(tmp_path / "metrics.csv") == [{"frames": "1", "a": "1.0"}]
+
+
 def test_resuming_without_a_csv_begins_one(tmp_path):
     writer = MetricsWriter(tmp_path, tensorboard=False, resumed_at=200)
     writer.write(300, {"train/loss": 3.0})

@@ -15,6 +15,13 @@ def checked_number(num_envs: Any) -> int:
     return num_envs
 
 
+def checked_repeat(action_repeat: Any) -> int:
+    """``action_repeat`` if it is a number of steps."""
+    if isinstance(action_repeat, bool) or not isinstance(action_repeat, int) or action_repeat < 1:
+        raise ValueError(f"action_repeat is {action_repeat!r}: give a whole number of steps, at least 1.")
+    return action_repeat
+
+
 def checked_seed(seed: Any) -> int:
     """``seed`` if it is one whole number from 0."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:

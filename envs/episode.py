@@ -15,15 +15,15 @@ class Episode(NamedTuple):
     total_reward: Tensor
     """Undiscounted sum of the rewards so far, float32 [N], or [A, N] with several agents."""
     length: Tensor
-    """Steps so far, float32."""
+    """Steps of the game so far, float32."""
     complete: Tensor
     """Whether it began at the game's beginning, bool; desynchronised worlds begin midway."""
     stage: Tensor
     """Index of the curriculum's stage in which it began, int16; 0 without a curriculum."""
 
-    def add(self, reward: Tensor) -> Episode:
-        """The books after a step that brought ``reward``."""
-        return self._replace(total_reward=self.total_reward + reward, length=self.length + 1)
+    def add(self, reward: Tensor, steps: Tensor | int = 1) -> Episode:
+        """The books after so many ``steps`` that brought ``reward``."""
+        return self._replace(total_reward=self.total_reward + reward, length=self.length + steps)
 
     def statistics(self) -> dict[str, Tensor]:
         """Episode statistics by name, float32 [N]; the return of several agents is their mean."""

@@ -24,7 +24,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
 from envs.action_range import ActionRange
-from envs.arguments import checked_device, checked_number, checked_seed
+from envs.arguments import checked_device, checked_number, checked_repeat, checked_seed
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.curriculum import Curriculum
 from envs.episode import Episode, begin_episode, books_of_an_older_version
@@ -67,6 +67,19 @@ class Snapshot(NamedTuple):
     """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
 
 
+class Moment(NamedTuple):
+    """What a step makes of the games."""
+
+    state: Any
+    reward: Tensor
+    """Of the whole step, [N] or [A, N]."""
+    terminated: Tensor
+    truncated: Tensor
+    steps: Tensor | int
+    """Steps of the game that were played, [N]: fewer than ``action_repeat`` where it ended before."""
+    chance: Chance
+
+
 class World(EnvBase):
     """A game as a batch-locked TorchRL environment.
 
@@ -93,6 +106,8 @@ class World(EnvBase):
     """Set by a subclass that has stages of difficulty."""
     transformed_class: type[TransformedEnv]
     """What to wrap such a world in so that it keeps its branchless reset."""
+    action_repeat: int = 1
+    """Steps of the game with the same action in each step of the world, whose rewards are added up."""
     num_agents: int | None = None
     """Agents per world; None for a world of one agent with flat keys."""
     truncation_limit: int | None = None
@@ -101,9 +116,12 @@ class World(EnvBase):
     """
 
     @old_arguments
-    def __init__(self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0, action_repeat: int = 1
+    ) -> None:
         super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])
         self.num_envs = num_envs
+        self.action_repeat = checked_repeat(action_repeat)
         self._seed_given = checked_seed(seed)
         self._transition: Callable = self._advance_and_replace
         self._compiled: dict[str, Any] | None = None
@@ -333,10 +351,9 @@ class World(EnvBase):
 
     def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> Step:
         """Step all worlds, then replace those that ended, and update ``snapshot`` in place."""
-        chance = snapshot.chance.tick()
-        state = self.advance(snapshot.state, self._action_range.nearest(action), chance)
-        reward, terminated, truncated = self.outcome(state)
-        episode = snapshot.episode.add(reward)
+        action = self._action_range.nearest(action)
+        state, reward, terminated, truncated, steps, chance = self._advance(action, snapshot)
+        episode = snapshot.episode.add(reward, steps)
         done = terminated | truncated
         ended = {
             **self.observe(state),
@@ -358,6 +375,36 @@ class World(EnvBase):
         ended["episode"] = self._statistics(state, episode)  # here, where a compiler puts it beside what replaces it
         write(snapshot, after)
         return Step(ended, fresh, last)
+
+    def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
+        """The games after :attr:`action_repeat` steps with one action."""
+        if self.action_repeat == 1:
+            chance = snapshot.chance.tick()
+            state = self.advance(snapshot.state, action, chance)
+            return Moment(state, *self.outcome(state), 1, chance)
+        reward, steps = torch.zeros_like(snapshot.episode.total_reward), torch.zeros_like(snapshot.episode.length)
+        ended = torch.zeros_like(snapshot.untouched)
+        moment = Moment(snapshot.state, reward, ended, ended, steps, snapshot.chance)
+        for _ in range(self.action_repeat):
+            moment = self._advance_further(moment, action)
+        return moment
+
+    @torch.compiler.nested_compile_region  # compiled once, however often a step repeats it
+    def _advance_further(self, moment: Moment, action: Tensor) -> Moment:
+        """One more step with the same action; a game that has ended stays as it ended."""
+        state, reward, terminated, truncated, steps, chance = moment
+        goes_on, chance = ~(terminated | truncated), chance.tick()
+        later = self.advance(state, action, chance)
+        earned, dies, time_is_up = self.outcome(later)
+        after = Moment(
+            choose(goes_on, later, state),
+            reward + torch.where(goes_on, earned, 0.0),
+            terminated | (goes_on & dies),
+            truncated | (goes_on & time_is_up),
+            steps + goes_on,
+            chance,
+        )
+        return map_record(torch.clone, after)  # what a step leaves alone must not be given back as it is
 
     def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
         """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""

@@ -90,6 +90,7 @@ class Learner:
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""
         rows = agent_rows(rollout, self.agent.group)
+        self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)
         self.governor.begin(self.frames)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ class ArenaEnv(World):
             (envs/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
+        action_repeat: steps of the game with the same action in each step of the world; their rewards are added up.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
@@ -67,15 +69,16 @@ class ArenaEnv(World):
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
         desynchronize: bool = False,
+        action_repeat: int = 1,
     ) -> None:
         if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
         rules = make_rules("classic" if rules is None else rules)
-        super().__init__(num_envs, device=device, seed=seed)
+        super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
         self.rules, self.style, self.mode = rules, style, observation
-        self.truncation_limit = rules.max_steps
+        self.truncation_limit = math.ceil(rules.max_steps / self.action_repeat)
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, Difficulty._fields)
         actions = Categorical(len(ACTIONS[style]), shape=(num_envs,), dtype=torch.int64, device=self.device)

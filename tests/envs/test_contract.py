@@ -413,6 +413,29 @@ def test_frames_that_are_skipped_swallow_no_end(wrapper):
     torch.testing.assert_close(returns[:11].sum(0), stated[10])
 
 
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_action_that_is_repeated_is_as_good_as_given_again(compile):
+    """Games are not reset here, so one that ends within a step stays as it ended in either world."""
+    options = {"num_envs": 16, "rules": Rules(max_steps=42), "desynchronize": True}
+    by_one, by_four = WORLDS["arena"](**options), WORLDS["arena"](**options, action_repeat=4, compile=compile)
+    seen, other = by_one.reset(), by_four.reset()
+    for action in torch.randint(5, (11, 16)):
+        total = torch.zeros(16, 1)
+        for _ in range(4):
+            seen = by_one.step(seen.set("action", action))["next"]
+            total += seen["reward"]
+        other = by_four.step(other.set("action", action))["next"]
+        torch.testing.assert_close(other["reward"], total)
+        torch.testing.assert_close(other.exclude("reward").to_dict(), seen.exclude("reward", "action").to_dict())
+    assert other["done"].all() and other["episode", "length"].unique().numel() > 4
+
+
+def test_repeated_actions_are_counted():
+    assert WORLDS["arena"](action_repeat=4).truncation_limit == 750
+    with pytest.raises(ValueError, match="action_repeat is 0: give a whole number of steps, at least 1"):
+        WORLDS["arena"](action_repeat=0)
+
+
 @pytest.mark.parametrize("make", WORLDS.values())
 @pytest.mark.parametrize("action", [99, -1, 2**32, 2**40])
 def test_an_action_that_cannot_be_is_refused_by_its_number(make, action):

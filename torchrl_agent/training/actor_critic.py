@@ -34,6 +34,8 @@ class ActorCriticConfig(AlgorithmConfig):
     """Lambda of generalized advantage estimation (GAE)."""
     entropy_coeff: float = 0.01
     """Weight of the entropy bonus."""
+    final_entropy_coeff: float | None = None
+    """Weight of the entropy bonus at the end of training, to which it moves linearly; None keeps it as it is."""
     critic_coeff: float = 0.5
     """Weight of the value loss."""
 
@@ -51,6 +53,12 @@ class ActorCritic(Algorithm):
         check_share(config, "lmbda")
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
+
+    def anneal(self, progress: float) -> None:
+        """Move the weight of the entropy bonus, in its place on the device."""
+        start, end = self.config.entropy_coeff, self.config.final_entropy_coeff
+        if end is not None:
+            self.loss.objective.entropy_coeff.fill_(start + (end - start) * min(progress, 1.0))
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means

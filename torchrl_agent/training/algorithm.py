@@ -108,6 +108,11 @@ class Algorithm(ABC):
         over the updates made.
         """
 
+    def anneal(self, progress: float) -> None:  # noqa: B027 - most algorithms have nothing to set
+        """Set what changes in the course of training, besides the learning rate, to what it is after the share
+        ``progress`` of it; by default nothing.
+        """
+
     @property
     def mode(self) -> str:
         """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""

@@ -204,6 +204,11 @@ class VTraceLoss(nn.Module):
         self.register_buffer("rho_clip", torch.tensor(rho_clip), persistent=False)
         self.register_buffer("c_clip", torch.tensor(c_clip), persistent=False)
 
+    @property
+    def entropy_coeff(self) -> Tensor:
+        """Weight of the entropy bonus."""
+        return self.objective.entropy_coeff
+
     def forward(self, encoded: TensorDictBase) -> TensorDict:
         """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played: ``kl``
         and the extremes of the ratio; ``entropy`` and ``explained_variance``.

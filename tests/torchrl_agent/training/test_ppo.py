@@ -18,6 +18,8 @@ from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.schedules import LearningRateConfig
 from torchrl_agent.training.updates import NonFiniteError
 
+EAGER_WORDS = ["device=cpu", *(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))]
+
 
 def hand_made_rollout():
     """Two worlds, four steps: the first terminates at its second step, the second is truncated there."""
@@ -172,6 +174,27 @@ def test_the_learning_rate_given_is_the_one_used():
     assert metrics["learning_rate"].item() == pytest.approx(1e-3)
     change = (weights(ppo) - before).abs().max()
     assert 0 < change <= 1.1e-3  # Adam's early steps are at most about the learning rate
+
+
+def test_the_entropy_bonus_moves_to_its_final_weight():
+    ppo, collector = arena(entropy_coeff=0.1, final_entropy_coeff=0.02)
+    rows = collector.collect()
+    for progress, weight in ((0.0, 0.1), (0.25, 0.08), (1.0, 0.02), (1.1, 0.02)):
+        ppo.anneal(progress)
+        metrics = ppo.learn(rows, 0.0)
+        assert metrics["loss_entropy"].item() == pytest.approx(-weight * metrics["entropy"].item(), rel=1e-5)
+    constant, _ = arena(entropy_coeff=0.1)
+    constant.anneal(1.0)
+    assert constant.loss.objective.entropy_coeff == pytest.approx(0.1)
+
+
+def test_a_learner_says_how_far_it_is():
+    learner = Experiment.load(
+        "smoke", *EAGER_WORDS, "algorithm.entropy_coeff=0.1", "algorithm.final_entropy_coeff=0.0", "total_frames=1000"
+    ).make_learner()
+    learner.frames = 250
+    learner.improve(learner.collector.collect(), 1e-3)
+    assert learner.algorithm.loss.objective.entropy_coeff == pytest.approx(0.075)
 
 
 def test_diagnostics_are_device_scalars():

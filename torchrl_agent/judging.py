@@ -13,6 +13,8 @@ from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.evaluation import Evaluator, summarize
 
+WAYS = {"likeliest": True, "sampled": False}
+"""Ways of taking a policy's actions, and whether that is deterministic."""
 EVALUATION_RETURN = "eval/return_mean"
 """The metric that :class:`Judge` writes and that a run can stop at."""
 
@@ -22,6 +24,21 @@ def evaluate(
 ) -> dict[str, Any]:
     """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarize`."""
     return summarize(make_evaluator(experiment, agent, episodes, deterministic)())
+
+
+def configured_way(experiment: Experiment) -> str:
+    """The way of acting by which the experiment judges."""
+    return next(name for name, greedy in WAYS.items() if greedy is experiment.evaluation.deterministic)
+
+
+def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = None) -> dict[str, dict[str, Any]]:
+    """Figures of an agent on the evaluation world in both ways of acting, ``likeliest`` and ``sampled``; the samples
+    depend on the evaluation's seed alone.
+    """
+    device = resolve_device(experiment.device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(experiment.evaluation.seed)
+        return {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
 
 
 def make_evaluator(

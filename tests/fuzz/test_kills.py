@@ -129,6 +129,14 @@ def test_a_run_killed_while_its_forerunner_is_taken_away_is_begun_again(tmp_path
     assert checkpoints(folder / "checkpoints")
 
 
+@pytest.mark.parametrize("fatal", [1, 2, 3, 4])
+def test_a_run_killed_as_it_begins_in_an_empty_folder_is_begun_again(tmp_path, fatal):
+    (tmp_path / "run").mkdir()
+    assert in_a_process(tmp_path / "run", "ppo", fatal) == -signal.SIGKILL
+    play(tmp_path / "run", "ppo", None)
+    assert checkpoints(tmp_path / "run" / "checkpoints")
+
+
 @pytest.mark.parametrize("fatal", [2, 3, 4])
 def test_a_run_killed_while_its_folder_is_made_is_begun_again(tmp_path, fatal):
     assert in_a_process(tmp_path / "run", "ppo", fatal) == -signal.SIGKILL

@@ -26,7 +26,7 @@ from torchrl_agent.loop import check_finite
 from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
-from torchrl_agent.training.evaluation import evaluate_policy, summarize
+from torchrl_agent.training.evaluation import clearly_other, evaluate_policy, intervals, summarize
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import get_statistics
@@ -610,6 +610,17 @@ def test_evaluation_takes_the_first_episode_of_every_world(tmp_path, tiny_worlds
     assert summary["return_std"] == pytest.approx(math.sqrt(2.0))
     assert (summary["length_mean"], summary["episodes"]) == (3.0, 5)
     assert evaluate(experiment, agent, episodes=3)["return_mean"] == 2.0
+
+
+def test_intervals_by_hand():
+    summary = {"episodes": 10, "return_mean": 3.0, "return_std": 2.0, "win_rate": 0.8}
+    found = intervals(summary)
+    half = 1.96 * 2.0 / math.sqrt(10)
+    assert found["return_mean"] == pytest.approx((3.0 - half, 3.0 + half))
+    # (0.8 + 0.19208 -+ 1.96 sqrt(0.016 + 0.009604)) / 1.38416
+    assert found["win_rate"] == pytest.approx((0.49016, 0.94332), abs=1e-5)
+    assert clearly_other(summary, {**summary, "win_rate": 0.1}) == ["win_rate"]
+    assert clearly_other(summary, {**summary, "win_rate": 0.6, "return_mean": 6.0}) == ["return_mean"]
 
 
 def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_worlds):

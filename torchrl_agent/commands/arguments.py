@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from torchrl_agent.experiment import config_names
+from torchrl_agent.training.evaluation import clearly_other, intervals
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -50,4 +51,31 @@ def print_table(values: dict[str, Any]) -> None:
     """Figures by name, for people."""
     width = max(len(name) for name in values)
     for name, value in values.items():
-        print(f"  {name:<{width}}  {value:,.4g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")
+        print(f"  {name:<{width}}  {_shown(value)}")
+
+
+def print_ways(ways: dict[str, dict[str, Any]]) -> None:
+    """Figures of a policy in its two ways of acting beside each other, with 95 % confidence intervals, and a sentence
+    where they clearly differ.
+    """
+    (one, first), (other, second) = ways.items()
+    cells = {name: [_with_interval(name, figures) for figures in (first, second)] for name in first}
+    width = max(len(name) for name in cells)
+    column = max(len(cell) for row in cells.values() for cell in row)
+    print(f"  {'actions':<{width}}  {one:<{column}}  {other}")
+    for name, (left, right) in cells.items():
+        print(f"  {name:<{width}}  {left:<{column}}  {right}")
+    for name in clearly_other(first, second):
+        print(
+            f"{name} depends on how actions are taken: {_shown(first[name])} {one}, {_shown(second[name])} {other}; "
+            "judge the policy in the way in which it will be used."
+        )
+
+
+def _with_interval(name: str, figures: dict[str, Any]) -> str:
+    low, high = intervals(figures).get(name, (None, None))
+    return _shown(figures[name]) if low is None else f"{_shown(figures[name])} ({_shown(low)} to {_shown(high)})"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -6,8 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_acting, add_agent, add_json, add_overrides, print_table
-from torchrl_agent.judging import evaluate
+from torchrl_agent.commands.arguments import add_acting, add_agent, add_json, add_overrides, print_table, print_ways
+from torchrl_agent.judging import configured_way, evaluate, evaluate_ways
 from torchrl_agent.runs.load import load_agent
 
 
@@ -26,7 +26,12 @@ def run(parsed: argparse.Namespace) -> None:
     seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
     overrides = (*parsed.changes, *seed, *parsed.overrides)
     experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
-    result = evaluate(experiment, agent, parsed.episodes, not parsed.stochastic)
-    print_table(result)
+    if parsed.stochastic:
+        result = evaluate(experiment, agent, parsed.episodes, deterministic=False)
+        print_table(result)
+    else:
+        ways = evaluate_ways(experiment, agent, parsed.episodes)
+        print_ways(ways)
+        result = {**ways[configured_way(experiment)], "ways": ways}
     if parsed.json:
         print(json.dumps(result))

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_config, print_table
+from torchrl_agent.commands.arguments import add_config, print_ways
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress
@@ -52,8 +52,8 @@ def follow(iterations: Generator[Iteration, None, None], experiment: Experiment,
     folder = folder or _folder(experiment)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
-    if "evaluation" in summary:
-        print_table(summary["evaluation"])
+    if "ways" in summary:
+        print_ways(summary["ways"])
     return 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import EVALUATION_RETURN, evaluate
+from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.runs.film import film_policy
@@ -166,7 +166,8 @@ class Books:
         """Figures and film of the final policy, as far as they are wanted."""
         experiment, agent, judgement = self.experiment, self.learner.agent, dict[str, Any]()
         if experiment.run.final_evaluation:
-            judgement["evaluation"] = evaluate(experiment, agent)
+            ways = evaluate_ways(experiment, agent)
+            judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
             world = experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)
             path, acceleration = self.folder / "film.gif", experiment.acceleration
@@ -225,7 +226,8 @@ def _emptied(folder: Path) -> bool:
     barely = folder.is_dir() and all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
     if not (whole or barely) or checkpoints(folder / "checkpoints"):
         return False
-    lock(folder).close()
+    if "code.json" in inside:  # only then may somebody hold it
+        lock(folder).close()
     # what tells that it was a run goes last, or a kill between would leave a folder that is nobody's
     for path in sorted(inside.values(), key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
         shutil.rmtree(path) if path.is_dir() else path.unlink()

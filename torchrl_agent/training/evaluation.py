@@ -168,3 +168,24 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
     known = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_WIN, keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
     summary.update({name: value.double().mean().item() for name, value in episodes.items() if name not in known})
     return summary
+
+
+def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """95 % confidence intervals of ``return_mean`` (by the normal distribution) and of ``win_rate``, if there is one
+    (Wilson 1927, score interval).
+    """
+    count, z = summary["episodes"], 1.96
+    half = z * summary["return_std"] / math.sqrt(count)
+    result = {"return_mean": (summary["return_mean"] - half, summary["return_mean"] + half)}
+    if "win_rate" in summary:
+        rate, scale = summary["win_rate"], 1 + z**2 / count
+        middle = (rate + z**2 / (2 * count)) / scale
+        half = z * math.sqrt(rate * (1 - rate) / count + z**2 / (4 * count**2)) / scale
+        result["win_rate"] = (middle - half, middle + half)
+    return result
+
+
+def clearly_other(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Figures whose :func:`intervals` in two summaries do not meet."""
+    theirs = intervals(other)
+    return [name for name, (low, high) in intervals(one).items() if high < theirs[name][0] or theirs[name][1] < low]

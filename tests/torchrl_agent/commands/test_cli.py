@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from torchrl_agent import cli, progress
+from torchrl_agent.commands.arguments import print_ways
 from torchrl_agent.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,31 @@ def test_evaluate_ends_with_one_line_of_json(run, capsys, which):
     assert {"return_mean", "return_std", "win_rate", "spawners_destroyed", "length_mean"} <= set(result)
     assert 0 < result["length_mean"] <= 60
     assert 0.0 <= result["win_rate"] <= 1.0
+
+
+def test_evaluate_shows_both_ways_of_acting(run, capsys):
+    common = ["evaluate", str(run), "+evaluation.world.rules={max_steps: 60}", "--json", "--device", "cpu"]
+    common += ["--episodes", "3", "--quiet"]
+    assert cli.main(common) == 0
+    *table, last = lines(capsys.readouterr().out)
+    result = json.loads(last)
+    likeliest, sampled = result["ways"]["likeliest"], result["ways"]["sampled"]
+    assert table[0].split() == ["actions", "likeliest", "sampled"]
+    assert result["return_mean"] == likeliest["return_mean"] != sampled["return_mean"]
+    assert cli.main([*common, "evaluation.deterministic=false"]) == 0
+    assert json.loads(lines(capsys.readouterr().out)[-1])["return_mean"] == sampled["return_mean"], "the same samples"
+    assert cli.main([*common, "--stochastic"]) == 0
+    assert "ways" not in json.loads(lines(capsys.readouterr().out)[-1])
+
+
+def test_a_difference_between_ways_of_acting_is_told(capsys):
+    figures = {"episodes": 100, "return_mean": 10.0, "return_std": 5.0, "win_rate": 0.8}
+    print_ways({"likeliest": {**figures, "win_rate": 0.01}, "sampled": figures})
+    table, told = capsys.readouterr().out.rsplit("win_rate", 1)
+    assert "10 (9.02 to 10.98)" in table
+    assert told.startswith(" depends on how actions are taken: 0.01 likeliest, 0.8 sampled;")
+    print_ways({"likeliest": figures, "sampled": figures})
+    assert "depends" not in capsys.readouterr().out
 
 
 def test_evaluate_and_film_take_changes_of_the_configuration(run, tmp_path, capsys):

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_acting(parser)
     parser.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
     parser.add_argument("--worlds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the world")
-    parser.add_argument("--every", type=int, default=3, help="draw each so many steps")
+    parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the game")
+    parser.add_argument("--every", type=int, default=3, help="draw each so many steps of the game")
 
 
 def run(parsed: argparse.Namespace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -33,14 +34,16 @@ def film_policy(
         env: a world with few rows.
         policy: writes actions.
         path: ``.gif``, or ``.mp4`` with the extra ``video``.
-        steps: longest film, in steps of the world; it ends early when every world has finished an episode.
-        every: draw each so many steps.
+        steps: longest film, in steps of the game; it ends early when every world has finished an episode.
+        every: draw each so many steps of the game, or each step of the world where one of those is longer.
         deterministic: take the most likely action.
         acceleration: on CUDA, what to compile and capture.
     """
     if not hasattr(env, "draw"):
         return None
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
+    repeat = getattr(env, "action_repeat", 1)
+    steps, every = math.ceil(steps / repeat), max(1, every // repeat)
     frames, worlds = [], range(env.batch_size[0])
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
 

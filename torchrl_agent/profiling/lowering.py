@@ -28,7 +28,7 @@ SECTOR = 32
 
 @dataclass
 class Lowered:
-    """One graph as it would run on the GPU. What is inside a loop over time counts once for every step."""
+    """One graph as it would run on the GPU. What is repeated counts each time."""
 
     code: str
     """Inductor's Python code, kernels included."""
@@ -38,8 +38,10 @@ class Lowered:
     """Operations of matrix products and convolutions; a multiplication with its addition counts twice."""
     waits: int
     """Values that the host reads from the device."""
-    loops: dict[str, int] = field(default_factory=dict)
-    """Steps of loops over time (scans), which the host makes, by the function of one step."""
+    repeats: dict[str, int] = field(default_factory=dict)
+    """How often the host runs functions that stand in the code once, by name: steps of loops over time (scans), and
+    regions that are compiled once (``torch.compiler.nested_compile_region``).
+    """
     largest: list[tuple[str, int]] = field(default_factory=list)
     """The kernels that move most, by the buffers that they write, and their bytes."""
 
@@ -55,7 +57,7 @@ class Lowered:
         _, *parts = re.split(r"^(?:def|class) (\w+)", "class before\n" + self.code, flags=re.MULTILINE)
         functions = zip(parts[::2], parts[1::2], strict=True)
         started = r"\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\("
-        return sum(self.loops.get(name, 1) * len(re.findall(started, body)) for name, body in functions)
+        return sum(self.repeats.get(name, 1) * len(re.findall(started, body)) for name, body in functions)
 
 
 class _EnoughError(Exception):
@@ -142,6 +144,7 @@ def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphMo
             node.args = torch.fx.node.map_aggregate(node.args, swap)
             node.kwargs = torch.fx.node.map_aggregate(node.kwargs, swap)
             node.meta.pop("unbacked_bindings", None)  # known to the mode that traced
+            node.meta.pop("eager_input_vals", None)  # on the CPU
             with mode:
                 if module is not graph and "val" in node.meta:  # of a scan's body, which is not propagated
                     node.meta["val"] = torch.fx.node.map_aggregate(node.meta["val"], fake)
@@ -181,29 +184,31 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
 
 
 def _counted(code: str, flops: int, lowering: Any) -> Lowered:
-    """What the kernels of a graph, and of the loops in it, move, and what the host waits for."""
+    """What the kernels of a graph, and of what is repeated in it, move, and what the host waits for."""
     from torch._inductor.virtualized import V
 
     moved: Counter[str] = Counter()
-    waits, loops = 0, {}
+    waits, repeats = 0, Counter[str]()
     for graph, times in _parts(lowering):
         with V.set_graph_handler(graph):
             for node in graph.scheduler.nodes:
                 moved[",".join(sorted(node.get_buffer_names()))] += times * _moved(node, graph)
         waits += times * sum(map(_waits, graph.operations))
         if graph is not lowering:
-            loops[graph.name] = times
-    return Lowered(code, moved.total(), flops, waits, loops, moved.most_common(8))
+            repeats[graph.name] += times
+    return Lowered(code, moved.total(), flops, waits, dict(repeats), moved.most_common(8))
 
 
 def _parts(graph: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
-    """A graph, and the bodies of its loops, with the steps of all loops around each."""
-    from torch._inductor.ir import WhileLoop
+    """A graph, and every call of what is repeated in it, with how often it is run by what is around it."""
+    from torch._inductor.ir import InvokeSubgraph, WhileLoop
 
     yield graph, times
-    for loop in graph.operations:
-        if isinstance(loop, WhileLoop):
-            yield from _parts(loop.body_subgraph.graph, times * _steps(loop))
+    for operation in graph.operations:
+        if isinstance(operation, WhileLoop):
+            yield from _parts(operation.body_subgraph.graph, times * _steps(operation))
+        elif isinstance(operation, InvokeSubgraph):
+            yield from _parts(operation.subgraph.graph, times)
 
 
 def _steps(loop: Any) -> int:
@@ -227,11 +232,11 @@ def _moved(node: Any, graph: Any) -> int:
     Inductor's own count takes whole buffers in fused kernels. Places that only the data know count as a sector each.
     """
     from torch._inductor.dependencies import MemoryDep
-    from torch._inductor.ir import WhileLoop
+    from torch._inductor.ir import InvokeSubgraph, WhileLoop
     from torch._inductor.scheduler import SchedulerNode
 
     kernels = node.get_nodes()
-    if isinstance(node.node, WhileLoop) or node.get_device() != GPU:
+    if isinstance(node.node, WhileLoop | InvokeSubgraph) or node.get_device() != GPU:
         return 0  # what it repeats is counted itself; the host's own memory is not
     if not all(isinstance(each, SchedulerNode) for each in kernels):
         return node.get_read_write_buffers_sizes()

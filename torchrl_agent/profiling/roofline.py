@@ -80,7 +80,9 @@ class Part:
     """Kernels that need more."""
     waits: int = 0
     loop_steps: int = 0
-    """Steps of loops over time (scans), which the host makes one after the other; the numbers above are of all."""
+    """Steps of loops over time (scans) and calls of what is compiled once for several, which the host makes one after the
+    other; the numbers above are of all.
+    """
     calls: int = 1
     """In the iteration that was lowered."""
     precision: str = "float32"
@@ -97,7 +99,7 @@ class Part:
         self.bytes += graph.bytes
         self.flops += graph.flops
         self.waits += graph.waits
-        self.loop_steps += sum(graph.loops.values())
+        self.loop_steps += sum(graph.repeats.values())
         used = machine_code(graph.kernels).values() if assemble else ()
         self.registers = max(self.registers, *(each.registers for each in used), 0)
         self.spills += sum(each.spilled > 0 for each in used)

@@ -50,6 +50,20 @@ def test_what_the_host_reads_is_counted():
     assert graph.waits == 0
 
 
+def test_a_region_that_is_compiled_once_counts_as_often_as_it_runs():
+    @torch.compiler.nested_compile_region
+    def grow(value: Tensor) -> Tensor:
+        return value.cumsum(0) + 1
+
+    def thrice(value: Tensor) -> Tensor:
+        return grow(grow(grow(value)))
+
+    (once,) = lower(lambda value: value.cumsum(0) + 1, torch.zeros(8, 64)).values()
+    (graph,) = lower(thrice, torch.zeros(8, 64)).values()
+    assert list(graph.repeats.values()) == [3]
+    assert (graph.launches, graph.bytes) == (3 * once.launches, 3 * once.bytes)
+
+
 @pytest.mark.slow
 def test_a_memory_is_a_loop_over_time_that_never_waits():
     rows, steps, width, size = 8, 12, 6, 16
@@ -68,7 +82,7 @@ def test_a_memory_is_a_loop_over_time_that_never_waits():
     assert graphs["backward"].flops == inputs + 2 * recurrent  # the inputs' own gradients are not asked for
     for graph in graphs.values():
         assert graph.waits == 0
-        assert list(graph.loops.values()) == [steps]
+        assert list(graph.repeats.values()) == [steps]
         assert graph.launches >= 3 * steps
         assert graph.bytes >= steps * 4 * gates * size  # every step reads the weights anew
         assert all(used.spilled == 0 for used in machine_code(graph.kernels).values())

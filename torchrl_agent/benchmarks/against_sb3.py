@@ -29,8 +29,8 @@ from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
-ALIKE = ("world.curriculum=null", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
-"""The full game for both, and DQN as the baseline has it; unless they are among the overrides."""
+ALIKE = ("total_frames=7_500_000", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
+"""How far the learning rate's schedule reaches, and DQN as the baseline has it; unless they are among the overrides."""
 THREADS = 2
 """Our CPU threads, unless ``threads=`` is among the overrides."""
 BASELINE_THREADS = 1
@@ -63,7 +63,7 @@ def learn_against_baseline(
     if not min(seconds, theirs) > 0:
         raise ValueError(f"the training times are {seconds} and {theirs} seconds: both must be above 0.")
     stable_baselines3 = _import_stable_baselines3()
-    experiment = Experiment.load("arena", f"algorithm={algorithm}", *ALIKE, *overrides)
+    experiment = Experiment.load("arena_long", f"algorithm={algorithm}", *ALIKE, *overrides)
     if experiment.world.get("observation") == "dict":
         raise ValueError("the baseline sees one vector: use world.observation=classic or world.observation=extended.")
     experiment.threads = experiment.threads or THREADS

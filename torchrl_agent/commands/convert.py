@@ -17,7 +17,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     way.add_argument("model", metavar="MODEL.zip", type=Path)
     way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
     way.add_argument("--trust", action="store_true", help="read a .pkl, which executes what its author put into it")
-    way.add_argument("--config", default="arena", help="configuration of the world it was trained in (arena)")
+    way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
     way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
     way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")

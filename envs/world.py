@@ -268,8 +268,8 @@ class World(EnvBase):
     def render(
         self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
     ) -> NDArray[np.uint8]:
-        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended, until it
-        is reset (which ``step_and_maybe_reset`` does at once).
+        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended,
+        until it is reset (which ``step_and_maybe_reset`` does at once).
 
         The first call makes each further step keep what this needs.
 

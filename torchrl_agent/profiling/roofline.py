@@ -80,8 +80,8 @@ class Part:
     """Kernels that need more."""
     waits: int = 0
     loop_steps: int = 0
-    """Steps of loops over time (scans) and calls of what is compiled once for several, which the host makes one after the
-    other; the numbers above are of all.
+    """Steps of loops over time (scans) and calls of what is compiled once for several, which the host makes one after
+    the other; the numbers above are of all.
     """
     calls: int = 1
     """In the iteration that was lowered."""

@@ -170,6 +170,14 @@ class World(EnvBase):
         """Players of this very world, by name: policies that may look at its record; here ``random``."""
         return {"random": RandomPlayer(self)}
 
+    def experts(self) -> dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]]:
+        """For modules of an agent, by name, a player whose first agent knows what the module could at best know, and
+        one that is the same without it: what they earn differs by what is to be gained here; by default none.
+
+        The other agents play alike for both.
+        """
+        return {}
+
     # --- TorchRL ---------------------------------------------------------------------------------------------------
 
     def _build(self, observations: Composite, actions: TensorSpec, midway: bool) -> None:

@@ -19,6 +19,7 @@ from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
 from envs.town.checks import check_rules
 from envs.town.dynamics import advance, legal_actions, show_cues
+from envs.town.fog import FogPlayer
 from envs.town.levels import load_level
 from envs.town.observation import (
     MODES,
@@ -33,6 +34,7 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.picture import draw
+from envs.town.planning import PlanningPlayer, SearchConfig
 from envs.town.rules import Rules, Settings
 from envs.town.scoring import ends, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
@@ -208,6 +210,21 @@ class TownEnv(World):
             "wait": ConstantPlayer(self, "wait"),
             **super().players(),
         }
+
+    def experts(self) -> dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]]:
+        """Players that search the true town or know its map, each beside one that lacks this (docs/headroom.md)."""
+        greedy, planner = GreedyPlayer(self), PlanningPlayer(self)
+        actions = PlanningPlayer(self, SearchConfig(candidates="actions", every=4, action_steps=1))
+        result: dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]] = {
+            "foresight": (planner, greedy),
+            "hierarchy": (planner, actions),
+        }
+        if self.rules.num_agents > 1:
+            result["social"] = (planner, PlanningPlayer(self, SearchConfig(others="repeat")))
+        if self.rules.view is not None:
+            remembers, forgets = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
+            result |= {"memory": (remembers, forgets), "map": (greedy, remembers)}
+        return result
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""

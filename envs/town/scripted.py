@@ -39,10 +39,8 @@ class GreedyPlayer(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
         state, rules = self.env.state, self.env.rules
-        action = greedy_action(state, rules, self.env.tables).T.contiguous()
-        if rules.symbols:
-            action = torch.stack((action, torch.zeros_like(action)), -1)
-        return tensordict.set((GROUP, "action"), action)
+        action = greedy_action(state, rules, self.env.tables)
+        return tensordict.set((GROUP, "action"), all_heads(action, rules))
 
 
 class ConstantPlayer(TensorDictModuleBase):
@@ -77,12 +75,27 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
     best = worth.argmax(0, keepdim=True)
     x, y = dx.gather(0, best)[0], dy.gather(0, best)[0]
     closed = waiting.gather(0, best)[0] > 0
-    rest = rules.action_names.index("rest") if "rest" in rules.enabled else WAIT
-    there = torch.where(closed, rest, INTERACT)
-    vertical = torch.where(y < 0, UP, torch.where(y > 0, DOWN, there))
-    action = torch.where(x < 0, LEFT, torch.where(x > 0, RIGHT, vertical))
+    rest = resting(rules)
+    action = walk(x, y, torch.where(closed, rest, INTERACT))
     worthwhile = worth.amax(0) > 0
     return torch.where(agents.alive, torch.where(worthwhile, action, rest), WAIT)
+
+
+def walk(dx: Tensor, dy: Tensor, there: Tensor) -> Tensor:
+    """The action that leads over so many cells, across first; ``there`` where none is left. All of one shape."""
+    vertical = torch.where(dy < 0, UP, torch.where(dy > 0, DOWN, there))
+    return torch.where(dx < 0, LEFT, torch.where(dx > 0, RIGHT, vertical))
+
+
+def resting(rules: Rules) -> int:
+    """The action of who has nothing to do: to rest where the town knows it, else to wait."""
+    return rules.action_names.index("rest") if "rest" in rules.enabled else WAIT
+
+
+def all_heads(action: Tensor, rules: Rules) -> Tensor:
+    """Actions [A, N] as the world takes them, [N, A] or, with a family channel, [N, A, 2] and nothing said."""
+    action = action.T.contiguous()
+    return torch.stack((action, torch.zeros_like(action)), -1) if rules.symbols else action
 
 
 def _visit(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, modules, skill
+from torchrl_agent.benchmarks import ablations, headroom, modules, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
@@ -135,16 +135,29 @@ def _add_skill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
     add_overrides(parser)
     _add_seeds(parser)
-    parser.add_argument("--record", metavar="FILE", help="also put the result into this JSON file of results")
+    _add_record(parser)
 
 
 def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
     """How well a configuration plays, over seeds, beside scripted players."""
     result = skill.measure_skill(parsed.config, parsed.overrides, parsed.seeds)
     print(skill.table(result))
-    if parsed.record is not None:
-        put_result(Path(parsed.record), result)
-    return result
+    return _recorded(result, parsed.record)
+
+
+def _add_headroom(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="town", help="a configuration (town)")
+    add_overrides(parser)
+    parser.add_argument("--levels", nargs="+", default=[], help="values of world.level (the configuration's own)")
+    parser.add_argument("--episodes", type=int, default=64, help="games of each player (64)")
+    _add_record(parser)
+
+
+def _headroom(parsed: argparse.Namespace) -> dict[str, Any]:
+    """How much return each module of the agent could gain at best, by players that need no training."""
+    result = headroom.measure_headroom(parsed.config, parsed.overrides, parsed.levels, parsed.episodes)
+    print(headroom.table(result))
+    return _recorded(result, parsed.record)
 
 
 def _add_claims(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +179,16 @@ def _add_seconds(parser: argparse.ArgumentParser, purpose: str = "shortest time 
     parser.add_argument("--seconds", type=float, default=2.0, help=purpose)
 
 
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--record", metavar="FILE", help="also put the result into this JSON file of results")
+
+
+def _recorded(result: dict[str, Any], file: str | None) -> dict[str, Any]:
+    if file is not None:
+        put_result(Path(file), result)
+    return result
+
+
 def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
 
@@ -176,5 +199,6 @@ SUBJECTS = {
     "learn": (_add_learn, _learn),
     "skill": (_add_skill, _skill),
     "claims": (_add_claims, _claims),
+    "headroom": (_add_headroom, _headroom),
 }
 """What can be measured: its arguments, and what measures it."""

@@ -1,0 +1,146 @@
+"""How much there is to gain for a module of the agent: players that know what it could at best know, beside the same
+players without, in the same games. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from torchrl_agent import keys
+from torchrl_agent.benchmarks.ablations.verdicts import interval
+from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.progress import Progress
+from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.training.evaluation import CHECK_EVERY, Player
+
+LEAST_SHARE = 0.2
+"""A module's claim may be tested where this share of the return without it is to be gained."""
+MAX_STEPS = 100_000
+"""After about so many, worlds that have not finished an episode are given up."""
+COLUMNS = ("level", "module", "without", "with", "difference", "interval", "share", "testable")
+
+
+def measure_headroom(config: str, overrides: list[str], levels: list[str], episodes: int) -> dict[str, Any]:
+    """Play every expert of the world and its counterpart without (``World.experts``), on each level.
+
+    Args:
+        config: a configuration's name or path.
+        overrides: its changes.
+        levels: values of ``world.level``; none for the configuration's own.
+        episodes: worlds; each is one game, the same for every player, of which the first episode counts.
+
+    Returns:
+        ``rows``, see :func:`compare`, with ``level`` and ``module``.
+
+    Raises:
+        ValueError: fewer than 2 episodes, or the world has no experts.
+    """
+    if episodes < 2:
+        raise ValueError(f"--episodes is {episodes}: give at least 2, an interval needs them.")
+    variants = [[f"world.level={level}"] for level in levels] or [[]]
+    rows: list[dict[str, Any]] = []
+    for level in Progress(len(variants), "level").over(variants):
+        experiment = Experiment.load(config, *overrides, *level)
+        if experiment.threads is not None:
+            torch.set_num_threads(experiment.threads)
+        name = str(experiment.world.get("level", config))
+        world = experiment.make_world(evaluation=True, num_envs=episodes, seed=experiment.evaluation.seed)
+        rows += [{"level": name, **row} for row in _measure_level(world, config, experiment.evaluation.seed)]
+    return {
+        "config": config,
+        "overrides": overrides,
+        "device": str(resolve_device(experiment.device)),
+        "versions": versions(),
+        "episodes": episodes,
+        "rows": rows,
+    }
+
+
+def _measure_level(world: Any, config: str, seed: int) -> list[dict[str, Any]]:
+    experts = world.experts() if hasattr(world, "experts") else {}
+    if not experts:
+        raise ValueError(
+            f"configuration {config!r} has a world without experts to compare: give World.experts(), or choose a "
+            "configuration of the Town."
+        )
+    players = {id(player): player for pair in experts.values() for player in pair}
+    returns = {
+        number: play(world, player, seed)
+        for number, player in Progress(len(players), "player", leave=False).over(players.items())
+    }
+    return [
+        {"module": module, **compare(returns[id(informed)], returns[id(ignorant)])}
+        for module, (informed, ignorant) in experts.items()
+    ]
+
+
+@torch.no_grad()
+def play(world: Any, player: TensorDictModuleBase, seed: int) -> Tensor:
+    """Return of the first agent in the first episode of every world, float64 [N] on the CPU.
+
+    Args:
+        world: a batched world, begun anew with ``seed``.
+        player: writes the actions of all agents.
+        seed: of the games.
+
+    Raises:
+        ValueError: a world did not finish an episode.
+    """
+    world.set_seed(seed)
+    total = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
+    finished = torch.zeros_like(total, dtype=torch.bool)
+
+    def watch(played: TensorDictBase) -> None:
+        following = played.get(keys.NEXT)
+        reward = following.get(world.reward_key).flatten(1)[:, 0]  # [N, 1], or [N, A, 1] with several agents
+        total.add_(torch.where(finished, 0.0, reward))
+        finished.logical_or_(following.get(keys.DONE).squeeze(-1))
+
+    steps = Player(world, player, CHECK_EVERY, watch)
+    for _ in range(math.ceil(MAX_STEPS / CHECK_EVERY)):
+        steps()
+        if finished.all():
+            return total.cpu()
+    raise ValueError(f"the world did not finish an episode within {MAX_STEPS} steps: it needs a time limit.")
+
+
+def compare(informed: Tensor, ignorant: Tensor) -> dict[str, Any]:
+    """What knowing earns, by pairs of returns [N] in the same games.
+
+    Returns:
+        ``without`` and ``with``, mean returns; their ``difference`` and ``low`` and ``high`` of its 95 % interval
+        (Student's t over the pairs); ``share`` of the return without it (None if that is 0); and ``testable``: whether
+        the share is at least :data:`LEAST_SHARE` and the interval lies above 0.
+    """
+    difference, half = interval((informed - ignorant).tolist())
+    without = ignorant.mean().item()
+    share = difference / abs(without) if without else None
+    return {
+        "without": without,
+        "with": informed.mean().item(),
+        "difference": difference,
+        "low": difference - half,
+        "high": difference + half,
+        "share": share,
+        "testable": share is not None and share >= LEAST_SHARE and difference > half,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The rows for people."""
+    lines = ["  ".join(f"{name:>16}" for name in COLUMNS)]
+    lines += ["  ".join(f"{cell:>16}" for cell in _cells(row)) for row in result["rows"]]
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    figures = [f"{row[name]:.1f}" for name in ("without", "with", "difference")]
+    share = "" if row["share"] is None else f"{row['share']:+.1%}"
+    between = f"{row['low']:.1f} to {row['high']:.1f}"
+    return [row["level"], row["module"], *figures, between, share, "yes" if row["testable"] else "no"]

@@ -68,13 +68,15 @@ def test_it_looks_at_the_nearest_cell_that_it_has_not_seen_and_then_begins_anew(
 def test_the_way_round_comes_by_every_cell(scene):
     town = scene("L4")
     seen = torch.zeros(8, 8, dtype=torch.bool)
-    x = y = 0
+    x, y, visited = 0, 0, set()
     for _ in range(20):
+        visited.add((x, y))
         town.put(x=x, y=y)
         seen[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3] = True
         to_x, to_y = (cell.item() for cell in way_round(town.state, town.rules))
         x, y = (x + (to_x > x) - (to_x < x), y) if to_x != x else (x, y + (to_y > y) - (to_y < y))
     assert seen.all()
+    assert {(5, 3), (3, 5), (2, 3), (3, 2)} <= visited  # clockwise, and back to where it began
 
 
 def test_with_the_whole_map_in_sight_it_is_the_greedy_player():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from torchrl_agent.benchmarks.skill import measure_skill, table

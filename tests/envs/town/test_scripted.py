@@ -69,7 +69,13 @@ def play(level, players, **options):
     }
 
 
-@pytest.mark.parametrize("level", [*LESSONS, *LONELY, *CONTESTED])
+@pytest.mark.parametrize(
+    "level",  # to these players L7 is L6 with families
+    [
+        pytest.param(level, marks=pytest.mark.slow) if level == "L7" else level
+        for level in (*LESSONS, *LONELY, *CONTESTED)
+    ],
+)
 def test_living_pays_and_idleness_does_not(level):
     figures = play(level, {**LIVING, **IDLE})
     greedy = figures["greedy"]

@@ -40,6 +40,7 @@ KINDS = {
     "pixels": ["world.observation=pixels", *PICTURES],
     "heatmap": ["world.observation=heatmap", *PICTURES],
     "dict": ["world.observation=dict"],
+    "repeated actions": ["+world.action_repeat=4"],
     "lstm": ["policy=lstm"],
     "a2c": ["algorithm=a2c", "algorithm.rollout_steps=4"],
     "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=4", "algorithm.optimizer=rmsprop"],

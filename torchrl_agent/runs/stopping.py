@@ -33,8 +33,8 @@ class DelayedSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for index, handler in self._before.items():
-            signal.signal(index, handler)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         self._before = {}
 
     def deliver(self) -> None:

@@ -64,7 +64,7 @@ class TownEnv(World):
         device: where they live; the CPU by default.
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         num_agents: agents in each; by default the level's.
-        level: L0 to L8, or the path of a YAML file (envs/town/levels.py).
+        level: one of ``envs.town.LEVELS``, or the path of a YAML file (envs/town/levels.py).
         rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
         observation: ``flat`` or ``groups``.
         privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training

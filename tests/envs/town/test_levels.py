@@ -17,11 +17,14 @@ from envs.town import LEVELS, Rules, load_level
 from envs.town.checks import check_rules
 from envs.town.levels import HERE
 
+LADDER = ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8"]
+
 # --- the levels -------------------------------------------------------------------------------------------------------
 
 
-def test_the_levels_are_nine():
-    assert list(LEVELS) == ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8"]
+def test_nine_levels_are_a_ladder_and_the_others_are_named_after_what_they_need():
+    assert list(LEVELS[:9]) == LADDER
+    assert {level.split("_")[0] for level in LEVELS[9:]} <= {"foresight", "memory", "others", "change"}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -53,7 +56,7 @@ def test_size_places_and_reward_of_the_levels(level, size, places, reward):
 
 
 def test_each_level_adds_one_thing():
-    levels = [load_level(level) for level in LEVELS]
+    levels = [load_level(level) for level in LADDER]
     assert [rules.view for rules in levels] == [None] * 4 + [2] * 5
     assert [rules.clock for rules in levels] == [False] * 5 + [True] * 4
     assert [rules.multi_tick for rules in levels] == [False] * 5 + [True] * 4

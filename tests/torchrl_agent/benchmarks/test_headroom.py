@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from envs.town import LEVELS
 from torchrl_agent.benchmarks.ablations.verdicts import student
 from torchrl_agent.benchmarks.headroom import COLUMNS, compare, measure_headroom, play, table
 from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
 
+RECORD = Path(__file__).parents[3] / "docs" / "benchmarks" / "headroom.json"
+PAYS = {"memory": "memory", "foresight": "foresight", "others": "social", "change": "change"}
+"""What a level is named after, and the module that gains by it."""
 TINY = ["world.num_agents=2", "world.rules.max_steps=4", "threads=1"]
 
 
@@ -77,6 +82,12 @@ def test_the_command_prints_a_table_and_records_it(capsys, tmp_path):
     assert table(result).splitlines() == [head, *rows]
     assert json.loads(file.read_text())[0]["rows"] == result["rows"]
     assert {row["level"] for row in result["rows"]} == {"L2"}
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level.split("_")[0] in PAYS])
+def test_a_level_that_is_named_after_what_it_needs_is_recorded_to_pay_for_it(level):
+    rows = [row for result in json.loads(RECORD.read_text()) for row in result["rows"] if row["level"] == level]
+    assert {row["module"]: row["testable"] for row in rows}[PAYS[level.split("_")[0]]]
 
 
 @pytest.mark.parametrize(

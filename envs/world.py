@@ -170,11 +170,12 @@ class World(EnvBase):
         """Players of this very world, by name: policies that may look at its record; here ``random``."""
         return {"random": RandomPlayer(self)}
 
-    def experts(self) -> dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]]:
+    def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
         """For modules of an agent, by name, a player whose first agent knows what the module could at best know, and
-        one that is the same without it: what they earn differs by what is to be gained here; by default none.
+        one or more that are the same without it: what it earns beyond the best of them is to be gained here; by default
+        none.
 
-        The other agents play alike for both.
+        The other agents play alike for all.
         """
         return {}
 

@@ -53,6 +53,8 @@ def _check_numbers(rules: Rules, where: str) -> None:
         raise ValueError(
             f"{where}: moves_every is {rules.moves_every}: give at least 1 step, and places without positions."
         )
+    if rules.trades_every is not None and rules.trades_every < 1:
+        raise ValueError(f"{where}: trades_every is {rules.trades_every}: give at least 1 step, or null for never.")
     for name in ("depletion", "symbols", "visible_agents"):
         if getattr(rules, name) < 0:
             raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
@@ -98,6 +100,15 @@ def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: open from and to {hours}: give two hours between 0 and 28, the first one earlier.")
     if affordance.capacity is not None and affordance.capacity < 0:
         raise ValueError(f"{where}: capacity is {affordance.capacity}: give 0 or more, or null for any number.")
+    if affordance.company < 0:
+        raise ValueError(f"{where}: company is {affordance.company}: give the number of others, 0 or more.")
+    if affordance.working is not None and not (
+        0 <= affordance.working <= affordance.count and affordance.positions is None
+    ):
+        raise ValueError(
+            f"{where}: working is {affordance.working} of {affordance.count} places: give no more than there are, and "
+            "no positions, or everybody knows which."
+        )
     for name in ("duration", "count"):
         if getattr(affordance, name) < 1:
             raise ValueError(f"{where}: {name} is {getattr(affordance, name)}: it must be at least 1.")

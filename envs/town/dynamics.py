@@ -14,10 +14,12 @@ from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
 from envs.town.state import (
     STREAM_CONTEST,
     STREAM_CUES,
+    STREAM_TRADES,
     STREAM_WIDTH,
     Events,
     Layout,
     State,
+    admits,
     is_open,
     place,
     standing_on,
@@ -37,6 +39,7 @@ def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance,
     state = modulate_and_cascade(state, rules)
     state = end_lives(state, before, rules)
     state = move_places(state, chance, rules, tables)
+    state = trade_places(state, chance, rules, tables)
     return show_cues(state, chance, rules)
 
 
@@ -89,15 +92,16 @@ def make_effort(state: State, tables: Tables) -> State:
 
 
 def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """Use the place one stands on, if it can be paid and has a seat left."""
+    """Use the place one stands on, if it lets one in, can be paid and has a seat left."""
     agents, none = state.agents, len(rules.kinds)
     slot = standing_on(state, rules)
     kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
     asks = agents.action == INTERACT
     kind = torch.where(asks, kind, none)
-    pays = asks
+    admitted = asks & admits(slot, kind, state, rules, tables) if rules.selective else asks
+    pays = admitted
     if "money" in rules.meters:
-        pays = asks & (state.meters[rules.meter_names.index("money")] >= tables.price[kind])
+        pays = admitted & (state.meters[rules.meter_names.index("money")] >= tables.price[kind])
     seated = pays
     if rules.contested:
         keys = chance.uniform(STREAM_CONTEST, rules.num_agents, STREAM_WIDTH)
@@ -120,7 +124,7 @@ def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
         tally=tally._replace(
             visits=tally.visits + completes,
             contested=tally.contested + (pays & ~seated),
-            unpaid=tally.unpaid + (asks & ~pays),
+            unpaid=tally.unpaid + (admitted & ~pays),
         ),
     )
 
@@ -185,6 +189,23 @@ def move_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> S
     fresh, _, _ = place(rules, tables, state.settings, chance)
     moves = torch.remainder(state.step, rules.moves_every) == 0
     layout = Layout(*(torch.where(moves, new, old) for new, old in zip(fresh, state.layout, strict=True)))
+    return state._replace(layout=layout)
+
+
+def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
+    """Now and then the places of each kind go round by a random number of cells; as they look the same, nobody sees
+    it, and who is refused where it was served has to try the others again.
+    """
+    if rules.trades_every is None:
+        return state
+    slots = torch.arange(rules.num_slots, dtype=torch.int32, device=state.step.device)
+    kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    number, count = (slots - kind * rules.places_per_kind).unsqueeze(1), tables.count[kind].unsqueeze(1)
+    luck = chance.uniform(STREAM_TRADES, 2, STREAM_WIDTH)
+    moves = (luck[0] * rules.trades_every < 1) & (number < count)
+    shift = 1 + (luck[1] * (count - 1)).int()  # at least one cell on; count in a kind of one is where it was
+    following = (number + shift) % count + (kind * rules.places_per_kind).unsqueeze(1)
+    layout = Layout(*(torch.where(moves, cell.gather(0, following.long()), cell) for cell in state.layout))
     return state._replace(layout=layout)
 
 

@@ -34,12 +34,13 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.picture import draw
-from envs.town.planning import PlanningPlayer, SearchConfig
+from envs.town.planning import Others, PlanningPlayer, SearchConfig
 from envs.town.rules import Rules, Settings
 from envs.town.scoring import ends, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
+from envs.town.trying import TryingPlayer
 from envs.world import GROUP, World
 
 CURRICULA = Path(__file__).parent / "curricula"
@@ -211,19 +212,27 @@ class TownEnv(World):
             **super().players(),
         }
 
-    def experts(self) -> dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]]:
-        """Players that search the true town or know its map, each beside one that lacks this (docs/headroom.md)."""
+    def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
+        """Players that search the true town, know its map or learn from what they meet with, each before those that
+        lack this (docs/headroom.md).
+        """
         greedy, planner = GreedyPlayer(self), PlanningPlayer(self)
         actions = PlanningPlayer(self, SearchConfig(candidates="actions", every=4, action_steps=1))
-        result: dict[str, tuple[TensorDictModuleBase, TensorDictModuleBase]] = {
+        result: dict[str, tuple[TensorDictModuleBase, ...]] = {
             "foresight": (planner, greedy),
             "hierarchy": (planner, actions),
         }
         if self.rules.num_agents > 1:
-            result["social"] = (planner, PlanningPlayer(self, SearchConfig(others="repeat")))
-        if self.rules.view is not None:
-            remembers, forgets = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
-            result |= {"memory": (remembers, forgets), "map": (greedy, remembers)}
+            kinds: tuple[Others, ...] = ("repeat", "wait")
+            result["social"] = (planner, *(PlanningPlayer(self, SearchConfig(others=others)) for others in kinds))
+        if self.rules.lookalikes:
+            adapts, forgets = TryingPlayer(self, "adapts"), TryingPlayer(self, "forgets")
+            result["memory"] = (adapts, forgets)
+            if self.rules.trades_every is not None:
+                result["change"] = (adapts, TryingPlayer(self, "stubborn"), forgets)
+        elif self.rules.view is not None:
+            remembers, forgets_all = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
+            result |= {"memory": (remembers, forgets_all), "map": (greedy, remembers)}
         return result
 
     def draw(self, world: int = 0) -> np.ndarray:

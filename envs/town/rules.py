@@ -82,6 +82,10 @@ class Affordance:
     """Places of this kind."""
     positions: list[list[int]] | None = None
     """Their cells (x, y); None places them at random in every episode."""
+    company: int = 0
+    """Others that must stand there for a visit to be possible."""
+    working: int | None = None
+    """Of the places of this kind, so many work and the others, which look the same, refuse everybody; None for all."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,9 @@ class Rules:
     """Fog of war: how many cells an agent sees in each direction; None for the whole map."""
     moves_every: int | None = None
     """Each so many steps all places move to new cells; None leaves them for the whole episode."""
+    trades_every: int | None = None
+    """Each so many steps on average, at moments that chance chooses, the places of each kind trade their cells, so that
+    others of those that look the same work; None for never."""
     clock: bool = False
     """Places keep their hours."""
     multi_tick: bool = False
@@ -204,11 +211,16 @@ class Rules:
     """Some place has fewer seats than there are agents."""
     random_layout: bool = field(init=False)
     """Places move with every episode."""
+    lookalikes: bool = field(init=False)
+    """Some places do not work, which nobody sees."""
+    selective: bool = field(init=False)
+    """Some place refuses visitors without company, or all of them."""
 
     def __post_init__(self) -> None:
         places = [self.affordances[kind] for kind in self.deployed if kind in self.affordances]
         most = max([place.count for place in places], default=1)
         raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
+        lookalikes = any(place.working is not None for place in places)
         derived = {
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
@@ -219,6 +231,8 @@ class Rules:
             "num_places": sum(place.count for place in places),
             "contested": any(place.capacity is not None and place.capacity < self.num_agents for place in places),
             "random_layout": all(place.positions is None for place in places),
+            "lookalikes": lookalikes,
+            "selective": lookalikes or any(place.company > 0 for place in places),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

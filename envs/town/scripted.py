@@ -72,6 +72,8 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
     waiting, ticks = _visit(state, distance, slots, kinds, rules, tables)
     worth = _worth(state, distance, waiting, ticks, kinds, rules, tables)
     worth = torch.where(layout.x.unsqueeze(1) > ABSENT // 2, worth, -torch.inf)
+    if rules.selective:
+        worth = torch.where(_lets_in(state, slots, kinds, rules, tables), worth, -torch.inf)
     best = worth.argmax(0, keepdim=True)
     x, y = dx.gather(0, best)[0], dy.gather(0, best)[0]
     closed = waiting.gather(0, best)[0] > 0
@@ -96,6 +98,15 @@ def all_heads(action: Tensor, rules: Rules) -> Tensor:
     """Actions [A, N] as the world takes them, [N, A] or, with a family channel, [N, A, 2] and nothing said."""
     action = action.T.contiguous()
     return torch.stack((action, torch.zeros_like(action)), -1) if rules.symbols else action
+
+
+def _lets_in(state: State, slots: Tensor, kinds: Tensor, rules: Rules, tables: Tables) -> Tensor:
+    """Whether each slot works and has the company now that it takes, bool [S, A, N]."""
+    here = standing_on(state, rules).unsqueeze(0) == slots.reshape(-1, 1, 1)  # [S, A, N]
+    here = here & state.agents.alive
+    others = here.sum(1, keepdim=True) - here.int()
+    works = slots - kinds * rules.places_per_kind < tables.working[kinds]
+    return works.reshape(-1, 1, 1) & (others >= tables.company[kinds].reshape(-1, 1, 1))
 
 
 def _visit(

@@ -18,11 +18,11 @@ from envs.town.tables import Tables
 
 STREAM_WIDTH = 16
 """Every stream below may hand out 16 * 256 numbers per step."""
-STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT = (
-    STREAM_WIDTH * number for number in range(6)
+STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT, STREAM_TRADES = (
+    STREAM_WIDTH * number for number in range(7)
 )
-"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts, and the
-shuffling of cells.
+"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts, the
+shuffling of cells, and the trading of cells.
 """
 ABSENT = -1000
 """Coordinate of a slot that holds no place."""
@@ -146,6 +146,15 @@ def standing_on(state: State, rules: Rules) -> Tensor:
     here = (state.layout.x.unsqueeze(1) == state.agents.x) & (state.layout.y.unsqueeze(1) == state.agents.y)
     slots = torch.arange(rules.num_slots, dtype=torch.int32, device=state.step.device).reshape(-1, 1, 1)
     return torch.where(here, slots, rules.num_slots).amin(0)
+
+
+def admits(slot: Tensor, kind: Tensor, state: State, rules: Rules, tables: Tables) -> Tensor:
+    """Whether places let their visitors in, bool [A, N] for agents who stand in ``slot``, of ``kind``: some kinds want
+    company, and of some only the first slots work.
+    """
+    together = (slot.unsqueeze(1) == slot) & state.agents.alive.unsqueeze(1)  # [other, A, N]
+    works = slot - kind * rules.places_per_kind < tables.working[kind]
+    return works & (together.sum(0) > tables.company[kind])
 
 
 def hour(state: State) -> Tensor:

@@ -26,6 +26,12 @@ class Tables(NamedTuple):
     """Hour of opening and hours open, [K + 1]."""
     capacity: Tensor
     """[K + 1] seats per place, int32."""
+    company: Tensor
+    """[K + 1] others that must be there, int32."""
+    working: Tensor
+    """[K + 1] places that work, int32."""
+    count: Tensor
+    """[K + 1] places, int32."""
     actions: Tensor
     """[M, number of actions] change of meters by the actions themselves: effort and the content's own actions."""
     depletion: Tensor
@@ -79,6 +85,9 @@ def make_tables(rules: Rules, device: torch.device) -> Tables:
         opens=floats([place.hours[0] % HOURS for place in places] + [0]),
         span=floats([place.hours[1] - place.hours[0] if rules.clock else HOURS for place in places] + [0]),
         capacity=whole([*seats, 0]),
+        company=whole([*(place.company for place in places), 0]),
+        working=whole([*(place.count if place.working is None else place.working for place in places), 0]),
+        count=whole([*(place.count for place in places), 1]),
         actions=floats(effort),
         depletion=floats([meter.depletion for meter in rules.meters.values()]).reshape(-1, 1, 1),
         needs=torch.tensor([name in rules.needs for name in rules.meter_names], device=device).reshape(-1, 1, 1),

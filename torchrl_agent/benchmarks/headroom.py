@@ -1,5 +1,5 @@
-"""How much there is to gain for a module of the agent: players that know what it could at best know, beside the same
-players without, in the same games. Nothing is trained.
+"""How much there is to gain for a module of the agent: players that know what it could at best know, beside the best of
+the same players without, in the same games. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ MAX_STEPS = 100_000
 COLUMNS = ("level", "module", "without", "with", "difference", "interval", "share", "testable")
 
 
-def measure_headroom(config: str, overrides: list[str], levels: list[str], episodes: int) -> dict[str, Any]:
-    """Play every expert of the world and its counterpart without (``World.experts``), on each level.
+def measure_headroom(
+    config: str, overrides: list[str], levels: list[str], episodes: int, modules: list[str] | None = None
+) -> dict[str, Any]:
+    """Play every expert of the world and its counterparts without (``World.experts``), on each level.
 
     Args:
         config: a configuration's name or path.
         overrides: its changes.
         levels: values of ``world.level``; none for the configuration's own.
         episodes: worlds; each is one game, the same for every player, of which the first episode counts.
+        modules: names of those to measure; none for all.
 
     Returns:
         ``rows``, see :func:`compare`, with ``level`` and ``module``.
 
     Raises:
-        ValueError: fewer than 2 episodes, or the world has no experts.
+        ValueError: fewer than 2 episodes, or the world has no experts, or none for one of ``modules``.
     """
     if episodes < 2:
         raise ValueError(f"--episodes is {episodes}: give at least 2, an interval needs them.")
@@ -51,7 +54,8 @@ def measure_headroom(config: str, overrides: list[str], levels: list[str], episo
             torch.set_num_threads(experiment.threads)
         name = str(experiment.world.get("level", config))
         world = experiment.make_world(evaluation=True, num_envs=episodes, seed=experiment.evaluation.seed)
-        rows += [{"level": name, **row} for row in _measure_level(world, config, experiment.evaluation.seed)]
+        experts = _experts(world, config, modules or [])
+        rows += [{"level": name, **row} for row in _measure_level(world, experts, experiment.evaluation.seed)]
     return {
         "config": config,
         "overrides": overrides,
@@ -62,22 +66,30 @@ def measure_headroom(config: str, overrides: list[str], levels: list[str], episo
     }
 
 
-def _measure_level(world: Any, config: str, seed: int) -> list[dict[str, Any]]:
+def _experts(world: Any, config: str, modules: list[str]) -> dict[str, tuple[TensorDictModuleBase, ...]]:
     experts = world.experts() if hasattr(world, "experts") else {}
     if not experts:
         raise ValueError(
             f"configuration {config!r} has a world without experts to compare: give World.experts(), or choose a "
             "configuration of the Town."
         )
-    players = {id(player): player for pair in experts.values() for player in pair}
+    for module in modules:
+        if module not in experts:
+            raise ValueError(f"--modules names {module!r}, which nobody is expert in here: use {', '.join(experts)}.")
+    return {module: players for module, players in experts.items() if module in modules or not modules}
+
+
+def _measure_level(world: Any, experts: dict[str, tuple[TensorDictModuleBase, ...]], seed: int) -> list[dict[str, Any]]:
+    players = {id(player): player for several in experts.values() for player in several}
     returns = {
         number: play(world, player, seed)
         for number, player in Progress(len(players), "player", leave=False).over(players.items())
     }
-    return [
-        {"module": module, **compare(returns[id(informed)], returns[id(ignorant)])}
-        for module, (informed, ignorant) in experts.items()
-    ]
+    rows = []
+    for module, (informed, *others) in experts.items():
+        ignorant = max((returns[id(player)] for player in others), key=lambda earned: earned.mean().item())
+        rows.append({"module": module, **compare(returns[id(informed)], ignorant)})
+    return rows
 
 
 @torch.no_grad()

@@ -149,13 +149,16 @@ def _add_headroom(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="town", help="a configuration (town)")
     add_overrides(parser)
     parser.add_argument("--levels", nargs="+", default=[], help="values of world.level (the configuration's own)")
+    parser.add_argument(
+        "--modules", nargs="+", default=[], help="those to measure (all that the world has experts for)"
+    )
     parser.add_argument("--episodes", type=int, default=64, help="games of each player (64)")
     _add_record(parser)
 
 
 def _headroom(parsed: argparse.Namespace) -> dict[str, Any]:
     """How much return each module of the agent could gain at best, by players that need no training."""
-    result = headroom.measure_headroom(parsed.config, parsed.overrides, parsed.levels, parsed.episodes)
+    result = headroom.measure_headroom(parsed.config, parsed.overrides, parsed.levels, parsed.episodes, parsed.modules)
     print(headroom.table(result))
     return _recorded(result, parsed.record)
 

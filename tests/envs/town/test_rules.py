@@ -1417,3 +1417,77 @@ def test_places_move_now_and_then_and_all_at_once(scene):
 def test_moving_places_must_be_possible(scene):
     with pytest.raises(ValueError, match="moves_every is 0: give at least 1 step"):
         scene("L2", moves_every=0)
+
+
+# --- places that refuse ---------------------------------------------------------------------------------------------
+
+
+def test_a_place_that_wants_company_works_with_it_alone(scene):
+    """A step in the park gives 0.05 fitness; the visitor loses 0.002, and pays 0.005 of energy for the asking."""
+    town = scene("L3", num_agents=3, affordances={"Park": {"company": 1, "duration": 3, "price": 0.0}}, multi_tick=True)
+    town.place("Park", 1, 1)
+    town.set(all=0.5)
+    town.put(0, x=1, y=1)
+    town.step("interact", "wait", "wait")
+    assert town.meters()["fitness"] == pytest.approx(0.5 - 0.002)
+    assert town.state.agents.refused[:, 0].tolist() == [True, False, False]
+    assert [value[0, 0].item() for value in (town.state.tally.unpaid, town.state.tally.contested)] == [0, 0]
+    town.put(1, x=1, y=1)  # who is there need not ask
+    town.step("interact", "wait", "wait")
+    assert town.meters()["fitness"] == pytest.approx(0.5 - 2 * 0.002 + 0.05)
+    town.put(1, alive=False)
+    town.step("interact", "wait", "wait")
+    assert town.state.agents.refused[0, 0]
+
+
+def test_of_places_that_look_the_same_the_first_ones_work_and_nobody_sees_which(scene):
+    change = {"Bed": {"count": 3, "working": 1, "price": 0.0}}
+    town = scene("L3", affordances=change)
+    cells = [(1, 1), (3, 3), (5, 5)]
+    for which, (x, y) in enumerate(cells):
+        town.place("Bed", x, y, which)
+    town.set(all=0.5)
+    served = []
+    for x, y in cells:
+        town.put(x=x, y=y)
+        assert "interact" in town.mask()
+        town.step("interact")
+        served.append(not town.state.agents.refused.item())
+    assert served == [True, False, False]
+
+
+def test_places_trade_their_cells_within_their_kind_at_random_moments(scene):
+    kinds = {"Bed": {"count": 3, "working": 1}, "Job": {}, "HomeMeal": {"count": 2, "working": 1}}
+    town = scene("L2", num_envs=4096, affordances=kinds, trades_every=4)
+    town.env.reset()
+
+    def cells():
+        return (town.state.layout.y * 5 + town.state.layout.x).unflatten(0, (-1, 3)).clone()
+
+    before = cells()
+    town.step("wait")
+    after = cells()
+    assert torch.equal(before.sort(1).values, after.sort(1).values)  # the same cells for each kind
+    traded = (before != after).any(1)
+    bed, meal, job = (town.rules.kinds.index(kind) for kind in ("Bed", "HomeMeal", "Job"))
+    assert traded[bed].float().mean() == pytest.approx(0.25, abs=0.03)
+    assert torch.equal(traded[bed], traded[meal])
+    assert not traded[job].any()
+    assert torch.equal(before[meal, :2][:, traded[bed]], after[meal, :2].flip(0)[:, traded[bed]])
+    assert (before[bed][:, traded[bed]] != after[bed][:, traded[bed]]).all()  # another one works
+    one_on = (before[bed, 1] == after[bed, 0])[traded[bed]].float().mean()
+    assert one_on == pytest.approx(0.5, abs=0.06)  # or two on
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trades_every": 0}, "trades_every is 0: give at least 1 step"),
+        ({"affordances": {"Bed": {"company": -1}}}, "company is -1: give the number of others"),
+        ({"affordances": {"Bed": {"working": 2}}}, "working is 2 of 1 places: give no more than there are"),
+        ({"affordances": {"Bed": {"working": 1, "positions": [[0, 0]]}}}, "no positions, or everybody knows which"),
+    ],
+)
+def test_places_that_refuse_must_be_possible(scene, changes, words):
+    with pytest.raises(ValueError, match=words):
+        scene("L2", **changes)

@@ -10,7 +10,7 @@ import torch
 
 from envs.town import LEVELS
 from torchrl_agent.benchmarks.ablations.verdicts import student
-from torchrl_agent.benchmarks.headroom import COLUMNS, compare, measure_headroom, play, table
+from torchrl_agent.benchmarks.headroom import COLUMNS, _measure_level, compare, measure_headroom, play, table
 from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
 
@@ -66,6 +66,13 @@ def test_a_search_is_the_same_for_the_same_games():
     assert torch.equal(play(world, planner, 5), play(world, twin, 5))
 
 
+def test_knowing_is_compared_with_the_best_of_those_without():
+    world = Experiment.load("small_town", *TINY).make_world(evaluation=True, num_envs=3)
+    greedy, wait, random = (world.players()[name] for name in ("greedy", "wait", "random"))
+    (row,) = _measure_level(world, {"module": (greedy, wait, greedy, random)}, 5)
+    assert row["with"] == row["without"] == play(world, greedy, 5).mean().item()
+
+
 def test_the_return_is_the_first_agents_in_its_first_episode():
     experiment = Experiment.load("small_town", *TINY, "+world.rules.reward=constant")
     world = experiment.make_world(evaluation=True, num_envs=2)
@@ -82,6 +89,13 @@ def test_the_command_prints_a_table_and_records_it(capsys, tmp_path):
     assert table(result).splitlines() == [head, *rows]
     assert json.loads(file.read_text())[0]["rows"] == result["rows"]
     assert {row["level"] for row in result["rows"]} == {"L2"}
+
+
+def test_only_the_modules_that_are_named_are_measured():
+    rows = measure_headroom("small_town", TINY, [], 2, ["map", "memory"])["rows"]
+    assert [row["module"] for row in rows] == ["memory", "map"]
+    with pytest.raises(ValueError, match="--modules names 'change', which nobody is expert in here: use foresight, "):
+        measure_headroom("small_town", TINY, [], 2, ["change"])
 
 
 @pytest.mark.parametrize("level", [level for level in LEVELS if level.split("_")[0] in PAYS])

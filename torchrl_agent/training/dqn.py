@@ -1,5 +1,5 @@
 """Deep Q-learning (Mnih et al. 2015) in its double (van Hasselt et al. 2016), dueling (Wang et al. 2016), n-step and
-prioritised (Schaul et al. 2016) form, with the replay on the device.
+prioritised (Schaul et al. 2016) form.
 """
 
 from __future__ import annotations
@@ -7,91 +7,52 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.objectives import SoftUpdate
 
-from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.ranges import FRAMES, INFINITE, MOST
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
-from torchrl_agent.training.algorithm import (
-    Algorithm,
-    AlgorithmConfig,
-    check_config,
-    check_positive,
-    check_share,
-)
-from torchrl_agent.training.objectives import TD_ERROR, ActionValueLoss
-from torchrl_agent.training.replay import Replay, n_step_transitions
+from torchrl_agent.ranges import FRAMES
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.algorithm import check_positive, check_share
+from torchrl_agent.training.objectives import ActionValueLoss
+from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
 from torchrl_agent.training.schedules import LearningRateConfig
-from torchrl_agent.training.updates import summarize_updates
 
 
 @dataclass
-class DQNConfig(AlgorithmConfig):
+class DQNConfig(OffPolicyConfig):
     """Hyper-parameters of DQN."""
 
     _target_: str = "torchrl_agent.training.dqn.DQN"
-    rollout_steps: int = 8
-    """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
-    max_grad_norm: float = field(default=10.0, metadata=INFINITE)
-    batch_size: int = field(default=1024, metadata=FRAMES)
-    """Batch size: frames per gradient step."""
-    replay_ratio: float = field(default=4.0, metadata={"most": MOST})
-    """Gradient samples per environment step, which sets the number of gradient steps."""
-    replay_size: int = field(default=200_000, metadata=FRAMES)
-    """Capacity of the replay buffer in frames; whole rollouts."""
-    learning_starts: int = field(default=4096, metadata=FRAMES)
-    """Frames in the replay buffer before the first gradient step."""
-    num_steps: int = 3
-    """n of n-step returns: rewards that a return holds before it bootstraps."""
     double: bool = True
     """Double Q-learning: let the learning network choose the next action and the target network value it."""
     dueling: bool = True
     """Dueling network: a value and advantages instead of plain action values."""
-    target_interval: int = 1
-    """Gradient steps between two updates of the target network."""
-    target_rate: float = 0.01
-    """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
     epsilon_initial: float = 1.0
     """Epsilon of the epsilon-greedy policy at first: share of random actions."""
     epsilon_final: float = 0.05
     """Epsilon in the end."""
     epsilon_frames: int = field(default=50_000, metadata=FRAMES)
     """Frames over which it falls linearly from the first to the second."""
-    priority_exponent: float = 0.0
-    """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
-    importance_exponent: float = 0.4
-    """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
 
 
-class DQN(Algorithm):
+class DQN(OffPolicy):
     """Deep Q-learning; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
 
     name = "dqn"
     config_class = DQNConfig
     config: DQNConfig
     agent: ValueAgent
-    replay: Replay
 
     def __init__(
         self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
         check_dqn(config, rows)
         super().__init__(agent, config, rows, acceleration)
-        self.target = SoftUpdate(self.loss.loss, tau=config.target_rate)
-        self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
-        self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
-        self.accelerated = (self._transitions, *self.accelerated)
-        self.captured = Captured("the update", self._update_from_replay, self.graphs_on)
-        self.frames = self.updates = 0
-        self.owed = 0.0
-        """Frames that have still to be learnt from."""
 
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
@@ -102,85 +63,17 @@ class DQN(Algorithm):
         """The temporal difference."""
         return ActionValueLoss(self.agent, gamma=self.config.gamma, double=self.config.double)
 
+    def make_target(self) -> SoftUpdate:
+        """TorchRL's Polyak average."""
+        return SoftUpdate(self.loss.loss, tau=self.config.target_rate)
+
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
-        scalars, means over the updates made.
-        """
-        self.updater.begin(learning_rate)
-        self._remember(rollout)
-        history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
-        rate = torch.full((), learning_rate, device=self.device)
-        diagnostics = {"epsilon": self.agent.exploration.epsilon.clone(), "learning_rate": rate}
-        self.agent.exploration.epsilon.fill_(epsilon(self.config, self.frames))
-        return {**(summarize_updates(torch.stack(history)) if history else {}), **diagnostics}
-
-    @torch.no_grad()
-    def _remember(self, rollout: TensorDict) -> None:
-        self.replay.add(self._transitions(rollout))
-        alive = rollout.get(keys.ALIVE, None)
-        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
-        self.frames += rollout.numel()
-
-    def _assemble(self, rollout: TensorDict) -> TensorDict:
-        """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
-        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-        self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
-        seen = self.agent.critic.in_keys
-        now = rollout.select(*seen, keys.ACTION)
-        if alive is not None:
-            now.set(keys.VALID, alive)
-        wanted = following.select(*seen, keys.REWARD, keys.DONE, keys.TERMINATED)
-        return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
-
-    def _updates_due(self, frames: int) -> int:
-        """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
-        if self.replay.filled < min(self.config.learning_starts, self.replay.size):
-            return 0
-        self.owed += frames * self.config.replay_ratio
-        count = int(self.owed // self.config.batch_size)
-        self.owed -= count * self.config.batch_size
-        return count
-
-    def _update(self) -> TensorDict:
-        metrics = self.captured().clone()
-        self.updates += 1
-        if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
-            self.target.step()
-        return metrics
-
-    def _update_from_replay(self) -> TensorDict:
-        """Learn from a batch of the replay."""
-        index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
-        following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
-        following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
-        metrics = self.updater.update(batch)
-        self.replay.weigh(index, metrics.pop(TD_ERROR))
-        if self.config.target_interval == 1:
-            self.target.step()
-        return metrics
-
-    # --- saving -------------------------------------------------------------------------------------------------------
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, the target network too."""
-        target = self.loss.target.flatten_keys(".")
-        return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
-
-    def state_dict(self) -> dict:
-        """Everything of an algorithm, the target network and the counters; the replay is apart."""
-        return {
-            **super().state_dict(),
-            "target": {str(key): value.clone() for key, value in self.loss.target.flatten_keys(".").items()},
-            "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
-        }
-
-    def load_state_dict(self, state: dict) -> None:
-        """Continue from :meth:`state_dict`; the replay has a state of its own."""
-        super().load_state_dict(state)
-        for key, value in self.loss.target.flatten_keys(".").items():
-            value.data.copy_(state["target"][str(key)])
-        for name, value in state["counters"].items():
-            setattr(self, name, value)
+        """Add a rollout [T, rows] to the replay, learn from it, then explore less."""
+        diagnostics = super().learn(rollout, learning_rate)
+        exploration = self.agent.exploration.epsilon
+        diagnostics["epsilon"] = exploration.clone()
+        exploration.fill_(epsilon(self.config, self.frames))
+        return diagnostics
 
 
 def epsilon(config: DQNConfig, frames: int) -> float:
@@ -191,15 +84,6 @@ def epsilon(config: DQNConfig, frames: int) -> float:
 
 def check_dqn(config: DQNConfig, rows: int) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
-    check_config(config)
-    check_positive(
-        config, "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate", "epsilon_frames"
-    )
-    shares = ("target_rate", "epsilon_initial", "epsilon_final", "priority_exponent", "importance_exponent")
-    check_share(config, *shares)
-    frames = config.rollout_steps * rows
-    if config.replay_size < frames:
-        raise ValueError(
-            f"algorithm.replay_size={config.replay_size} cannot hold a rollout of {frames} frames "
-            f"({config.rollout_steps} steps x {rows} worlds or agents): give at least {frames}."
-        )
+    check_off_policy(config, rows)
+    check_positive(config, "epsilon_frames")
+    check_share(config, "epsilon_initial", "epsilon_final")

@@ -1,0 +1,181 @@
+"""What DQN and SAC share: a replay on the device, n-step transitions, as many gradient steps as frames ask for, and a
+target network that follows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.ranges import FRAMES, INFINITE, MOST
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.training.algorithm import (
+    Algorithm,
+    AlgorithmConfig,
+    check_config,
+    check_positive,
+    check_share,
+)
+from torchrl_agent.training.objectives import TD_ERROR
+from torchrl_agent.training.replay import Replay, n_step_transitions
+from torchrl_agent.training.updates import summarize_updates
+
+
+@dataclass
+class OffPolicyConfig(AlgorithmConfig):
+    """Hyper-parameters that algorithms with a replay have."""
+
+    rollout_steps: int = 8
+    """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
+    max_grad_norm: float = field(default=10.0, metadata=INFINITE)
+    batch_size: int = field(default=1024, metadata=FRAMES)
+    """Batch size: frames per gradient step."""
+    replay_ratio: float = field(default=4.0, metadata={"most": MOST})
+    """Gradient samples per environment step, which sets the number of gradient steps."""
+    replay_size: int = field(default=200_000, metadata=FRAMES)
+    """Capacity of the replay buffer in frames; whole rollouts."""
+    learning_starts: int = field(default=4096, metadata=FRAMES)
+    """Frames in the replay buffer before the first gradient step."""
+    num_steps: int = 3
+    """n of n-step returns: rewards that a return holds before it bootstraps."""
+    target_interval: int = 1
+    """Gradient steps between two updates of the target network."""
+    target_rate: float = 0.01
+    """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
+    priority_exponent: float = 0.0
+    """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
+    importance_exponent: float = 0.4
+    """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
+
+
+class Follower(Protocol):
+    """What moves a target network."""
+
+    def step(self) -> None:
+        """Let it follow the learning network once."""
+
+
+class OffPolicy(Algorithm):
+    """An algorithm that learns from a replay; see :class:`~torchrl_agent.training.algorithm.Algorithm`. Its loss has a
+    ``target``, the weights of its target network.
+
+    Attributes:
+        target: lets the target network follow.
+    """
+
+    config: OffPolicyConfig
+    replay: Replay
+    target: Follower
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        super().__init__(agent, config, rows, acceleration)
+        self.target = self.make_target()
+        self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
+        self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
+        self.accelerated = (self._transitions, *self.accelerated)
+        self.captured = Captured("the update", self._update_from_replay, self.graphs_on)
+        self.frames = self.updates = 0
+        self.owed = 0.0
+        """Frames that have still to be learnt from."""
+
+    @abstractmethod
+    def make_target(self) -> Follower:
+        """What moves the loss's target network."""
+
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
+        scalars, means over the updates made.
+        """
+        self.updater.begin(learning_rate)
+        self._remember(rollout)
+        history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
+        rate = torch.full((), learning_rate, device=self.device)
+        return {**(summarize_updates(torch.stack(history)) if history else {}), "learning_rate": rate}
+
+    @torch.no_grad()
+    def _remember(self, rollout: TensorDict) -> None:
+        self.replay.add(self._transitions(rollout))
+        alive = rollout.get(keys.ALIVE, None)
+        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
+        self.frames += rollout.numel()
+
+    def _assemble(self, rollout: TensorDict) -> TensorDict:
+        """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
+        seen = self.agent.critic.in_keys
+        now = rollout.select(*seen, keys.ACTION)
+        if alive is not None:
+            now.set(keys.VALID, alive)
+        wanted = following.select(*seen, keys.REWARD, keys.DONE, keys.TERMINATED)
+        return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
+
+    def _updates_due(self, frames: int) -> int:
+        """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
+        if self.replay.filled < min(self.config.learning_starts, self.replay.size):
+            return 0
+        self.owed += frames * self.config.replay_ratio
+        count = int(self.owed // self.config.batch_size)
+        self.owed -= count * self.config.batch_size
+        return count
+
+    def _update(self) -> TensorDict:
+        metrics = self.captured().clone()
+        self.updates += 1
+        if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
+            self.target.step()
+        return metrics
+
+    def _update_from_replay(self) -> TensorDict:
+        """Learn from a batch of the replay."""
+        index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
+        following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
+        following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
+        metrics = self.updater.update(batch)
+        self.replay.weigh(index, metrics.pop(TD_ERROR))
+        if self.config.target_interval == 1:
+            self.target.step()
+        return metrics
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the target network too."""
+        target = self.loss.target.flatten_keys(".")
+        return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
+
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, the target network and the counters; the replay is apart."""
+        return {
+            **super().state_dict(),
+            "target": {str(key): value.clone() for key, value in self.loss.target.flatten_keys(".").items()},
+            "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`; the replay has a state of its own."""
+        super().load_state_dict(state)
+        for key, value in self.loss.target.flatten_keys(".").items():
+            value.data.copy_(state["target"][str(key)])
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+
+
+def check_off_policy(config: OffPolicyConfig, rows: int) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_config(config)
+    check_positive(config, "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate")
+    check_share(config, "target_rate", "priority_exponent", "importance_exponent")
+    frames = config.rollout_steps * rows
+    if config.replay_size < frames:
+        raise ValueError(
+            f"algorithm.replay_size={config.replay_size} cannot hold a rollout of {frames} frames "
+            f"({config.rollout_steps} steps x {rows} worlds or agents): give at least {frames}."
+        )

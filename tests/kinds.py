@@ -7,8 +7,7 @@ from torchrl_agent.learner import Learner
 
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 SMALL = ["tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=32", "world.num_envs=16"]
-DQN = [
-    "algorithm=dqn",
+REPLAY = [
     "algorithm.rollout_steps=4",
     "algorithm.learning_starts=64",
     "algorithm.batch_size=64",
@@ -32,7 +31,8 @@ MIND = [
 KINDS = {
     "ppo": [],
     "gru": ["policy=gru"],
-    "dqn": DQN,
+    "dqn": ["algorithm=dqn", *REPLAY],
+    "sac": ["algorithm=sac", *REPLAY],
     "impala": ["algorithm=impala", "algorithm.rollout_steps=4"],
     "stops early": ["algorithm.target_kl=0.001"],
     "bfloat16": ["algorithm.precision=bfloat16"],
@@ -45,8 +45,8 @@ KINDS = {
     "a2c": ["algorithm=a2c", "algorithm.rollout_steps=4"],
     "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=4", "algorithm.optimizer=rmsprop"],
     "impala with a memory": ["algorithm=impala", "algorithm.rollout_steps=4", "policy=lstm"],
-    "dqn by priority": [*DQN, "algorithm.priority_exponent=0.6"],
-    "dqn with a slow target": [*DQN, "algorithm.target_interval=3"],
+    "dqn by priority": ["algorithm=dqn", *REPLAY, "algorithm.priority_exponent=0.6"],
+    "dqn with a slow target": ["algorithm=dqn", *REPLAY, "algorithm.target_interval=3"],
     "town": ["config=town", "world.num_envs=4", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16"],
     "mind": ["config=town_agent", *MIND],
     "mind by itself": ["config=small_town", *MIND, "algorithm.minibatch_size=12"],

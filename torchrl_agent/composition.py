@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from torchrl_agent.training.algorithm import AlgorithmConfig
-from torchrl_agent.training.algorithms import ALGORITHMS, class_path, find_algorithm
+from torchrl_agent.training.algorithms import class_path, find_algorithm
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "config
 """The project's configurations: inside the package where it is installed, beside it in a clone."""
 SCHEMA = "experiment_schema"
 SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
-OLD_SECTIONS = tuple(ALGORITHMS)
-"""Sections that each algorithm had of its own in the last release, such as ``ppo.gamma``."""
+OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
+"""Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
 
 Change = tuple[str, Any]
 """What an override changes: a dotted key, and its value."""

@@ -42,13 +42,13 @@ def make_actor_head(
         network = TensorDictModule(mlp(width, sum(heads), hidden, activation, 0.01), [entry], [keys.LOGITS])
         read = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if action_masked(env) else [keys.LOGITS]
         if len(heads) == 1:
-            return ProbabilisticTensorDictSequential(network, _choice(read, MaskedCategorical, {}))
-        return ProbabilisticTensorDictSequential(network, _choice(read, MaskedMultiCategorical, {"sizes": heads}))
+            return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedCategorical, {}))
+        return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedMultiCategorical, {"sizes": heads}))
     low, high = bounds
     gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
     network = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
     options = {"low": low, "high": high}
-    return ProbabilisticTensorDictSequential(network, _choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+    return ProbabilisticTensorDictSequential(network, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
 
 
 class Gaussian(nn.Module):
@@ -76,7 +76,7 @@ class Gaussian(nn.Module):
         return loc, (self.half_range * self.log_std.exp()).expand_as(loc)
 
 
-def _choice(
+def action_choice(
     read: list[str] | dict[str, str], distribution: type, options: dict[str, Any]
 ) -> ProbabilisticTensorDictModule:
     """From parameters of a distribution to an action with its log-probability."""

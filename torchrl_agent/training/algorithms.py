@@ -9,8 +9,9 @@ from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.dqn import DQN
 from torchrl_agent.training.impala import IMPALA
 from torchrl_agent.training.ppo import PPO
+from torchrl_agent.training.sac import SAC
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN)}
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN, SAC)}
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

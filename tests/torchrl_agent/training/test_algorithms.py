@@ -12,7 +12,7 @@ from torchrl_agent.training.algorithms import ALGORITHMS, class_path, find_algor
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.metrics import to_host
 
-OTHERS = ("a2c", "impala", "dqn")
+OTHERS = ("a2c", "impala", "dqn", "sac")
 SHORT = (  # several updates, refreshes and a full replay within the 2048 frames of the smoke configuration
     "tuned.a2c.rollout_steps=16",
     "tuned.impala.rollout_steps=16",
@@ -21,6 +21,10 @@ SHORT = (  # several updates, refreshes and a full replay within the 2048 frames
     "tuned.dqn.learning_starts=256",
     "tuned.dqn.batch_size=128",
     "tuned.dqn.replay_size=1024",
+    "tuned.sac.rollout_steps=16",
+    "tuned.sac.learning_starts=256",
+    "tuned.sac.batch_size=128",
+    "tuned.sac.replay_size=1024",
 )
 
 
@@ -171,6 +175,9 @@ TOWN = [
     "tuned.dqn.rollout_steps=16",
     "tuned.dqn.learning_starts=0",
     "tuned.dqn.batch_size=64",
+    "tuned.sac.rollout_steps=16",
+    "tuned.sac.learning_starts=0",
+    "tuned.sac.batch_size=64",
     "threads=1",
     "device=cpu",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
@@ -202,7 +209,7 @@ def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
     assert not torch.equal(results[0], weights(other))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
 def test_the_normaliser_learns_from_the_living_alone(algorithm):
     short = ["algorithm.rollout_steps=16", "tuned.ppo.minibatch_size=64"]
     learner = Experiment.load("town", *TOWN, *short, f"algorithm={algorithm}").make_learner()
@@ -253,7 +260,7 @@ def test_dqn_sees_pictures_through_perception():
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
     [
-        (["algorithm=sarsa"], "algorithm is 'sarsa': use one of ppo, a2c, impala, dqn"),
+        (["algorithm=sarsa"], "algorithm is 'sarsa': use one of ppo, a2c, impala, dqn, sac"),
         (["policy=transformer"], "policy is 'transformer': use one of mlp, gru, lstm, cnn"),
         (["algorithm=dqn", "policy=gru"], "policy=mlp"),
         (["algorithm=a2c", "algorithm.optimizer=sgd"], "algorithm.optimizer"),

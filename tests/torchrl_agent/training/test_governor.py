@@ -43,6 +43,9 @@ def small(*overrides, kind="Naming", **world):
         "tuned.impala.rollout_steps=4",
         "tuned.dqn.rollout_steps=4",
         "tuned.dqn.learning_starts=64",
+        "tuned.sac.rollout_steps=4",
+        "tuned.sac.learning_starts=64",
+        "tuned.sac.batch_size=32",
     ]
     sizes = ["tuned.dqn.batch_size=32", "model.hidden_sizes=[16]", "tuned.ppo.learning_rate.initial=0.003"]
     files = ["run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
@@ -193,7 +196,7 @@ def test_a_healthy_run_learns_the_same_with_a_governor():
     assert [{name: row[name] for name in row.keys() - signs} for row, signs in zip(watched, told, strict=True)] == plain
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "sac"])
 def test_a_return_puts_everything_back_in_its_place(algorithm, caplog):
     learner = make(f"algorithm={algorithm}")
     live = learner.algorithm.tensors

@@ -1,0 +1,64 @@
+"""Soft actor-critic (Haarnoja et al. 2018), of continuous actions or of discrete ones (Christodoulou 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrl.envs import EnvBase
+
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.soft_agent import SoftAgent
+from torchrl_agent.ranges import INFINITE
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.algorithm import check_positive
+from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
+from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.training.soft_objective import Polyak, SoftActorCriticLoss
+
+
+@dataclass
+class SACConfig(OffPolicyConfig):
+    """Hyper-parameters of SAC."""
+
+    _target_: str = "torchrl_agent.training.sac.SAC"
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
+    num_steps: int = 1
+    initial_temperature: float = field(default=1.0, metadata=INFINITE)
+    """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learnt."""
+    target_entropy: float | None = None
+    """Entropy in nats that the temperature makes the policy have; None is the agent's ``default_entropy``: minus the
+    size of a continuous action (Haarnoja et al. 2018), or a tenth of the greatest entropy of discrete ones.
+    """
+
+
+class SAC(OffPolicy):
+    """Soft actor-critic; see :class:`~torchrl_agent.training.algorithm.Algorithm`."""
+
+    name = "sac"
+    config_class = SACConfig
+    config: SACConfig
+    agent: SoftAgent
+    loss: SoftActorCriticLoss
+
+    def __init__(
+        self, agent: SoftAgent, config: SACConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
+        check_off_policy(config, rows)
+        super().__init__(agent, config, rows, acceleration)
+
+    @classmethod
+    def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
+        """An agent with a policy and action values."""
+        check_positive(config, "initial_temperature")
+        return SoftAgent(env, model, config.gamma, config.initial_temperature)
+
+    def make_loss(self) -> SoftActorCriticLoss:
+        """The soft value's three losses."""
+        wanted = self.config.target_entropy
+        entropy = self.agent.default_entropy if wanted is None else wanted
+        return SoftActorCriticLoss(self.agent, gamma=self.config.gamma, target_entropy=entropy)
+
+    def make_target(self) -> Polyak:
+        """The Polyak average."""
+        return Polyak(self.loss, self.config.target_rate)

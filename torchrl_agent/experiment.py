@@ -216,7 +216,7 @@ class ExperimentFile(Experiment):
     """What a file and overrides may say besides: it is resolved when the file is read."""
 
     algorithm: Any = None
-    """A name (ppo, a2c, impala, dqn, or the path of a class: see ``_target_``), or the section."""
+    """A name (ppo, a2c, impala, dqn, sac, or the path of a class: see ``_target_``), or the section."""
     policy: str | None = None
     """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
     on_cuda: dict[str, Any] = field(default_factory=dict)

@@ -666,7 +666,12 @@ def test_what_dqn_and_continuous_runs_cannot_be_is_one_sentence(tmp_path, capsys
         "algorithm.minibatch_size=256",
         config="known/pendulum",
     )
-    for run, named in ((dueling, "algorithm.dueling=false"), (pushed, "continuous actions")):
+    soft = train_small(tmp_path, "soft", "algorithm=sac")
+    for run, named in (
+        (dueling, "algorithm.dueling=false"),
+        (pushed, "continuous actions"),
+        (soft, "algorithm=sac"),
+    ):
         capsys.readouterr()
         assert cli.main(["convert", "to-sb3", str(run), str(tmp_path / "no.zip")]) == 2
         error = capsys.readouterr().err

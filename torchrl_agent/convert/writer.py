@@ -96,6 +96,10 @@ def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
         raise ValueError(
             f"{run} takes continuous actions: only agents of discrete ones can be converted to Stable-Baselines3."
         )
+    if experiment.algorithm_class.name == "sac":
+        raise ValueError(
+            f"{run} was trained with algorithm=sac, for which there is no discrete model in Stable-Baselines3."
+        )
     if getattr(experiment.algorithm, "dueling", False):
         raise ValueError(
             f"{run} was trained with algorithm.dueling=true, which Stable-Baselines3's DQN does not know: train it "

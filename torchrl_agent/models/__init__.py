@@ -11,6 +11,7 @@ from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.planner import PlannerConfig
 from torchrl_agent.models.records import Belief, Futures, Goal, SocialPredictions
 from torchrl_agent.models.social_model import SocialModelConfig
+from torchrl_agent.models.soft_agent import SoftAgent
 from torchrl_agent.models.world_model import WorldModelConfig
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PlannerConfig",
     "SocialModelConfig",
     "SocialPredictions",
+    "SoftAgent",
     "ValueAgent",
     "WorldModelConfig",
     "WorldModelEnv",

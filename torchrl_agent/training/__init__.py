@@ -12,6 +12,7 @@ from torchrl_agent.training.objectives import AgentLoss, mean_of_counted
 from torchrl_agent.training.ppo import PPO, PPOConfig
 from torchrl_agent.training.pretrained import load_module, save_module
 from torchrl_agent.training.rollout import RolloutCollector
+from torchrl_agent.training.sac import SAC, SACConfig
 from torchrl_agent.training.schedules import LearningRateConfig
 from torchrl_agent.training.updates import NonFiniteError, Updater
 
@@ -20,6 +21,7 @@ __all__ = [
     "DQN",
     "IMPALA",
     "PPO",
+    "SAC",
     "A2CConfig",
     "AccelerationConfig",
     "ActorCritic",
@@ -36,6 +38,7 @@ __all__ = [
     "OnPolicyActorCritic",
     "PPOConfig",
     "RolloutCollector",
+    "SACConfig",
     "Updater",
     "evaluate_policy",
     "load_module",

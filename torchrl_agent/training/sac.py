@@ -9,7 +9,6 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.soft_agent import SoftAgent
-from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import check_positive
 from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
@@ -24,7 +23,7 @@ class SACConfig(OffPolicyConfig):
     _target_: str = "torchrl_agent.training.sac.SAC"
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
     num_steps: int = 1
-    initial_temperature: float = field(default=1.0, metadata=INFINITE)
+    initial_temperature: float = 1.0
     """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learnt."""
     target_entropy: float | None = None
     """Entropy in nats that the temperature makes the policy have; None is the agent's ``default_entropy``: minus the

@@ -25,7 +25,7 @@ class AlgorithmConfig:
     """Hyper-parameters that every algorithm has."""
 
     _target_: str = ""
-    """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn, sac)."""
+    """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn)."""
     rollout_steps: int = 64
     """Rollout length: steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)

@@ -64,7 +64,13 @@ class Learner:
             self._check_room(steps)
             replays = algorithm.replay is not None
             collector = RolloutCollector(
-                self.env, algorithm.behavior, steps, algorithm.acceleration, algorithm.updater.autocast, replays
+                self.env,
+                algorithm.behavior,
+                steps,
+                algorithm.acceleration,
+                algorithm.updater.autocast,
+                replays=replays,
+                values=algorithm.reads_values,
             )
         self.collector = collector
         self.episodes = EpisodeWindow(max(100, self.num_envs))

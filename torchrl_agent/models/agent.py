@@ -87,6 +87,8 @@ class ModelConfig:
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+    taught_share: float = 1.0
+    """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
     custom_modules: dict[str, Any] = field(default_factory=dict)
     """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
     centralised_critic: bool = False
@@ -121,6 +123,7 @@ class Agent(nn.Module):
         if config.manager.enabled:
             shapes.pop(config.manager.traits, None)  # a character acts through the goals that it makes one choose
         self.group, self.planner = agent_group(env), config.planner
+        self.taught_share = config.taught_share
         heads = _discrete_actions(env, config)
         self.normalizer = ObservationNormalizer(
             list(shapes),
@@ -154,8 +157,18 @@ class Agent(nn.Module):
         self.actor_head, self.critic_head = self._make_heads(env, config, width, entry, hidden)
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
-        self.policy = self.actor if self.group is None else GroupPolicy(self.actor, self.group)
+        self.policy = self._of_world(self.actor)
         self.to(env.device)
+
+    def _of_world(self, policy: TensorDictModuleBase) -> TensorDictModuleBase:
+        """A policy of one agent for the world's own tensordict."""
+        return policy if self.group is None else GroupPolicy(policy, self.group)
+
+    def policy_and_value(self) -> TensorDictModuleBase:
+        """The policy, and after it the critic, who reads what the same encoder wrote: :attr:`policy` that also writes
+        ``state_value`` [..., 1].
+        """
+        return self._of_world(TensorDictSequential(self.actor, self.critic_head))
 
     def _make_heads(
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
@@ -307,7 +320,9 @@ class GroupPolicy(TensorDictModuleBase):
     def __init__(self, policy: TensorDictModuleBase, group: str) -> None:
         super().__init__()
         self.policy, self.group = policy, group
-        self.in_keys = [(group, key) for key in policy.in_keys if key not in policy.out_keys]
+        self.shared = [key for key in policy.in_keys if key == keys.STATE]
+        own = [key for key in policy.in_keys if key not in policy.out_keys and key not in self.shared]
+        self.in_keys = [*self.shared, *((group, key) for key in own)]
         self.out_keys = [
             (keys.NEXT, group, *key[1:]) if key[0] == keys.NEXT else (group, *key)
             for key in (key if isinstance(key, tuple) else (key,) for key in policy.out_keys)
@@ -315,7 +330,13 @@ class GroupPolicy(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the group's actions, and what it carries on under ``("next", group)``."""
-        inner = self.policy(tensordict.get(self.group))
+        inner = tensordict.get(self.group)
+        for key in self.shared:  # what the world shows is every agent's
+            value = tensordict.get(key).unsqueeze(-2)
+            inner.set(key, value.expand(*inner.shape, value.shape[-1]))
+        inner = self.policy(inner)
+        for key in self.shared:
+            del inner[key]
         following = inner.pop(keys.NEXT, None)
         return tensordict if following is None else tensordict.set((keys.NEXT, self.group), following)
 
@@ -334,6 +355,8 @@ def check_model(config: ModelConfig) -> None:
         raise ValueError(
             f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
         )
+    if not 0 < config.taught_share <= 1:
+        raise ValueError(f"model.taught_share is {config.taught_share}: it must be above 0 and at most 1.")
     if config.memory not in KINDS:
         raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
     for module, least in SMALLEST.items():

@@ -5,8 +5,6 @@ Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -99,7 +97,6 @@ class Manager(AgentModule):
         self.register_buffer("targets", torch.tensor(wanted))
         self.memory = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
-        self.recalls = False
         self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
         self.out_keys = [keys.WISH, keys.GOAL, *((keys.NEXT, name) for name in self.memory)]
 
@@ -149,15 +146,6 @@ class Manager(AgentModule):
         tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
         one_hot = F.one_hot(kind, len(self.names)).float()
         return tensordict.set(keys.WISH, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
-
-    @contextmanager
-    def recall(self) -> Iterator[None]:
-        """Nothing is decided anew: frames come with the goals that were pursued in them."""
-        self.recalls = True
-        try:
-            yield
-        finally:
-            self.recalls = False
 
     def met(self, kind: Tensor, meters: Tensor) -> Tensor:
         """Whether a goal's targets are met, [...]; never for a goal without targets."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class AgentModule(TensorDictModuleBase):
         acts: the policy runs it; otherwise it is only taught.
         clipped_alone: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
         foreseen: it runs upon imagined beliefs too; the world model does not foresee what other modules read.
+        recalls: it is in :meth:`recall` now.
     """
 
     size: int
@@ -42,6 +43,7 @@ class AgentModule(TensorDictModuleBase):
     acts: bool = True
     clipped_alone: bool = True
     foreseen: bool = False
+    recalls: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,9 +72,14 @@ class AgentModule(TensorDictModuleBase):
         """
         return {}
 
-    def recall(self) -> AbstractContextManager:
+    @contextmanager
+    def recall(self) -> Iterator[None]:
         """A context in which nothing is decided anew: frames come with what was decided in them."""
-        return nullcontext()
+        self.recalls = True
+        try:
+            yield
+        finally:
+            self.recalls = False
 
 
 @dataclass
@@ -101,6 +108,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "losses": [module.loss] if hasattr(module, "loss") else [],
         "recorded_keys": (),
         "recalled_keys": (),
+        "recalls": False,
         "acts": True,
         "clipped_alone": hasattr(module, "loss"),
         "foreseen": True,

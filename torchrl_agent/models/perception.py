@@ -237,6 +237,8 @@ class PerceptionLoss(nn.Module):
     standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
     """
 
+    subsampled = True
+
     def __init__(self, config: PerceptionConfig, width: int, heads: Sequence[int], activation: str) -> None:
         super().__init__()
         self.config, self.heads = config, list(heads)

@@ -171,6 +171,8 @@ class SocialModelLoss(nn.Module):
         meter_names: of the others' meters, in order, for :meth:`figures`.
     """
 
+    subsampled = True
+
     def __init__(self, model: SocialModel, meter_names: Sequence[str] = ()) -> None:
         super().__init__()
         self.agents, self.coeff, self.meter_names = model.agents, model.config.coeff, list(meter_names)

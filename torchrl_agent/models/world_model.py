@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
+from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, spread
@@ -46,6 +47,7 @@ class Imagination(AgentModule):
         self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
         self.size = 3 * model.heads[0]
+        self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -72,7 +74,11 @@ class Imagination(AgentModule):
 
     @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Dream; nothing learns from the policy's use of its dreams."""
+        """Dream; nothing learns from the policy's use of its dreams. In TorchRL's recurrent mode, and in
+        :meth:`recall`, dreams that a rollout recorded are not dreamt again.
+        """
+        if (recurrent_mode() or self.recalls) and keys.IMAGINED in tensordict.keys():
+            return tensordict
         belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
@@ -100,6 +106,7 @@ class WorldModelLoss(nn.Module):
     absolute error of the own state after one step).
     """
 
+    subsampled = True
     in_keys = (keys.REWARD, keys.DONE, keys.TERMINATED, keys.VALUE_TARGET)
 
     def __init__(self, model: WorldModel) -> None:

@@ -131,6 +131,8 @@ class OnPolicyActorCritic(ActorCritic):
         estimate: reward scaling and the advantages' arithmetic, perhaps compiled.
     """
 
+    reads_values = True
+
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
@@ -143,12 +145,14 @@ class OnPolicyActorCritic(ActorCritic):
         and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of the dead do not count
         (``keys.VALID``).
 
-        Values of next states are those of the next frame, except at episodes' ends and at the end of the rollout, where
-        the critic looks at the true terminal or last observation.
+        Frames' own values are those that the rollout recorded, if it did. Values of next states are those of the next
+        frame, except at episodes' ends and at the end of the rollout, where the critic looks at the true terminal or
+        last observation.
         """
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        values, last = self.values(rollout, acted=True), self.last_values(following)
+        values, last = rollout.get(keys.VALUE, None), self.last_values(following)
+        values = self.values(rollout, acted=True) if values is None else values.float()
         next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
         advantage, target, reward, explained = self.estimate(
             following.get(keys.REWARD), *ends, alive, values, next_values

@@ -70,6 +70,8 @@ class Algorithm(ABC):
     """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
     truncates_once = False
     """No row of a rollout is truncated twice (see ``training/rollout.py``), so few last observations need a value."""
+    reads_values = False
+    """It wants the critic's values of the frames as they were when the agent played."""
     captured: Captured
     replay: Replay | None = None
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""

@@ -33,6 +33,7 @@ class RolloutCollector:
             other ones than those that the agent acted by.
         replays: the learner needs what followed every frame; otherwise pictures are kept once where they can be (see
             :func:`kept_once`).
+        values: keep the critic's ``state_value`` of every frame too, which costs the critic's head alone.
 
     Attributes:
         root: what the agent will see first in the next rollout; it stays in its place.
@@ -46,8 +47,11 @@ class RolloutCollector:
         acceleration: AccelerationConfig,
         autocast: Callable[[], AbstractContextManager] = nullcontext,
         replays: bool = False,
+        values: bool = False,
     ) -> None:
         self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
+        self.policy = agent.policy_and_value() if values else agent.policy
+        self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
         self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
         self._traceable = traceable = getattr(env, "branchless", False)
@@ -126,7 +130,7 @@ class RolloutCollector:
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
         with self.autocast():
-            return self.agent.policy(root.copy())  # what it writes is not for the next call to find
+            return self.policy(root.copy())  # what it writes is not for the next call to find
 
     @spanned("world")
     def _step_world(self, acted: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
@@ -153,7 +157,7 @@ class RolloutCollector:
         """The frame to keep, and the next root with nothing but what the world gave."""
         group = self.agent.group
         alive = [] if group is None else [keys.ALIVE]
-        mine = [*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB, *alive]
+        mine = [*self.agent.recorded_keys, *self._written, *alive]
         later = [*(key for key in self.agent.critic.in_keys if key not in self._once), keys.REWARD, *alive]
         world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
         shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]

@@ -305,7 +305,7 @@ def picture_learner(replays, *overrides, max_steps=8):
         old, algorithm = learner.collector, learner.algorithm
         learner.env.set_seed(3)
         autocast = algorithm.updater.autocast
-        learner.collector = RolloutCollector(old.env, old.agent, old.steps, EAGER, autocast, replays=True)
+        learner.collector = RolloutCollector(old.env, old.agent, old.steps, EAGER, autocast, replays=True, values=True)
     return learner
 
 

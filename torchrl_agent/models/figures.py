@@ -45,3 +45,9 @@ def squared_error(guess: Tensor, truth: Tensor, counted: Tensor) -> float:
 def share_of(error: float, baseline: float) -> float | None:
     """An error as a share of the baseline's; None if the baseline makes none either."""
     return error / baseline if baseline > 0 and math.isfinite(error) else None
+
+
+def correlation(one: Tensor, other: Tensor, counted: Tensor) -> Tensor:
+    """Pearson's correlation of the ``counted`` values, 0 where one of them does not vary."""
+    one, other = (torch.where(counted, value - masked_mean(value, counted), 0.0) for value in (one, other))
+    return (one * other).sum() / (one.square().sum() * other.square().sum()).sqrt().clamp_min(1e-12)

@@ -50,8 +50,10 @@ class SocialModelConfig:
 
 
 class SocialModel(AgentModule):
-    """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V] and the memory of every other
-    agent ``others_hidden`` [..., A, H]; writes ``social``, for each visible other (zeros in empty slots)
+    """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V], the memory of every other
+    agent ``others_hidden`` [..., A, H], and the surroundings in which they act: the belief's ``mean`` and
+    ``known_state``, since what somebody will do depends on where there is something to do and what time it is; writes
+    ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
     0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
@@ -68,6 +70,7 @@ class SocialModel(AgentModule):
         config: SocialModelConfig,
         slots: tuple[int, int, int],
         sizes: tuple[int, int, int],
+        surroundings: int,
         activation: str,
     ) -> None:
         super().__init__()
@@ -75,16 +78,17 @@ class SocialModel(AgentModule):
         _, cue_size, self.agents = slots
         self.goals, self.actions, self.meters = sizes
         self.embed = mlp(cue_size + 1, config.memory_size, [], activation)
+        self.surroundings = mlp(surroundings, config.memory_size, [], activation)
         self.activation = nn.SiLU()
         self.recurrence, states = recurrence("gru", config.memory_size, config.memory_size, "in", "out", env.device)
         (self.state,) = states
         self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
-        width = config.memory_size + cue_size
+        width = 2 * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
         self.size = config.company_size
-        beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number"))
+        beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
         self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
         self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
 
@@ -95,7 +99,8 @@ class SocialModel(AgentModule):
         if config.enabled:
             slots = context.built["perception"].social
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
-            module = cls(context.env, config, slots, sizes, context.config.activation)
+            surroundings = context.config.perception.belief_size + context.built["perception"].known_size
+            module = cls(context.env, config, slots, sizes, surroundings, context.config.activation)
             if config.coeff:
                 module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
                 module.recorded_keys = LABELS
@@ -109,21 +114,25 @@ class SocialModel(AgentModule):
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
-        cues, visible, number, begins, hidden = (tensordict.get(key) for key in self.in_keys)
+        cues, visible, number, mean, known_state, begins, hidden = (tensordict.get(key) for key in self.in_keys)
+        # others are read in the light of what is believed, which does not change for the sake of reading them
+        around = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
         # from slots, in which others come and go, to agents, whose memory must stay theirs
         where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
         in_sight = per_agent[..., -1:] > 0  # [..., A, 1]
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
-        remembered, following = self._remember(self.activation(self.embed(per_agent)), ~known, hidden)
+        remembered, following = self._remember(self.activation(self.embed(per_agent) + around), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
 
         # and back: what is remembered of whoever stands in each slot
         mind = where @ remembered  # [..., V, H]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
-            self.heads(torch.cat((mind, cues), -1)).float().split([self.goals, self.actions, self.meters], -1)
+            self.heads(torch.cat((mind, cues, around.expand_as(mind)), -1))
+            .float()
+            .split([self.goals, self.actions, self.meters], -1)
         )
         meters = meters.sigmoid()
 

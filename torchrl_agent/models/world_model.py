@@ -17,7 +17,7 @@ from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, spread
-from torchrl_agent.models.figures import auroc, mean_of_counted, share_of, squared_error
+from torchrl_agent.models.figures import auroc, correlation, mean_of_counted, share_of, squared_error
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp, symlog
 from torchrl_agent.models.specs import action_masked
@@ -34,8 +34,10 @@ REWARD_TOLERANCE = 0.1
 
 
 class Imagination(AgentModule):
-    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 3
-    actions]: for each first action its symlog return, its confidence and whether it was imagined at all.
+    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 1 +
+    3 actions]: the symlog of the mean return of the first actions that were imagined; then for each first action its
+    advantage, how much more it promises than that mean in units of what is usual; its confidence; and whether it was
+    imagined at all.
     """
 
     foreseen = True
@@ -46,7 +48,7 @@ class Imagination(AgentModule):
         self.acts = model.config.candidates > 0
         self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
-        self.size = 3 * model.heads[0]
+        self.size = 1 + 3 * model.heads[0]
         self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
 
     @classmethod
@@ -82,19 +84,17 @@ class Imagination(AgentModule):
         belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
-            facts = torch.stack(
-                (
-                    symlog(self.model.expected_return(futures)),
-                    futures["confidence"],
-                    torch.ones_like(futures["confidence"]),
-                ),
-                -1,
-            )  # [..., P, 3]
+            facts = torch.stack((self.model.expected_return(futures), futures["confidence"]), -1)
+            facts = torch.cat((facts, torch.ones_like(facts[..., :1])), -1)  # [..., P, 3]
             first = futures["actions"][..., 0].unsqueeze(-1).expand_as(facts)
             nothing = facts.new_zeros(*facts.shape[:-2], self.model.heads[0], 3)
-            imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
+            # by action; what was imagined twice is the same
+            worth, confidence, imagined = nothing.scatter(-2, first, facts).unbind(-1)
+            mean = worth.sum(-1, keepdim=True) / imagined.sum(-1, keepdim=True)
+            advantages = imagined * self.model.relative(worth - mean)
+            told = torch.stack((advantages, confidence, imagined), -1).flatten(-2)
         tensordict.set(keys.FUTURES, futures)
-        return tensordict.set(keys.IMAGINED, imagined)
+        return tensordict.set(keys.IMAGINED, torch.cat((symlog(mean), told), -1))
 
 
 class WorldModelLoss(nn.Module):
@@ -122,7 +122,8 @@ class WorldModelLoss(nn.Module):
         action = one_hot_actions(tensordict.get(keys.ACTION), model.heads)
         reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
-        losses = dict.fromkeys(("state", "reward", "end"), torch.zeros((), device=mean.device))
+        losses = dict.fromkeys(("state", "reward", "end", "value"), torch.zeros((), device=mean.device))
+        target = symlog(target)
 
         # an open-loop rollout from every stride-th frame: true actions go in, true observations do not
         belief, own, counts, error = mean[:, ::stride], known[:, ::stride], valid[:, ::stride], None
@@ -131,7 +132,9 @@ class WorldModelLoss(nn.Module):
             outcome = model(belief, own, acted)
             # what would follow an episode's end is not there to be foreseen; its last reward is
             goes_on = counts & ~ended & _before(steps, ahead + 1, done)[::stride]
-            future_belief, future_own = (_later(part, ahead + 1, stride) for part in (mean.detach(), known))
+            future_belief, future_own, future_worth = (
+                _later(part, ahead + 1, stride) for part in (mean.detach(), known, target)
+            )
             # each head of the ensemble is taught alone, or their disagreement would mean nothing
             opinions = outcome["opinions"]
             own_error = ((opinions[..., :-1] - future_own.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
@@ -141,6 +144,8 @@ class WorldModelLoss(nn.Module):
             losses["state"] = losses["state"] + masked_mean(own_error + 0.1 * belief_error, goes_on)
             losses["reward"] = losses["reward"] + masked_mean(reward_error, counts)
             losses["end"] = losses["end"] + masked_mean(end_error, counts)
+            worth = model.worth(outcome["belief"], outcome["known_state"])
+            losses["value"] = losses["value"] + masked_mean((worth - future_worth).square(), goes_on)
             if error is None:
                 error = masked_mean((outcome["known_state"] - future_own).abs().mean(-1), goes_on).detach()
                 if torch.is_grad_enabled():  # not where it is only judged
@@ -148,12 +153,30 @@ class WorldModelLoss(nn.Module):
             belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
 
         # what a dream is worth at its end, and what the agent would do in one
-        losses["value"] = masked_mean((model.worth(mean.detach(), known) - symlog(target)).square(), valid)
+        worth = model.worth(mean.detach(), known)
+        losses["value"] = losses["value"] + masked_mean((worth - target).square(), valid)
         proposal = model.propose(mean.detach(), known)
         first = action[..., : model.heads[0]].argmax(-1)
         losses["proposal"] = masked_mean(F.cross_entropy(proposal.movedim(-1, 1), first, reduction="none"), valid)
+        told = self._advantages_told(tensordict, valid)
         result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}
-        return TensorDict({**result, "world_error": losses["state"].detach() if error is None else error})
+        return TensorDict({**result, "world_error": losses["state"].detach() if error is None else error, **told})
+
+    def _advantages_told(self, tensordict: TensorDictBase, valid: Tensor) -> dict[str, Tensor]:
+        """``imagination_correlation``: that of what the action taken promised, over the mean of the first actions
+        imagined, with the advantage that it turned out to have.
+        """
+        if keys.IMAGINED not in tensordict.keys() or keys.ADVANTAGE not in tensordict.keys():
+            return {}
+        facts = tensordict.get(keys.IMAGINED)[..., 1:].unflatten(-1, (-1, 3))
+        advantages, imagined = facts[..., 0], facts[..., 2] > 0
+        if torch.is_grad_enabled():
+            self.model.notice_advantage(masked_mean(advantages.square(), imagined & valid.unsqueeze(-1)).sqrt())
+        action = tensordict.get(keys.ACTION)
+        first = (action if len(self.model.heads) == 1 else action[..., 0]).unsqueeze(-1)
+        counted = valid & imagined.gather(-1, first).squeeze(-1)
+        promised = advantages.gather(-1, first).squeeze(-1)
+        return {"imagination_correlation": correlation(promised, tensordict.get(keys.ADVANTAGE).squeeze(-1), counted)}
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
         """How well consequences are foreseen without looking.

@@ -176,6 +176,54 @@ def test_every_module_tells_the_norm_of_its_gradient():
     torch.testing.assert_close(metrics["grad_norm"], torch.stack(list(found.values())).norm())
 
 
+def test_values_that_a_rollout_recorded_are_the_critics():
+    learner = Experiment.load("town_agent", *SMALL).make_learner()  # whose critic sees the whole world
+    rollout = agent_rows(learner.collector.collect(), "agents")
+    recorded, algorithm = rollout.get(keys.VALUE), learner.algorithm
+    assert recorded.std() > 0
+    torch.testing.assert_close(algorithm.values(rollout, acted=True), recorded)
+    data, _ = algorithm.advantages(rollout)
+    assert torch.equal(data.get(keys.VALUE), recorded.transpose(0, 1))
+
+
+def test_recorded_dreams_are_not_dreamt_again():
+    learner = Experiment.load("town_agent", *SMALL).make_learner()
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    for parameter in learner.agent.world_model.parameters():
+        parameter.data.fill_(torch.nan)  # whoever asks it now would know
+    with set_recurrent_mode(True):
+        encoded = learner.agent.encoder(data.copy())
+    assert encoded.get(keys.FEATURES).isfinite().all()
+    torch.testing.assert_close(encoded.get(keys.IMAGINED), data.get(keys.IMAGINED))
+    with set_recurrent_mode(False), learner.agent.recall():
+        assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isfinite().all()
+    assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isnan().any(), "a new frame is dreamt of"
+
+
+def test_modules_are_taught_with_their_share_of_a_minibatch():
+    seen = {}
+
+    class Spy(torch.nn.Module):
+        def __init__(self, name, subsampled):
+            super().__init__()
+            self.name, self.subsampled = name, subsampled
+
+        def forward(self, tensordict):
+            seen[self.name] = tensordict.shape
+            return TensorDict()
+
+    learner = Experiment.load("town_agent", *SMALL, "model.taught_share=0.25").make_learner()
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    loss = learner.algorithm.loss
+    told = {type(part).__name__: getattr(part, "subsampled", False) for part in loss.auxiliary}
+    assert told == {"PerceptionLoss": True, "SocialModelLoss": True, "WorldModelLoss": True, "ManagerLoss": False}
+    loss.auxiliary = torch.nn.ModuleList([Spy("all", False), Spy("share", True)])
+    with set_recurrent_mode(True):
+        loss(data)
+    sequences, steps = data.shape
+    assert seen == {"all": (sequences, steps), "share": (sequences // 4, steps)}
+
+
 def test_dreams_change_the_belief_only_if_they_are_asked_to():
     found = []
     for shapes in (False, True):
@@ -390,12 +438,25 @@ def test_where_few_actions_are_legal_no_other_is_imagined(model):
     seen = Imagination(model, masked=True)(tensordict)
     first = seen[keys.FUTURES, "actions"][:, 0]
     assert set(first.tolist()) == {1, 3} and len(first) == 3
-    returns, confidence, imagined = seen[keys.IMAGINED].unflatten(-1, (4, 3)).unbind(-1)
+    advantages, confidence, imagined = seen[keys.IMAGINED][1:].unflatten(-1, (4, 3)).unbind(-1)
     assert imagined.tolist() == [0, 1, 0, 1]
-    for number, action in enumerate(first.tolist()):  # what was imagined twice counts once
-        expected = symlog(model.expected_return(seen[keys.FUTURES])[number])
-        torch.testing.assert_close(returns[action], expected)
+    worth = dict(zip(first.tolist(), model.expected_return(seen[keys.FUTURES]), strict=True))
+    mean = (worth[1] + worth[3]) / 2  # what was imagined twice counts once
+    torch.testing.assert_close(seen[keys.IMAGINED][0], symlog(mean))
+    for number, action in enumerate(first.tolist()):
+        torch.testing.assert_close(advantages[action], worth[action] - mean)
         torch.testing.assert_close(confidence[action], seen[keys.FUTURES, "confidence"][number])
+    model.usual_advantage.fill_(0.5)
+    smaller = Imagination(model, masked=True)(tensordict)[keys.IMAGINED][1:].unflatten(-1, (4, 3))
+    torch.testing.assert_close(smaller[..., 0], 2 * advantages)
+
+
+def test_the_unit_of_imagined_advantages_follows_what_is_usual(model):
+    for _ in range(200):  # advantages of 0.02, told in units of what is usual
+        model.notice_advantage(0.02 / model.usual_advantage)
+    assert model.usual_advantage.item() == pytest.approx(0.02, rel=0.05)
+    model.notice_advantage(torch.tensor(torch.nan))
+    assert model.usual_advantage.item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_expected_return_by_hand(model):

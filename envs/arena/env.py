@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
 
 from envs.arena.dynamics import advance
+from envs.arena.mirror import choose_mirrors, exchanged, mirrored
 from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, PICTURES, observe
 from envs.arena.picture import draw
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
@@ -23,7 +24,7 @@ from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
 from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
-from envs.world import World
+from envs.world import Moment, Snapshot, World
 
 CURRICULA = Path(__file__).parent / "curricula"
 
@@ -50,6 +51,8 @@ class ArenaEnv(World):
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
         action_repeat: steps of the game with the same action in each step of the world; their rewards are added up.
+        mirror: show each world so that the nearest spawner is to the ship's right (style 2: right of and below it), in
+            a mirror if need be, and take actions as they look there: what is learnt on one side holds on the other.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
@@ -70,6 +73,7 @@ class ArenaEnv(World):
         stage: int | str = "auto",
         desynchronize: bool = False,
         action_repeat: int = 1,
+        mirror: bool = False,
     ) -> None:
         if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
@@ -77,7 +81,7 @@ class ArenaEnv(World):
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
         rules = make_rules("classic" if rules is None else rules)
         super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
-        self.rules, self.style, self.mode = rules, style, observation
+        self.rules, self.style, self.mode, self.mirror = rules, style, observation, mirror
         self.truncation_limit = math.ceil(rules.max_steps / self.action_repeat)
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, Difficulty._fields)
@@ -130,7 +134,16 @@ class ArenaEnv(World):
 
     def observe(self, state: State) -> dict[str, Tensor]:
         """Observations by key."""
+        if self.mirror:
+            state = mirrored(state, choose_mirrors(state, self.style), self.rules)
         return observe(state, self.rules, self.mode)
+
+    def as_seen(self, action: Tensor, state: State) -> Tensor:
+        """How an action looks to the agent, and what one that looks so is, int64 [N]: another in a mirror."""
+        return exchanged(action, choose_mirrors(state, self.style), self.style) if self.mirror else action
+
+    def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
+        return super()._advance(self.as_seen(action, snapshot.state), snapshot)
 
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Reward, terminated, truncated."""

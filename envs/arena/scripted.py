@@ -90,7 +90,7 @@ class ScriptedPlayer(TensorDictModuleBase):
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         env = self.env
-        return tensordict.set("action", play(env.state, env.rules, env.style))
+        return tensordict.set("action", env.as_seen(play(env.state, env.rules, env.style), env.state))
 
 
 def play(state: State, rules: Rules, style: int) -> Tensor:

@@ -32,6 +32,7 @@ VARIANTS = {
         {"style": 1, "observation": "pixels"},
         {"style": 2, "observation": "heatmap"},
         {"style": 1, "curriculum": "ladder", "desynchronize": True},
+        {"style": 2, "mirror": True},
     ],
     "town": [
         {"level": "L3"},

@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): one update with all frames of a short rollout."""
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): every frame of a rollout is learnt from once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCriticConfig, OnPolicyActorCritic
+from torchrl_agent.training.algorithm import check_positive
 from torchrl_agent.training.objectives import AgentLoss, PolicyGradientLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -23,7 +24,9 @@ class A2CConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.training.a2c.A2C"
     rollout_steps: int = 8
-    """Rollout length: steps of every world per iteration, which is one gradient step."""
+    """Rollout length: steps of every world per iteration."""
+    num_minibatches: int = 1
+    """Updates per iteration, each of its share of the frames (of the sequences, for an agent with memory)."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
     optimizer: str = "adam"
     """adam, or rmsprop as in the paper."""
@@ -43,12 +46,21 @@ class A2C(OnPolicyActorCritic):
     ) -> None:
         if config.optimizer not in OPTIMIZERS:
             raise ValueError(f"algorithm.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
+        check_positive(config, "num_minibatches")
+        units = rows if agent.sequential else rows * config.rollout_steps
+        if units % config.num_minibatches:
+            raise ValueError(
+                f"algorithm.num_minibatches={config.num_minibatches} does not divide the {units} "
+                f"{'sequences' if agent.sequential else 'frames'} of a rollout: choose a divisor of {units}."
+            )
         super().__init__(agent, config, rows, acceleration)
 
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Advantages, then one update with all frames."""
+        """Advantages, then one update with all frames, or one with each share of them."""
         data, explained = self.advantages(rollout)
-        return {**self.conclude(data, self.updater.update(data).unsqueeze(0)), **explained}
+        count = self.config.num_minibatches
+        parts = [data] if count == 1 else self.minibatches(data, len(data) // count)
+        return {**self.conclude(data, torch.stack([self.updater.update(part) for part in parts])), **explained}
 
     def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""

@@ -60,6 +60,17 @@ def test_a2c_learns_once_from_each_rollout():
     assert metrics["updates"] == 1
 
 
+def test_a2c_learns_from_shares_of_a_rollout_each_frame_once():
+    learner = Experiment.load("smoke", "algorithm=a2c", "algorithm.num_minibatches=4", "device=cpu").make_learner()
+    seen, update = [], learner.algorithm.updater.update
+    learner.algorithm.updater.update = lambda part: (seen.append(part["observation"]), update(part))[1]
+    rollout = learner.collector.collect()
+    assert to_host(learner.improve(rollout, 1e-3))["updates"] == 4
+    assert [len(part) for part in seen] == [8 * 16 // 4] * 4
+    learnt, played = torch.cat(seen).sum(-1), rollout["observation"].reshape(8 * 16, -1).sum(-1)
+    torch.testing.assert_close(learnt.sort().values, played.sort().values)
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
     learner = Experiment.load("smoke", "algorithm=a2c", f"algorithm.optimizer={optimizer}", "device=cpu").make_learner()
@@ -265,6 +276,8 @@ def test_dqn_sees_pictures_through_perception():
         (["algorithm=dqn", "policy=gru"], "policy=mlp"),
         (["algorithm=a2c", "algorithm.optimizer=sgd"], "algorithm.optimizer"),
         (["algorithm=impala", "algorithm.num_minibatches=5"], "algorithm.num_minibatches"),
+        (["algorithm=a2c", "algorithm.num_minibatches=5"], "does not divide the 128 frames of a rollout"),
+        (["algorithm=a2c", "policy=gru", "algorithm.num_minibatches=5"], "does not divide the 16 sequences"),
         (["algorithm=impala", "algorithm.refresh_every=0"], "algorithm.refresh_every"),
         (["algorithm=dqn", "algorithm.replay_size=10"], "algorithm.replay_size"),
         (["algorithm=a2c", "algorithm.learning_rate.schedule=steps"], "algorithm.learning_rate.schedule"),

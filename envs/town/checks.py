@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from envs.town.rules import Affordance, Cue, Reward, Rules
+from envs.town.rules import HOURS, Affordance, Cue, Reward, Rules
 
 CONDITION = re.compile(r"(\w+) (<|>) (\d*\.?\d+)")
 LARGEST_SIDE = 256
@@ -20,8 +20,8 @@ def check_rules(rules: Rules) -> None:
     """Raise ValueError naming the first thing that cannot be."""
     where = f"town {rules.name}"
     _check_numbers(rules, where)
-    if rules.num_agents > MOST_AGENTS:
-        raise ValueError(f"{where}: {rules.num_agents} agents: at most {MOST_AGENTS} live in one town.")
+    if rules.population > MOST_AGENTS:
+        raise ValueError(f"{where}: {rules.population} agents: at most {MOST_AGENTS} live in one town.")
     if len(rules.cues) > MOST_CUES:
         raise ValueError(f"{where}: {len(rules.cues)} cues: at most {MOST_CUES} fit (envs/town/observation.py).")
     if rules.num_agents % rules.family_size:
@@ -38,6 +38,8 @@ def check_rules(rules: Rules) -> None:
     _check_layout(rules, where)
     for name, cue in rules.cues.items():
         _check_cue(cue, rules, f"{where}, cue {name}")
+    if rules.num_residents:
+        _check_residents(rules, where)
 
 
 def _check_numbers(rules: Rules, where: str) -> None:
@@ -55,7 +57,7 @@ def _check_numbers(rules: Rules, where: str) -> None:
         )
     if rules.trades_every is not None and rules.trades_every < 1:
         raise ValueError(f"{where}: trades_every is {rules.trades_every}: give at least 1 step, or null for never.")
-    for name in ("depletion", "symbols", "visible_agents"):
+    for name in ("depletion", "symbols", "visible_agents", "num_residents"):
         if getattr(rules, name) < 0:
             raise ValueError(f"{where}: {name} is {getattr(rules, name)}: it must not be negative.")
 
@@ -123,8 +125,8 @@ def _check_affordance(affordance: Affordance, rules: Rules, where: str) -> None:
 def _check_layout(rules: Rules, where: str) -> None:
     cells = rules.width * rules.height
     places = sum(rules.affordances[kind].count for kind in rules.deployed)
-    if rules.num_agents > cells:
-        raise ValueError(f"{where}: {rules.num_agents} agents on {cells} cells: use a larger map or fewer agents.")
+    if rules.population > cells:
+        raise ValueError(f"{where}: {rules.population} agents on {cells} cells: use a larger map or fewer agents.")
     fixed = [tuple(cell) for kind in rules.deployed for cell in rules.affordances[kind].positions or []]
     if not fixed:
         if min(rules.width, rules.height) < 2:
@@ -132,9 +134,9 @@ def _check_layout(rules: Rules, where: str) -> None:
                 f"{where}: the map is {rules.width} x {rules.height}: places at random need at least 2 cells each way; "
                 "give them positions."
             )
-        if places + rules.num_agents > cells:
+        if places + rules.population > cells:
             raise ValueError(
-                f"{where}: {places} places and {rules.num_agents} agents do not fit on {cells} cells: use a larger "
+                f"{where}: {places} places and {rules.population} agents do not fit on {cells} cells: use a larger "
                 "map, fewer affordances or fewer agents."
             )
         return
@@ -145,6 +147,25 @@ def _check_layout(rules: Rules, where: str) -> None:
             raise ValueError(f"{where}: two places overlap at {list(cell)}: give each its own cell.")
         if not (0 <= cell[0] < rules.width and 0 <= cell[1] < rules.height):
             raise ValueError(f"{where}: a place at {list(cell)} is off the {rules.width} x {rules.height} map.")
+
+
+def _check_residents(rules: Rules, where: str) -> None:
+    if not rules.drawn:
+        raise ValueError(f"{where}: no character is in the cast {rules.cast!r} for its residents: give it characters.")
+    if "mood" not in rules.meters:
+        raise ValueError(f"{where}: residents live by their mood: give the town a meter named mood.")
+    if rules.family_size > 1:
+        raise ValueError(f"{where}: residents belong to no family: use family_size 1, or no residents.")
+    for name, character in rules.characters.items():
+        place, hours = f"{where}, character {name}", character.hours
+        kinds = [kind for kind in (character.happy, character.sad) if kind is not None]
+        _known("affordance", (*kinds, *character.errands), rules.deployed, place)
+        if len(hours) != 2 or not 0 <= hours[0] <= hours[1] <= HOURS:
+            raise ValueError(
+                f"{place}: an appointment at {hours}: give two hours between 0 and 24, the first one earlier."
+            )
+        if character.speed < 1:
+            raise ValueError(f"{place}: speed is {character.speed}: give at least 1 cell per step.")
 
 
 def _check_cue(cue: Cue, rules: Rules, where: str) -> None:

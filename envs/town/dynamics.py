@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.chance import Chance
+from envs.town.residents import act, hurry, pretend, wake
 from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
 from envs.town.state import (
     STREAM_CONTEST,
@@ -28,11 +29,15 @@ from envs.town.tables import Tables
 
 
 def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """All rules of one step; ``action`` and ``symbol`` [A, N]."""
+    """All rules of one step; ``action`` and ``symbol`` [A, N] of the agents that learn."""
     before = state
     state = begin_step(state)
+    if rules.num_residents:
+        action = torch.cat((action.to(torch.int32), act(state, rules, tables)))
     state = choose_actions(state, action, symbol, rules, tables)
     state = move(state)
+    if rules.num_residents:
+        state = hurry(state, rules, tables)
     state = make_effort(state, tables)
     state = visit(state, chance, rules, tables)
     state = deplete(state, tables)
@@ -40,7 +45,9 @@ def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance,
     state = end_lives(state, before, rules)
     state = move_places(state, chance, rules, tables)
     state = trade_places(state, chance, rules, tables)
-    return show_cues(state, chance, rules)
+    if rules.num_residents:
+        state = wake(state, chance, rules)
+    return show_cues(state, chance, rules, tables)
 
 
 def begin_step(state: State) -> State:
@@ -104,7 +111,7 @@ def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
         pays = admitted & (state.meters[rules.meter_names.index("money")] >= tables.price[kind])
     seated = pays
     if rules.contested:
-        keys = chance.uniform(STREAM_CONTEST, rules.num_agents, STREAM_WIDTH)
+        keys = chance.uniform(STREAM_CONTEST, rules.population, STREAM_WIDTH)
         seated = win_seats(pays, slot, keys, tables.capacity[kind])
     kind = torch.where(seated, kind, none)
     progress = torch.where(slot == agents.slot, agents.progress, 0) + 1
@@ -167,6 +174,8 @@ def end_lives(state: State, before: State, rules: Rules) -> State:
     for name, meter in rules.meters.items():
         if meter.fatal:
             lethal = lethal | (state.meters[rules.meter_names.index(name)] <= 0.0)
+    if rules.num_residents:
+        lethal = lethal & (torch.arange(rules.population, device=acted.device) < rules.num_agents).unsqueeze(1)
     alive = acted & ~lethal
     agents = state.agents._replace(
         alive=alive,
@@ -209,20 +218,21 @@ def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> 
     return state._replace(layout=layout)
 
 
-def show_cues(state: State, chance: Chance, rules: Rules) -> State:
+def show_cues(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
     """What agents give away: the ``max_cues`` of highest priority (then the alphabet) that hold, with their noise."""
     if not rules.cues:
         return state
     noisy = [name for name, cue in rules.cues.items() if cue.reliability < 1 or cue.false_positive > 0]
-    noise = chance.uniform(STREAM_CUES, len(noisy) * rules.num_agents, STREAM_WIDTH)
+    noise = chance.uniform(STREAM_CUES, len(noisy) * rules.population, STREAM_WIDTH)
     noise = noise.reshape(len(noisy), *state.agents.x.shape)
     kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
+    looks = pretend(state, rules, tables) if rules.num_residents else state
     names = list(rules.cues)
     bits = torch.zeros_like(state.agents.cues)
     room = torch.full_like(bits, rules.max_cues)
     for name in sorted(names, key=lambda name: (-rules.cues[name].priority, name)):
         cue, index = rules.cues[name], names.index(name)
-        holds = _holds(state, name, kind, rules)
+        holds = _holds(looks, name, kind, rules)
         if name in noisy:
             holds = noise[noisy.index(name)] < torch.where(holds, cue.reliability, cue.false_positive)
         shown = holds & (room > 0) & state.agents.alive

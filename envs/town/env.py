@@ -34,8 +34,9 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.picture import draw
-from envs.town.planning import Others, PlanningPlayer, SearchConfig
-from envs.town.rules import Rules, Settings
+from envs.town.planning import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig
+from envs.town.residents import learners, move_in
+from envs.town.rules import HOURS, Rules, Settings
 from envs.town.scoring import ends, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
 from envs.town.state import STREAM_START, State, spawn
@@ -135,7 +136,7 @@ class TownEnv(World):
         specs["alive"] = whole(2, agents, dtype=torch.bool)
         seen, meters = num_visible(rules), len(rules.meters)
         if seen:
-            specs["others_number"] = whole(agents + 1, agents, seen)
+            specs["others_number"] = whole(rules.population + 1, agents, seen)
         if self.potential:
             specs["potential"] = box(agents, 1)
         if self.privileged:
@@ -163,7 +164,10 @@ class TownEnv(World):
 
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
-        state = show_cues(spawn(self.rules, self.tables, settings, chance), chance, self.rules)
+        state = spawn(self.rules, self.tables, settings, chance)
+        if self.rules.num_residents:
+            state = move_in(state, chance, self.rules, self.tables)
+        state = show_cues(state, chance, self.rules, self.tables)
         if not midway:
             return state
         step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
@@ -180,24 +184,26 @@ class TownEnv(World):
         groups: dict[str, Any] = observe(state, self.rules)
         if self.mode == "flat":
             groups = {"observation": torch.cat([value.flatten(2) for value in groups.values()], -1)}
-        groups["action_mask"] = action_mask(legal_actions(state, self.rules, self.tables), state, self.rules)
-        groups["alive"] = state.agents.alive.T.clone()
+        own = learners(state, self.rules)
+        groups["action_mask"] = action_mask(legal_actions(own, self.rules, self.tables), own, self.rules)
+        groups["alive"] = own.agents.alive.T.clone()
         if num_visible(self.rules):
             groups["others_number"] = others_number(state, self.rules)
         if self.potential:
-            alive = state.agents.alive
-            groups["potential"] = torch.where(alive, wellbeing(state, self.rules), 0.0).T.unsqueeze(-1).clone()
+            alive = own.agents.alive
+            groups["potential"] = torch.where(alive, wellbeing(own, self.rules), 0.0).T.unsqueeze(-1).clone()
         if self.privileged:
             groups["privileged"] = privileged(state, self.rules, self.tables)
         return {GROUP: groups, "state": global_state(state, self.rules)}
 
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Reward [A, N], terminated, truncated."""
-        return reward(state, self.rules), *ends(state, self.rules)
+        own = learners(state, self.rules)
+        return reward(own, self.rules), *ends(own, self.rules)
 
     def statistics(self, state: State) -> dict[str, Tensor]:
         """What the game reports of its episodes (envs/town/scoring.py)."""
-        return statistics(state, self.rules)
+        return statistics(learners(state, self.rules), self.rules)
 
     def names(self) -> dict[str, Sequence[str]]:
         """Words for actions, meters and kinds of places."""
@@ -222,7 +228,12 @@ class TownEnv(World):
             "foresight": (planner, greedy),
             "hierarchy": (planner, actions),
         }
-        if self.rules.num_agents > 1:
+        if self.rules.num_residents:
+            expected = [None, STAY, YESTERDAY, *self.rules.characters]
+            result["social"] = tuple(
+                PlanningPlayer(self, SearchConfig(residents=each, every=4, horizon=3 * HOURS // 2)) for each in expected
+            )
+        elif self.rules.num_agents > 1:
             kinds: tuple[Others, ...] = ("repeat", "wait")
             result["social"] = (planner, *(PlanningPlayer(self, SearchConfig(others=others)) for others in kinds))
         if self.rules.lookalikes:

@@ -11,14 +11,25 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from envs.town.checks import check_rules
-from envs.town.rules import Affordance, Cascade, Cue, Meter, Modulation, Reward, Rules
+from envs.town.rules import Affordance, Cascade, Character, Cue, Meter, Modulation, Reward, Rules
 
 HERE = Path(__file__).parent
 LEVELS = tuple(sorted(path.stem for path in (HERE / "levels").glob("*.yaml")))
 """Levels that come with the project."""
 SECTIONS = ("meters", "modulations", "cascades", "actions", "affordances", "cues", "rewards")
 """What a content file holds."""
-OWN = ("extends", "content", "affordances", "meters", "actions", "cues", "reward", "capacity", "unlimited")
+OWN = (
+    "extends",
+    "content",
+    "affordances",
+    "meters",
+    "actions",
+    "cues",
+    "reward",
+    "capacity",
+    "unlimited",
+    "characters",
+)
 """Keys of a level that are no fields of :class:`Rules`, or are written differently there."""
 
 
@@ -30,6 +41,7 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
     - ``extends``: another level, whose keys it takes over; ``content``: a file like content.yaml, beside the level;
     - ``affordances``: ``all``, a list of kinds, or a mapping of kinds to changed fields (new kinds are allowed);
     - ``meters``: changed fields by meter; ``actions``: those of the content that are enabled; ``cues``: those in use;
+    - ``characters``: those of the content that residents may have, a list or a mapping to changed fields;
     - ``capacity``: seats of every place except the kinds in ``unlimited``;
     - ``reward``: a name of the content's rewards, or a mapping of :class:`~envs.town.rules.Reward`'s fields.
 
@@ -90,6 +102,7 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
         "actions": content["actions"],
         "enabled": list(raw.get("actions", [])),
         "cues": build(Cue, cues, "cue "),
+        "characters": build(Character, _characters(content, raw.get("characters") or {}, where), "character "),
         "reward": _build(Reward, reward, f"{where}, reward"),
     }
 
@@ -102,6 +115,15 @@ def _chosen(chosen: Any, where: str) -> dict[str, Any]:
         twice = next(kind for kind in chosen if chosen.count(kind) > 1)
         raise ValueError(f"{where}: {twice} is there twice: use its count for several places.")
     return chosen if isinstance(chosen, dict) else {}
+
+
+def _characters(content: dict[str, Any], chosen: Any, where: str) -> dict[str, dict]:
+    if isinstance(chosen, dict):
+        known = _merged(content.get("characters") or {}, chosen, where)
+        return {name: known[name] for name in chosen}
+    if not isinstance(chosen, list):
+        raise ValueError(f"{where}: characters is {chosen!r}: give a list or mapping of kinds.")
+    return {name: _entry(content.get("characters") or {}, name, "character", where) for name in chosen}
 
 
 def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:

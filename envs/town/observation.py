@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.geometry import nearest
+from envs.town.residents import learners, sought
 from envs.town.rules import HOURS, Rules
 from envs.town.state import ABSENT, NUM_TRAITS, State, hour, standing_on
 from envs.town.tables import Tables
@@ -47,7 +48,7 @@ def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
 
 def num_visible(rules: Rules) -> int:
     """Slots for other agents."""
-    return min(rules.visible_agents, rules.num_agents - 1)
+    return min(rules.visible_agents, rules.population - 1)
 
 
 def observe(state: State, rules: Rules) -> dict[str, Tensor]:
@@ -63,15 +64,16 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
       it is family, one-hot what it did last, and its cues. ``traits``: own character. ``messages``: one-hot symbols of
       the family's other members.
     """
-    agents, settings, lived = state.agents, state.settings, state.step.float() / rules.max_steps
-    slot = standing_on(state, rules)
+    own = learners(state, rules)
+    agents, settings, lived = own.agents, own.settings, own.step.float() / rules.max_steps
+    slot = standing_on(own, rules)
     kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
     across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
     angle = hour(state) * (2 * math.pi / HOURS)
     durations = [float(rules.affordances[name].duration if rules.multi_tick else 1) for name in rules.kinds]
-    everyone = torch.zeros_like(state.tally.lifetime)
+    everyone = torch.zeros_like(own.tally.lifetime)
     rows: dict[str, list[Tensor]] = {
-        "meters": list(state.meters.unbind(0)),
+        "meters": list(own.meters.unbind(0)),
         "position": [agents.x / across, agents.y / down],
         "standing_on": _one_hot(kind, len(rules.kinds) + 1),
         "progress": [agents.progress / max(durations)],
@@ -79,11 +81,11 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
         "previous_action": [*_one_hot(agents.action, len(rules.action_names)), agents.refused.float()],
     }
     if rules.view is None:
-        rows["map"] = _map(state, rules)
+        rows["map"] = _map(own, rules)
     if num_visible(rules):
         rows["others"] = _others(state, rules)
     if rules.traits:
-        rows["traits"] = list(state.traits.unbind(0))
+        rows["traits"] = list(own.traits.unbind(0))
     if rules.symbols:
         rows["messages"] = _messages(state, rules)
     groups = {name: torch.stack(values).permute(2, 1, 0).contiguous() for name, values in rows.items()}
@@ -119,7 +121,7 @@ def _window(state: State, rules: Rules) -> Tensor:
     """[N, A, K + 2, side, side]. Nearly all of it is 0, so places and agents are scattered. Those outside are written
     as a 0 to where there is one anyway: the wall on the agent's own cell.
     """
-    agents, layout, view = state.agents, state.layout, rules.view or 0
+    agents, everyone, layout, view = learners(state, rules).agents, state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
     cells, channels = side * side, kinds + 2
     walls = (kinds + 1) * cells
@@ -127,11 +129,11 @@ def _window(state: State, rules: Rules) -> Tensor:
     kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
     cell = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
     index, seen = [kind * cells + cell], [cell >= 0]
-    if rules.num_agents > 1:
-        cell = _cell_seen(agents.x.unsqueeze(1) - agents.x, agents.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
-        myself = torch.eye(rules.num_agents, dtype=torch.bool, device=cell.device).unsqueeze(-1)
+    if rules.population > 1:
+        cell = _cell_seen(everyone.x.unsqueeze(1) - agents.x, everyone.y.unsqueeze(1) - agents.y, view)  # [other, A, N]
+        myself = torch.eye(rules.population, rules.num_agents, dtype=torch.bool, device=cell.device).unsqueeze(-1)
         index.append(kinds * cells + cell)
-        seen.append((cell >= 0) & agents.alive.unsqueeze(1) & ~myself)
+        seen.append((cell >= 0) & everyone.alive.unsqueeze(1) & ~myself)
     shown = torch.cat(seen)
     places = torch.where(shown, torch.cat(index), walls + cells // 2).permute(2, 1, 0).long()
     cell = torch.arange(cells, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
@@ -173,16 +175,16 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
     """For each slot of the visible others: (distance, dx, dy, cues, family, last action, number), [A, N]; distance is
     infinite in an empty one.
     """
-    agents, count = state.agents, rules.num_agents
+    agents, own, count = state.agents, learners(state, rules).agents, rules.num_agents
     # every pair of agents, then the nearest of those in sight by slot
-    dx = (agents.x.unsqueeze(1) - agents.x).float()  # [other, A, N]
-    dy = (agents.y.unsqueeze(1) - agents.y).float()
-    index = torch.arange(count, device=dx.device)
-    other = (index.unsqueeze(1) != index).unsqueeze(-1)
+    dx = (agents.x.unsqueeze(1) - own.x).float()  # [other, A, N]
+    dy = (agents.y.unsqueeze(1) - own.y).float()
+    index = torch.arange(rules.population, device=dx.device)
+    other = (index.unsqueeze(1) != index[:count]).unsqueeze(-1)
     distance = dx.abs() + dy.abs()
     seen = other & agents.alive.unsqueeze(1) & (distance <= rules.sight)
     families = torch.div(index, rules.family_size, rounding_mode="floor")
-    family = (families.unsqueeze(1) == families).float().unsqueeze(-1).expand_as(dx)
+    family = (families.unsqueeze(1) == families[:count]).float().unsqueeze(-1).expand_as(dx)
     cues = agents.cues.float().unsqueeze(1).expand_as(dx)
     action = agents.action.float().unsqueeze(1).expand_as(dx)
     who = index.float().reshape(-1, 1, 1).expand_as(dx)
@@ -202,17 +204,19 @@ def _messages(state: State, rules: Rules) -> list[Tensor]:
 
 
 def others_number(state: State, rules: Rules) -> Tensor:
-    """Who stands in each slot of the visible others (agents know each other), int64 [N, A, V]; A for nobody."""
-    rows = [torch.where(row[0] < torch.inf, row[-1], rules.num_agents) for row in _sightings(state, rules)]
+    """Who stands in each slot of the visible others (agents know each other), int64 [N, A, V]; for nobody the number of
+    all, residents included.
+    """
+    rows = [torch.where(row[0] < torch.inf, row[-1], rules.population) for row in _sightings(state, rules)]
     return torch.stack(rows).long().permute(2, 1, 0).contiguous()
 
 
 def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
     """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need
-    (number of the meter) and what it did last, [N, A, V]; 0 in empty slots.
+    (number of the meter; of residents the one that they are after) and what it did last, [N, A, V]; 0 in empty slots.
     """
     number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
-    seen = number < rules.num_agents
+    seen = number < rules.population
     index = torch.where(seen, number, 0)
     meters = state.meters.unsqueeze(2).expand(-1, -1, index.shape[1], -1)  # [M, other, A, N]
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
@@ -221,9 +225,12 @@ def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
         """Of each visible other the entry of ``values`` [A, N]; [V, A, N]."""
         return torch.where(seen, values.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index), 0)
 
+    need = pressing_need(state.meters, tables)
+    if rules.num_residents:
+        need = torch.cat((need[: rules.num_agents], sought(state, rules, tables)))
     return {
         "others_meters": torch.where(seen, theirs, 0.0).permute(3, 2, 1, 0).contiguous(),
-        "others_need": theirs_of(pressing_need(state.meters, tables)).permute(2, 1, 0).contiguous(),
+        "others_need": theirs_of(need).permute(2, 1, 0).contiguous(),
         "others_action": theirs_of(state.agents.action.long()).permute(2, 1, 0).contiguous(),
     }
 
@@ -255,7 +262,7 @@ def global_state(state: State, rules: Rules) -> Tensor:
 
 def global_size(rules: Rules) -> int:
     """Numbers in :func:`global_state`."""
-    return rules.num_agents * (len(rules.meters) + 3) + 2 * rules.num_slots + 3
+    return rules.population * (len(rules.meters) + 3) + 2 * rules.num_slots + 3
 
 
 def action_mask(legal: list[Tensor], state: State, rules: Rules) -> Tensor:

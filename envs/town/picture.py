@@ -174,7 +174,7 @@ def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
     """Those that share a cell share its room; a place keeps the upper part for its label."""
     alive, places = one.agents.alive, set(zip(one.layout.x, one.layout.y, strict=True))
     cells: dict[tuple[int, int], list[int]] = {}
-    for agent in sorted(range(rules.num_agents), key=lambda agent: alive[agent]):  # the living on top
+    for agent in sorted(range(rules.population), key=lambda agent: alive[agent]):  # the living on top
         cells.setdefault((one.agents.x[agent], one.agents.y[agent]), []).append(agent)
     for (x, y), together in cells.items():
         if canvas.scale < ROOMY:
@@ -213,17 +213,20 @@ def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) ->
 
 
 def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
-    alive, agents = sum(one.agents.alive), rules.num_agents
+    agents = rules.num_agents
+    alive = sum(one.agents.alive[:agents])
+    short = len(rules.name) < 6
     entries = (
-        (0.0, "town", rules.name, WORDS),
-        (0.16, "step", f"{one.step}/{rules.max_steps}", WORDS),
-        (0.4, "hour", f"{one.step % HOURS}:00", WORDS),
-        (0.58, "alive", f"{alive}/{agents}", WORDS if alive == agents else DANGER),
-        (0.78, "return", f"{sum(episode.total_reward) / agents:.1f}", WORDS),
+        ("town" if short else "", rules.name, WORDS),
+        ("step", f"{one.step}/{rules.max_steps}", WORDS),
+        ("hour", f"{one.step % HOURS}:00", WORDS),
+        ("alive", f"{alive}/{agents}", WORDS if alive == agents else DANGER),
+        ("return", f"{sum(episode.total_reward) / agents:.1f}", WORDS),
     )
+    shares = (0.0, 0.16, 0.4, 0.58, 0.78) if short else (0.0, 0.32, 0.52, 0.67, 0.82)
     width, height = canvas.size[0], _header_height(canvas.size)
     letters, gap = min(height * 0.45, width / 40), _gap(canvas.size)
-    for share, name, value, color in entries:
+    for share, (name, value, color) in zip(shares, entries, strict=True):
         end = canvas.text((gap + share * (width - 2 * gap), height / 2), name, letters, FAINT)
         canvas.text((end + letters / 2, height / 2), value, letters, color)
 

@@ -20,10 +20,10 @@ from torch import Tensor
 from envs.toolkit.chance import Chance, seed_chance
 from envs.toolkit.records import map_record
 from envs.town.dynamics import advance
-from envs.town.rules import INTERACT, WAIT, Rules
+from envs.town.rules import HOURS, INTERACT, WAIT, Rules
 from envs.town.scoring import reward
-from envs.town.scripted import all_heads, greedy_action, resting, walk
-from envs.town.state import ABSENT, State, is_open
+from envs.town.scripted import all_heads, greedy_action, resting
+from envs.town.state import ABSENT, Residents, State, hour, is_open, walk
 from envs.town.tables import Tables
 from envs.world import GROUP
 
@@ -32,6 +32,7 @@ IMAGINED_LUCK = 1_000_003
 NO_ACTION = -1
 LOOK_EVERY = 5
 """Imagined steps between two looks at whether every town's time is up."""
+YESTERDAY, STAY = "yesterday", "stay"
 Others = Literal["greedy", "repeat", "wait"]
 
 
@@ -46,6 +47,10 @@ class SearchConfig:
     others: Others = "greedy"
     """What it expects of the other agents: what they will really do, that each repeats its last action for ever, or
     that they wait.
+    """
+    residents: str | None = None
+    """What it expects of the residents: None for what they will really do, whose character it then knows; ``stay``;
+    ``yesterday`` for what they would do in yesterday's mood; or the name of the character that it gives them all.
     """
     every: int = 8
     """Steps between two searches. A goal is kept until it is reached; then, or after a single action, comes what the
@@ -69,6 +74,13 @@ class Intention(NamedTuple):
     """Visits completed when it was chosen: one more, and the goal is reached."""
 
 
+class Moods(NamedTuple):
+    """Of residents, bool [R, N]."""
+
+    yesterday: Tensor
+    today: Tensor
+
+
 class PlanningPlayer(TensorDictModuleBase):
     """Agent 0 searches, the others are greedy.
 
@@ -87,16 +99,20 @@ class PlanningPlayer(TensorDictModuleBase):
         self.luck = seed_chance(IMAGINED_LUCK, env.num_envs, env.device).key.repeat_interleave(len(self.slots))
         self.steps = 0
         self.intention: Any = None
+        self.moods = remembered_moods(env.state, None) if rules.num_residents else None
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
         env, since = self.env, self.steps % self.config.every
+        if self.moods is not None:
+            self.moods = remembered_moods(env.state, self.moods)
         if since == 0:
             self.intention = self.search(env.state)
         self.steps += 1
         greedy = greedy_action(env.state, env.rules, env.tables)
         own = self.pursue(self.intention, env.state, since, greedy[0])
-        action = torch.where(env.state.agents.alive, torch.cat((own.unsqueeze(0), greedy[1:])), WAIT)
+        alive = env.state.agents.alive[: env.rules.num_agents]
+        action = torch.where(alive, torch.cat((own.unsqueeze(0), greedy[1:])), WAIT)
         return tensordict.set((GROUP, "action"), all_heads(action, env.rules))
 
     def search(self, state: State) -> Intention:
@@ -109,9 +125,10 @@ class PlanningPlayer(TensorDictModuleBase):
         """What each candidate earns agent 0 in an imagined town, [N, candidates]."""
         config, count, worlds = self.config, len(self.slots), state.step.shape[0]
         rules, tables = dataclasses.replace(self.env.rules, cues={}), self.env.tables  # nobody looks at imagined cues
-        state = map_record(lambda value: value.repeat_interleave(count, -1), state)
+        state = map_record(lambda value: value.repeat_interleave(count, -1), self.believed(state))
         intention = Intention(self.slots.repeat(worlds), self.actions.repeat(worlds), state.tally.visits[0])
-        last = state.agents.action if config.others == "repeat" else torch.full_like(state.agents.action, WAIT)
+        last = state.agents.action[: rules.num_agents]
+        last = last if config.others == "repeat" else torch.full_like(last, WAIT)
         chance, value = Chance(self.luck, state.step), torch.zeros_like(state.tally.lifetime[0])
         for ahead in range(config.horizon):
             goes_on = state.step < rules.max_steps
@@ -124,6 +141,21 @@ class PlanningPlayer(TensorDictModuleBase):
             state = advance(state, torch.cat((own, others[1:])), None, chance, rules, tables)
             value = value + torch.where(goes_on, reward(state, rules)[0], 0.0)
         return value.reshape(worlds, count)
+
+    def believed(self, state: State) -> State:
+        """The towns with the residents that it expects."""
+        expected, characters = self.config.residents, list(self.env.rules.characters)
+        if self.moods is None or expected is None:
+            return state
+        character, happy = state.residents
+        if expected == YESTERDAY:
+            begun = state.step < HOURS  # there was none
+            character = torch.where(begun, len(characters), character)
+            happy = self.moods.yesterday
+        else:
+            number = len(characters) if expected == STAY else characters.index(expected)
+            character = torch.full_like(character, number)
+        return state._replace(residents=Residents(character, happy))
 
     def pursue(self, intention: Intention, state: State, since: int, greedy: Tensor) -> Tensor:
         """What agent 0 does so many steps after it formed an intention, [N]: takes its action; or goes to its place and
@@ -143,6 +175,15 @@ class PlanningPlayer(TensorDictModuleBase):
         if since >= self.config.action_steps:
             return action
         return torch.where(intention.action == NO_ACTION, action, intention.action)
+
+
+def remembered_moods(state: State, moods: Moods | None) -> Moods:
+    """The moods that residents have had, with those of now."""
+    happy = state.residents.happy.clone()  # the record changes in place
+    if moods is None:
+        return Moods(happy, happy)
+    morning = hour(state) == 0
+    return Moods(torch.where(morning, moods.today, moods.yesterday), torch.where(morning, happy, moods.today))
 
 
 def candidates(rules: Rules, tables: Tables, kind: str) -> tuple[Tensor, Tensor]:

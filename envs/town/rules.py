@@ -114,6 +114,28 @@ class Cue:
 
 
 @dataclass(frozen=True)
+class Character:
+    """What a resident lives by, and nobody sees: its appointment of the day, its needs, its errands, in this order."""
+
+    hours: list[int] = field(default_factory=lambda: [0, 0])
+    """Begin and end of its appointment."""
+    happy: str | None = None
+    """Kind of place to which it then goes on days that it is happy."""
+    sad: str | None = None
+    """The same for other days."""
+    early: float = 0.0
+    """It sees to a need that is below this."""
+    errands: list[str] = field(default_factory=list)
+    """Kinds of places that it visits one after the other, again and again."""
+    speed: int = 1
+    """Cells per step."""
+    lies: bool = False
+    """It shows the opposite of its mood."""
+    held_out: bool = False
+    """Kept back, for towns with people of a kind that nobody has trained with."""
+
+
+@dataclass(frozen=True)
 class Reward:
     """What a step is worth to an agent; the sum of the parts that are set.
 
@@ -190,6 +212,12 @@ class Rules:
     family_size: int = 1
     symbols: int = 0
     """Size of the family channel's alphabet; 0 for no channel."""
+    num_residents: int = 0
+    """Others whom nobody trains, each with a character that is drawn in every episode."""
+    characters: dict[str, Character] = field(default_factory=dict)
+    """Kinds of residents."""
+    cast: Literal["train", "held_out", "all"] = "train"
+    """Which kinds are drawn: those that are not held out, those that are, or all."""
 
     # --- what follows from the above, worked out once (compiled code must not) ------------------------------------
 
@@ -201,6 +229,10 @@ class Rules:
     """In the order of their numbers."""
     needs: tuple[str, ...] = field(init=False)
     """Meters that count as needs and that a deployed affordance can raise."""
+    population: int = field(init=False)
+    """Learning agents and residents."""
+    drawn: tuple[int, ...] = field(init=False)
+    """Numbers of the characters that residents may have."""
     places_per_kind: int = field(init=False)
     """Slots that each kind has in the layout."""
     num_slots: int = field(init=False)
@@ -220,16 +252,23 @@ class Rules:
         places = [self.affordances[kind] for kind in self.deployed if kind in self.affordances]
         most = max([place.count for place in places], default=1)
         raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
+        population = self.num_agents + self.num_residents
         lookalikes = any(place.working is not None for place in places)
         derived = {
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
             "action_names": (*ACTIONS, *self.actions),
             "needs": tuple(name for name, meter in self.meters.items() if meter.need and name in raised),
+            "population": population,
+            "drawn": tuple(
+                index
+                for index, character in enumerate(self.characters.values())
+                if self.cast in ("all", "held_out" if character.held_out else "train")
+            ),
             "places_per_kind": most,
             "num_slots": len(self.affordances) * most,
             "num_places": sum(place.count for place in places),
-            "contested": any(place.capacity is not None and place.capacity < self.num_agents for place in places),
+            "contested": any(place.capacity is not None and place.capacity < population for place in places),
             "random_layout": all(place.positions is None for place in places),
             "lookalikes": lookalikes,
             "selective": lookalikes or any(place.company > 0 for place in places),

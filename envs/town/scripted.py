@@ -13,8 +13,8 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from envs.town.rules import DOWN, HOURS, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
-from envs.town.state import ABSENT, State, hour, standing_on
+from envs.town.rules import HOURS, INTERACT, UP, WAIT, Rules
+from envs.town.state import ABSENT, State, hour, standing_on, walk
 from envs.town.tables import Tables
 from envs.world import GROUP
 
@@ -63,7 +63,7 @@ class ConstantPlayer(TensorDictModuleBase):
 
 
 def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
-    """What the greedy player does, int64 [A, N]."""
+    """What the greedy player does, int64 [A, N], for the agents that learn."""
     agents, layout = state.agents, state.layout
     dx, dy = layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y  # [S, A, N]
     distance = (dx.abs() + dy.abs()).float()
@@ -80,13 +80,7 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
     rest = resting(rules)
     action = walk(x, y, torch.where(closed, rest, INTERACT))
     worthwhile = worth.amax(0) > 0
-    return torch.where(agents.alive, torch.where(worthwhile, action, rest), WAIT)
-
-
-def walk(dx: Tensor, dy: Tensor, there: Tensor) -> Tensor:
-    """The action that leads over so many cells, across first; ``there`` where none is left. All of one shape."""
-    vertical = torch.where(dy < 0, UP, torch.where(dy > 0, DOWN, there))
-    return torch.where(dx < 0, LEFT, torch.where(dx > 0, RIGHT, vertical))
+    return torch.where(agents.alive, torch.where(worthwhile, action, rest), WAIT)[: rules.num_agents]
 
 
 def resting(rules: Rules) -> int:

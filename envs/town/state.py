@@ -6,14 +6,14 @@ has several places), N of worlds.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from envs.toolkit.chance import Chance, shuffled_cells
 from envs.toolkit.records import map_record
-from envs.town.rules import WAIT, Rules, Settings
+from envs.town.rules import DOWN, LEFT, RIGHT, UP, WAIT, Rules, Settings
 from envs.town.tables import Tables
 
 STREAM_WIDTH = 16
@@ -21,8 +21,9 @@ STREAM_WIDTH = 16
 STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT, STREAM_TRADES = (
     STREAM_WIDTH * number for number in range(7)
 )
+STREAM_CHARACTERS, STREAM_MOODS = (STREAM_WIDTH * number for number in (7, 8))
 """Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts, the
-shuffling of cells, and the trading of cells.
+shuffling of cells, the trading of cells; characters of residents and their moods.
 """
 ABSENT = -1000
 """Coordinate of a slot that holds no place."""
@@ -79,8 +80,21 @@ class Tally(NamedTuple):
     """Requests that could not be paid."""
 
 
+class Residents(NamedTuple):
+    """What nobody sees of the residents, [R, N]."""
+
+    character: Tensor
+    """Number of its kind, int32."""
+    happy: Tensor
+    """Its mood of the day, bool."""
+
+
+class Nobody(NamedTuple):
+    """In towns without residents."""
+
+
 class State(NamedTuple):
-    """A batch of towns."""
+    """A batch of towns; the A agents are those that learn and then the residents."""
 
     meters: Tensor
     """[M, A, N]."""
@@ -94,11 +108,13 @@ class State(NamedTuple):
     tally: Tally
     settings: Settings
     """As they were when the episode began."""
+    residents: Any = Nobody()
+    """:class:`Residents`, or :class:`Nobody`."""
 
 
 def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
     """Fresh towns: places and agents on cells of their own, at hour 0."""
-    agents, worlds = rules.num_agents, len(settings.depletion)
+    agents, worlds = rules.population, len(settings.depletion)
     layout, x, y = place(rules, tables, settings, chance)
     nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
     no = torch.zeros_like(nothing, dtype=torch.bool)
@@ -128,7 +144,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
 
 def place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
     """The layout, and the agents' cells [A, N]."""
-    agents = rules.num_agents
+    agents = rules.population
     present = (settings.deployed.repeat_interleave(rules.places_per_kind, 0) > 0) & tables.exists
     if rules.random_layout:
         x, y = shuffled_cells(chance, STREAM_LAYOUT, agents + rules.num_places, settings.width, settings.height)
@@ -168,3 +184,9 @@ def is_open(kind: Tensor, state: State, tables: Tables) -> Tensor:
     since = hour(state) - tables.opens[kind]
     since = torch.where(since < 0, since + 24.0, since)
     return since < tables.span[kind]
+
+
+def walk(dx: Tensor, dy: Tensor, there: Tensor) -> Tensor:
+    """The action that leads over so many cells, across first; ``there`` where none is left. All of one shape."""
+    vertical = torch.where(dy < 0, UP, torch.where(dy > 0, DOWN, there))
+    return torch.where(dx < 0, LEFT, torch.where(dx > 0, RIGHT, vertical))

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from envs.town.rules import HOURS, Rules
+from envs.town.rules import HOURS, Character, Rules, visit
+
+
+class ResidentTables(NamedTuple):
+    """The C characters by number; character C is nobody's and does nothing. Kind K is "none"."""
+
+    now: Tensor
+    """[C + 1, 2, 24] kind of place of the appointment by mood (happy last) and hour, int32."""
+    later: Tensor
+    """The same, also in the hours before it."""
+    early: Tensor
+    """[C + 1] needs below this are seen to."""
+    errands: Tensor
+    """[C + 1, E] kinds, int32, and in ``num_errands`` [C + 1] how many, at least 1."""
+    num_errands: Tensor
+    speed: Tensor
+    """[C + 1] cells per step, int32."""
+    lies: Tensor
+    """[C + 1] bool."""
+    drawn: Tensor
+    """Numbers of the characters that residents may have, int32."""
+    serves: Tensor
+    """[M] kind of place that raises a meter most, int32."""
+    raises: Tensor
+    """[K + 1] number of the meter that a kind raises most, int32; money aside."""
+
+
+class NoTables(NamedTuple):
+    """In towns without residents."""
 
 
 class Tables(NamedTuple):
@@ -45,6 +73,8 @@ class Tables(NamedTuple):
     cell_x: Tensor
     cell_y: Tensor
     """[S, 1] cells of fixed layouts, int32."""
+    residents: Any
+    """:class:`ResidentTables`, or :class:`NoTables`."""
 
 
 def make_tables(rules: Rules, device: torch.device) -> Tables:
@@ -68,7 +98,7 @@ def make_tables(rules: Rules, device: torch.device) -> Tables:
         [*[-meter.move] * 4, -meter.interact, 0.0, *(effects.get(name, 0.0) for effects in rules.actions.values())]
         for name, meter in rules.meters.items()
     ]
-    seats = [rules.num_agents if place.capacity is None else place.capacity for place in places]
+    seats = [rules.population if place.capacity is None else place.capacity for place in places]
     exists, cells = _slots(rules)
 
     def floats(values: list) -> Tensor:
@@ -95,6 +125,40 @@ def make_tables(rules: Rules, device: torch.device) -> Tables:
         cell_index=(torch.tensor(exists, device=device).long().cumsum(0) - 1).clamp_min(0),
         cell_x=whole([x for x, _ in cells]).unsqueeze(1),
         cell_y=whole([y for _, y in cells]).unsqueeze(1),
+        residents=_resident_tables(rules, device) if rules.num_residents else NoTables(),
+    )
+
+
+def _resident_tables(rules: Rules, device: torch.device) -> ResidentTables:
+    characters, none = [*rules.characters.values(), Character()], len(rules.kinds)
+    longest = max(1, *(len(character.errands) for character in characters))
+
+    def number(kind: str | None) -> int:
+        return none if kind is None else rules.kinds.index(kind)
+
+    def whole(values: list) -> Tensor:
+        return torch.tensor(values, dtype=torch.int32, device=device)
+
+    def timetable(character: Character, start: int) -> list[list[int]]:
+        days = (number(character.sad), number(character.happy))
+        return [[kind if start <= hour < character.hours[1] else none for hour in range(HOURS)] for kind in days]
+
+    gains = torch.tensor([[visit(rules.affordances[kind], name) for kind in rules.kinds] for name in rules.meter_names])
+    there = torch.tensor([kind in rules.deployed for kind in rules.kinds])
+    needs = torch.tensor([meter.need for meter in rules.meters.values()]).unsqueeze(1)
+    raises = torch.where(needs, gains, -torch.inf).argmax(0)
+    errands = [[number(kind) for kind in character.errands] or [none] for character in characters]
+    return ResidentTables(
+        now=whole([timetable(character, character.hours[0]) for character in characters]),
+        later=whole([timetable(character, 0) for character in characters]),
+        early=torch.tensor([character.early for character in characters], device=device),
+        errands=whole([kinds + kinds[:1] * (longest - len(kinds)) for kinds in errands]),
+        num_errands=whole([len(kinds) for kinds in errands]),
+        speed=whole([character.speed for character in characters]),
+        lies=torch.tensor([character.lies for character in characters], device=device),
+        drawn=whole(list(rules.drawn)),
+        serves=torch.where(there, gains, -torch.inf).argmax(1).int().to(device),
+        raises=torch.cat((raises, raises.new_zeros(1))).int().to(device),
     )
 
 

@@ -1,0 +1,136 @@
+"""Residents: others whom nobody trains. A hidden character, drawn at birth, says where they go by the hour and the mood
+of the day, which errands they run, and when they see to their needs.
+
+They are the last agents of the record, and everything about them is looked up in tables, for all towns at once. They
+never die.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.toolkit.chance import Chance
+from envs.toolkit.records import map_record
+from envs.town.rules import INTERACT, WAIT, Rules
+from envs.town.state import (
+    ABSENT,
+    STREAM_CHARACTERS,
+    STREAM_MOODS,
+    STREAM_WIDTH,
+    Residents,
+    State,
+    hour,
+    walk,
+)
+from envs.town.tables import Tables
+
+HAPPY, SAD = 0.9, 0.1
+"""The meter ``mood`` of a resident all day long."""
+
+
+def learners(state: State, rules: Rules) -> State:
+    """The same towns with the learning agents only, as if nobody else were there."""
+    if not rules.num_residents:
+        return state
+    count = rules.num_agents
+    return state._replace(
+        meters=state.meters[:, :count],
+        traits=state.traits[:, :count],
+        agents=map_record(lambda value: value[:count], state.agents),
+        events=map_record(lambda value: value[:count], state.events),
+        tally=map_record(lambda value: value[:count], state.tally),
+    )
+
+
+def move_in(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
+    """Draw every resident's character, from the kinds that are in use, and its first mood."""
+    luck = chance.uniform(STREAM_CHARACTERS, 2 * rules.num_residents, STREAM_WIDTH)
+    drawn, happy = luck.unflatten(0, (2, rules.num_residents)).unbind(0)
+    character = tables.residents.drawn[(drawn * len(rules.drawn)).long()]
+    return feel(state._replace(residents=Residents(character, happy < 0.5)), rules)
+
+
+def wake(state: State, chance: Chance, rules: Rules) -> State:
+    """Every midnight each resident draws its mood of the day."""
+    happy = chance.uniform(STREAM_MOODS, rules.num_residents, STREAM_WIDTH) < 0.5
+    happy = torch.where(hour(state) == 0, happy, state.residents.happy)
+    return feel(state._replace(residents=state.residents._replace(happy=happy)), rules)
+
+
+def feel(state: State, rules: Rules) -> State:
+    """Residents feel the mood of their day, whatever happens to them."""
+    return _with_mood(state, torch.where(state.residents.happy, HAPPY, SAD), rules)
+
+
+def pretend(state: State, rules: Rules, tables: Tables) -> State:
+    """The towns as they look: who lies shows the opposite of its mood."""
+    shown = state.residents.happy ^ tables.residents.lies[state.residents.character]
+    return _with_mood(state, torch.where(shown, HAPPY, SAD), rules)
+
+
+def _with_mood(state: State, mood: Tensor, rules: Rules) -> State:
+    row, meters = rules.meter_names.index("mood"), state.meters
+    mood = torch.cat((meters[row, : rules.num_agents], mood)).unsqueeze(0)
+    return state._replace(meters=torch.cat((meters[:row], mood, meters[row + 1 :])))
+
+
+def goals(state: State, timetable: Tensor, rules: Rules, tables: Tables) -> Tensor:
+    """Kind of place that each resident is after, int32 [R, N], K for none: what its ``timetable`` [C, 2, 24] says for
+    this hour and mood, else what its most pressing need asks for, else its next errand.
+    """
+    of, none = tables.residents, len(rules.kinds)
+    character, happy = state.residents
+    planned = timetable[character, happy.long(), hour(state).long()]
+    meters = torch.where(tables.needs, state.meters[:, rules.num_agents :], torch.inf)
+    lowest, need = meters.min(0)
+    needed = torch.where(lowest < of.early[character], of.serves[need], none)
+    done = state.tally.visits[rules.num_agents :].int()
+    errand = of.errands[character, torch.remainder(done, of.num_errands[character]).long()]
+    other = torch.where(needed < none, needed, errand)
+    return torch.where(planned < none, planned, other)
+
+
+def sought(state: State, rules: Rules, tables: Tables) -> Tensor:
+    """Number of the meter that each resident is after, int64 [R, N]: the one that the place of its next appointment
+    today, or else its present goal, raises most; its most pressing need where it has no goal.
+    """
+    kind = goals(state, tables.residents.later, rules, tables)
+    pressing = torch.where(tables.needs, state.meters[:, rules.num_agents :], torch.inf).argmin(0)
+    return torch.where(kind < len(rules.kinds), tables.residents.raises[kind].long(), pressing)
+
+
+def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+    """The way (x, y) from each resident to its goal and whether it has one, [R, N]. Of several places of a kind it
+    goes to the first.
+    """
+    kind = goals(state, tables.residents.now, rules, tables)
+    slot = (kind * rules.places_per_kind).clamp_max(rules.num_slots - 1).long()
+    x, y = (cell.gather(0, slot) for cell in state.layout)
+    has_goal = (kind < len(rules.kinds)) & (x > ABSENT // 2)
+    return x - state.agents.x[rules.num_agents :], y - state.agents.y[rules.num_agents :], has_goal
+
+
+def act(state: State, rules: Rules, tables: Tables) -> Tensor:
+    """What the residents do, int32 [R, N]: go to their goal and use it, or wait."""
+    dx, dy, has_goal = ways(state, rules, tables)
+    action = walk(dx, dy, torch.full_like(dx, INTERACT))
+    return torch.where(has_goal, action, WAIT).int()
+
+
+def hurry(state: State, rules: Rules, tables: Tables) -> State:
+    """After everybody's step, those residents who are on their way and faster take the rest of theirs, across first."""
+    dx, dy, has_goal = ways(state, rules, tables)
+    going = has_goal & (state.agents.action[rules.num_agents :] < INTERACT)
+    steps = torch.where(going, tables.residents.speed[state.residents.character] - 1, 0)
+    across = torch.maximum(torch.minimum(dx, steps), -steps)
+    steps = steps - across.abs()
+    down = torch.maximum(torch.minimum(dy, steps), -steps)
+    nobody = torch.zeros_like(state.agents.x[: rules.num_agents])
+    agents = state.agents
+    return state._replace(
+        agents=agents._replace(
+            x=agents.x + torch.cat((nobody, across)),
+            y=agents.y + torch.cat((nobody, down)),
+        )
+    )

@@ -1,0 +1,250 @@
+"""Residents: where a hidden character leads them, on towns written by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from envs import TownEnv
+from envs.town import load_level
+from envs.town.planning import STAY, YESTERDAY, PlanningPlayer, SearchConfig
+from envs.town.residents import HAPPY, SAD
+
+PEOPLE = {
+    "bon_vivant": {"hours": [16, 20], "happy": "Bar", "sad": "Park", "errands": ["Bed"], "speed": 1},
+    "runner": {"errands": ["Bar", "Park"], "speed": 3},
+    "early_bird": {"early": 0.6},
+    "liar": {"lies": True},
+    "stranger": {"errands": ["Park"], "held_out": True},
+}
+PLACES = {
+    "Bed": {"tick_price": 0.0, "price": 0.0},
+    "Bar": {"hours": [0, 24], "duration": 1, "tick_price": 0.0, "price": 0.0},
+    "Park": {"hours": [0, 24], "duration": 1},
+}
+
+
+def town_of(scene, who, cells, **changes):
+    """Two learners and a resident of one kind in the upper left corner, with places at ``cells``."""
+    town = scene(
+        "L3",
+        num_agents=2,
+        num_residents=1,
+        characters={who: PEOPLE[who]},
+        cast="all",
+        affordances=PLACES,
+        clock=True,
+        multi_tick=True,
+        cues=["looks_happy", "looks_sad"],
+        **changes,
+    )
+    for kind, cell in cells.items():
+        town.place(kind, *cell)
+    town.set(all=0.9)
+    town.state.residents.happy.fill_(True)
+    return town
+
+
+def walk(town, steps):
+    """Cells of the resident after each of so many steps."""
+    cells = []
+    for _ in range(steps):
+        town.step("wait", "wait")
+        cells.append(town.where(2))
+    return cells
+
+
+@pytest.mark.parametrize(("happy", "cells"), [(True, [(1, 0), (2, 0), (3, 0)]), (False, [(0, 1), (0, 2), (0, 3)])])
+def test_its_mood_decides_where_it_goes_at_its_hour(scene, happy, cells):
+    town = town_of(scene, "bon_vivant", {"Bar": (5, 0), "Park": (0, 5), "Bed": (0, 0)})
+    town.state.residents.happy.fill_(happy)
+    town.at_hour(14)
+    assert walk(town, 2) == [(0, 0), (0, 0)]  # in bed until 16
+    assert walk(town, 3) == cells
+    town.at_hour(20)
+    assert walk(town, 1)[0] == cells[1]  # home again
+
+
+def test_it_runs_its_errands_in_turn_and_as_fast_as_it_can(scene):
+    """From (0, 0) three cells a step to the bar at (5, 1): across first, then down; a visit; and on to the park."""
+    town = town_of(scene, "runner", {"Bar": (5, 1), "Park": (5, 3)})
+    assert walk(town, 4) == [(3, 0), (5, 1), (5, 1), (5, 3)]
+    assert town.state.tally.visits[2].item() == 1
+    assert walk(town, 2) == [(5, 3), (5, 1)]
+    assert town.state.tally.visits[:, 0].tolist() == [0, 0, 2]
+
+
+def test_it_sees_to_a_need_earlier_than_others_would(scene):
+    town = town_of(scene, "early_bird", {"Bar": (5, 0), "Bed": (0, 5)})
+    assert walk(town, 1) == [(0, 0)]  # nothing is below 0.6
+    town.set(2, energy=0.55)
+    assert walk(town, 1) == [(0, 1)]
+    town.set(2, energy=0.9, social=0.5)
+    assert walk(town, 1) == [(1, 1)]
+
+
+def test_it_holds_seats_like_anybody_and_never_dies(scene):
+    town = town_of(scene, "runner", {"Bar": (0, 0)}, capacity=1)
+    town.set(2, all=0.0)
+    refused = torch.zeros(3)
+    for _ in range(40):
+        town.step("interact", "wait")
+        refused += town.state.agents.refused[:, 0]
+        town.state.tally.visits[2] = 0  # to the bar again
+        town.set(0, all=0.9)
+    assert refused[0] > 5
+    assert refused[2] > 5
+    assert town.state.agents.alive[2]
+
+
+def test_who_lies_shows_the_opposite_of_what_it_feels(scene):
+    for who, shown in (("liar", "looks_sad"), ("runner", "looks_happy")):
+        town = town_of(scene, who, {})
+        for _ in range(20):  # looks_sad is reliable in 85 of 100
+            town.step("wait", "wait")
+            assert town.state.meters[4, 2].item() == pytest.approx(HAPPY)
+            assert town.cues(2) <= {shown} or who == "runner"
+        seen = [town.cues(2) for _ in range(20) if town.step("wait", "wait") is not None]
+        assert {shown} in seen
+
+
+def test_a_new_mood_comes_at_midnight_only(scene):
+    town = town_of(scene, "runner", {})
+    env = TownEnv(256, level="others_tonight", seed=3)
+    env.reset()
+    moods = [env.state.residents.happy.clone()]
+    for _ in range(48):
+        env.rand_step(env.fake_tensordict())
+        moods.append(env.state.residents.happy.clone())
+    changes = [step for step in range(48) if not torch.equal(moods[step], moods[step + 1])]
+    assert changes == [23, 47]
+    assert moods[0].float().mean().item() == pytest.approx(0.5, abs=0.12)
+    assert (moods[0] ^ moods[24]).float().mean().item() == pytest.approx(0.5, abs=0.12)
+    felt = env.state.meters[4, 1]
+    assert torch.equal(felt, torch.where(env.state.residents.happy[0], HAPPY, SAD))
+    assert town.state.residents.happy.shape == (1, 1)
+
+
+@pytest.mark.parametrize(("cast", "drawn"), [("train", {0, 1}), ("held_out", {2, 3, 4}), ("all", {0, 1, 2, 3, 4})])
+def test_each_episode_draws_characters_from_its_cast(cast, drawn):
+    env = TownEnv(512, level="others_tonight", rules={"cast": cast}, seed=1)
+    env.reset()
+    count = env.state.residents.character.flatten().bincount(minlength=5)
+    assert set(count.nonzero().flatten().tolist()) == drawn
+    assert count[list(drawn)].min() > 512 / len(drawn) * 0.7
+
+
+def test_learners_alone_are_in_the_tensordict_and_residents_are_others(scene):
+    env = TownEnv(
+        4, num_agents=2, level="others_tonight", rules={"num_residents": 3}, privileged=True, observation="groups"
+    )
+    root = env.rand_step(env.reset())
+    agents = root["next", "agents"]
+    assert root["agents", "action"].shape == agents["reward"].shape[:2] == agents["alive"].shape == (4, 2)
+    assert agents["others_number"].shape == (4, 2, 4)
+    assert env.full_observation_spec["agents", "others_number"].space.n == 6
+    assert set(agents["others_number"][0, 0].tolist()) == {1, 2, 3, 4}  # all within sight
+    assert agents["privileged", "others_meters"].shape == (4, 2, 4, 8)
+
+
+def test_a_label_says_what_a_resident_is_after_long_before_it_goes(scene):
+    """The bar gives social (meter 5), the park here fitness (7)."""
+    env = TownEnv(64, level="others_tonight", privileged=True, seed=2)
+    need = env.reset()["agents", "privileged", "others_need"][:, 0, 0]
+    character, happy = (value[0] for value in env.state.residents)
+    assert torch.equal(need, torch.where(happy ^ (character == 1), 5, 7))
+
+
+def test_rewards_lives_and_ends_are_the_learners(scene):
+    town = town_of(scene, "runner", {}, max_steps=4, reward="constant")
+    town.set(0, energy=0.0)
+    played = town.step("wait", "wait")
+    assert played["agents", "reward"][0, :, 0].tolist() == [1.0, 1.0]
+    assert not played["done"].item()
+    town.set(1, energy=0.0)
+    played = town.step("wait", "wait")
+    assert played["terminated"].item()  # the resident's life does not count
+    assert played["episode", "lifetime"].item() == 1.5
+
+
+def test_the_window_shows_residents(scene):
+    town = scene(
+        "L4",
+        num_residents=1,
+        characters={"runner": PEOPLE["runner"]},
+        affordances=PLACES,
+        options={"observation": "groups"},
+    )
+    town.put(1, x=2, y=1)
+    others = torch.tensor(town.look()["window"])[-2]
+    assert others.nonzero().tolist() == [[3, 4]]  # two to the right and one down of the middle
+
+
+def test_what_is_expected_of_residents_is_imagined(scene):
+    """Happy, it will be in the bar at (0, 2): five cells away, so who plans must be told."""
+    env = TownEnv(1, level="others_tonight", seed=0)
+    env.reset()
+    env.state.residents.character.fill_(0)
+    env.state.residents.happy.fill_(True)
+    env.state.step.fill_(36)
+    env.state.agents.x.copy_(torch.tensor([[4], [4]]))
+    env.state.agents.y.fill_(2)
+    places = {"bar": env.rules.kinds.index("Bar"), "park": env.rules.kinds.index("Park")}
+
+    def gains(expected):
+        player = PlanningPlayer(env, SearchConfig(residents=expected, horizon=12))
+        values = player.values(env.state)[0].tolist()
+        return [values[player.slots.tolist().index(kind * env.rules.places_per_kind)] for kind in places.values()]
+
+    for expected, favourite in ((None, 0), ("brooder", 1), ("walker", 1), ("barfly", 0)):
+        bar, park = gains(expected)
+        assert (bar > park + 0.5) == (favourite == 0), expected
+        assert (park > bar + 0.5) == (favourite == 1), expected
+    assert gains(STAY)[0] == pytest.approx(gains(STAY)[1])
+
+
+def test_yesterdays_mood_is_remembered():
+    env = TownEnv(32, level="others_tonight", seed=0)
+    player = PlanningPlayer(env, SearchConfig(residents=YESTERDAY, every=1000, horizon=1))
+    root, first = env.reset(), env.state.residents.happy.clone()
+    assert (player.believed(env.state).residents.character == len(env.rules.characters)).all()  # there was none
+    for _ in range(25):
+        root = env.step_and_maybe_reset(player(root))[1]
+    player(root)
+    believed = player.believed(env.state).residents
+    assert torch.equal(believed.happy, first)
+    assert not torch.equal(env.state.residents.happy, first)
+    assert torch.equal(believed.character, env.state.residents.character)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cast": "held_out", "characters": ["brooder"]}, "no character is in the cast 'held_out'"),
+        ({"num_residents": -1}, "num_residents is -1: it must not be negative"),
+        ({"characters": ["nobody"]}, "character 'nobody' is unknown: use bon_vivant"),
+        ({"characters": "all"}, "characters is 'all': give a list or mapping"),
+        ({"characters": {"one": {"speed": 0}}}, "character one: speed is 0: give at least 1 cell"),
+        ({"characters": {"one": {"hours": [20, 16]}}}, "an appointment at \\[20, 16\\]: give two hours"),
+        ({"characters": {"one": {"errands": ["Gym"]}}}, "character one: affordance 'Gym' is unknown: use Bed, Bar"),
+        ({"num_agents": 2, "family_size": 2}, "residents belong to no family"),
+    ],
+)
+def test_residents_must_be_possible(changes, words):
+    with pytest.raises(ValueError, match=words):
+        load_level("others_tonight", **changes)
+
+
+@pytest.mark.slow
+def test_compiled_equals_eager_with_residents():
+    games = []
+    for compiled in (False, True):
+        env = TownEnv(8, num_agents=2, level="others_tonight", seed=5, privileged=True, compile=compiled)
+        root, played = env.reset(), []
+        for turn in range(60):
+            action = torch.full((8, 2), (turn * 7) % 6)
+            step, root = env.step_and_maybe_reset(root.set(("agents", "action"), action))
+            played.append(step)
+        games.append(torch.stack(played))
+    for key in games[0].keys(True, True):
+        torch.testing.assert_close(games[0][key], games[1][key], msg=str(key))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import yaml
 
 from envs import TownEnv
 from envs.town import load_level
+from envs.town.levels import HERE
 from envs.town.planning import STAY, YESTERDAY, PlanningPlayer, SearchConfig
 from envs.town.residents import HAPPY, SAD
 
@@ -81,6 +83,17 @@ def test_it_sees_to_a_need_earlier_than_others_would(scene):
     assert walk(town, 1) == [(0, 1)]
     town.set(2, energy=0.9, social=0.5)
     assert walk(town, 1) == [(1, 1)]
+
+
+def test_the_kinds_of_the_content_live_in_a_town_with_all_places():
+    people = yaml.safe_load((HERE / "content.yaml").read_text())["characters"]
+    rules = {"num_residents": 6, "characters": list(people), "cast": "all"}
+    env = TownEnv(32, level="L6", rules=rules, seed=3)
+    env.rollout(40, break_when_any_done=False)
+    assert {character.held_out for character in env.rules.characters.values()} == {True, False}
+    been = (env.state.tally.visits[4:] > 0).float().mean()
+    assert been > 0.3  # they live: most have been somewhere
+    assert (env.state.tally.illegal[4:] < 40).all()
 
 
 def test_it_holds_seats_like_anybody_and_never_dies(scene):

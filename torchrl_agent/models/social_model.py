@@ -85,7 +85,7 @@ class SocialModel(AgentModule):
         self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
         width = 2 * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
-        seen = cue_size + self.goals + self.actions + self.meters
+        seen = cue_size + self.goals + self.actions + self.meters + self.agents
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
         self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
@@ -147,8 +147,8 @@ class SocialModel(AgentModule):
             "confidence": torch.where(visible, likeliest, 0.0),
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
-        # the policy learns to use these thoughts, the thoughts learn from labels alone
-        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach()), -1)
+        # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
+        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), where), -1)
         company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
         tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))
         return tensordict.set(keys.COMPANY, company)

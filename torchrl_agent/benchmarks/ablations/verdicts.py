@@ -16,8 +16,10 @@ STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365
 
 
 def judge(name: str, figures: Figures) -> list[Check]:
-    """The checks of a claim (a name of ``claims.yaml``)."""
-    return JUDGES[name](figures)
+    """The checks of a claim (a name of ``claims.yaml``). One without a judge of its own has two variants, with a module
+    and without, and says that the module pays.
+    """
+    return JUDGES.get(name, _pays)(figures)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -56,6 +58,18 @@ def clearly_better(what: str, values: Sequence[float], others: Sequence[float]) 
     """Every seed is better than every seed of the others."""
     check = _check(f"{what}, every seed", values, min(values) > max(others))
     return {**check, "found": f"{check['found']} against {_text(others)}"}
+
+
+def raises(what: str, values: Sequence[float], others: Sequence[float], least: float = 0.1) -> Check:
+    """The mean is at least ``least`` above the others', as a share of it, and the 95 % interval of the differences, by
+    seed, lies above 0.
+    """
+    differences = [value - other for value, other in zip(values, others, strict=True)]
+    mean, half = interval(differences)
+    share = mean / fmean(others)
+    check = _check(f"{what} at least {least:.0%} higher", values, share >= least and mean - half > 0)
+    paired = f"{share:+.1%}, difference by seed {_text(differences)}"
+    return {**check, "found": f"{check['found']} against {_text(others)}: {paired}"}
 
 
 def _check(what: str, values: Sequence[float], holds: bool) -> Check:
@@ -125,6 +139,14 @@ def _contested(figures: Figures) -> list[Check]:
         better("return with social model at least that without", with_social["return_mean"], without["return_mean"]),
         above("visits when the nearest place was taken", with_social["visits_when_taken"], 1),
         better("chose the alternative when the nearest was taken", with_social[taken], without[taken]),
+    ]
+
+
+def _pays(figures: Figures) -> list[Check]:
+    (mine, with_it), (other, without) = figures.items()
+    return [
+        _equal_size(with_it, without),
+        raises(f"return {mine} against {other}:", with_it["return_mean"], without["return_mean"]),
     ]
 
 

@@ -545,6 +545,37 @@ def test_only_a_death_is_an_end_not_a_time_limit(model, died, cross_entropy):
     assert found == pytest.approx(model.config.coeff * cross_entropy, rel=1e-5)
 
 
+@pytest.mark.parametrize(("ended", "foreseen"), [(False, (0.5 - 2.0) ** 2), (True, 0.0)])
+def test_values_are_taught_where_they_are_foreseen(model, ended, foreseen):
+    model.config.stride = 2
+    with torch.no_grad():
+        model.value[-1].weight.zero_()
+        model.value[-1].bias.fill_(0.5)
+    data = two_frames(model, ended, ended)
+    data["value_target"] = symexp(torch.tensor([[[1.0], [2.0]]]))
+    seen = (
+        (0.5 - 1.0) ** 2 + (0.5 - 2.0) ** 2
+    ) / 2  # of both frames, beside that of the second as the first foresees it
+    found = WorldModelLoss(model)(data)["loss_world_value"].item()
+    assert found == pytest.approx(model.config.coeff * (seen + foreseen), rel=1e-5)
+
+
+def test_what_dreams_promised_is_compared_with_what_came(model):
+    data = two_frames(model, False, False)
+    data["action"] = torch.tensor([[2, 1]])
+    facts = torch.zeros(1, 2, 4, 3)  # advantage, confidence, imagined
+    facts[0, 0, 2] = facts[0, 1, 1] = torch.tensor([1.0, 1.0, 1.0])
+    facts[0, 1, 1, 0] = -1.0
+    data["imagined"] = torch.cat((torch.full((1, 2, 1), 7.0), facts.flatten(-2)), -1)
+    data["advantage"] = torch.tensor([[[0.3], [0.1]]])
+    loss = WorldModelLoss(model)
+    assert loss(data)["imagination_correlation"].item() == pytest.approx(1)
+    data["advantage"] = -data["advantage"]
+    assert loss(data)["imagination_correlation"].item() == pytest.approx(-1)
+    data["imagined"][0, 1, -2:] = data["imagined"][0, 1, 1 + 3 + 2] = 0.0  # the second was not imagined: one is left
+    assert loss(data)["imagination_correlation"].item() == 0
+
+
 def test_symlog_and_its_inverse():
     values = torch.tensor([-100.0, -1.0, 0.0, 0.5, 1000.0])
     torch.testing.assert_close(symexp(symlog(values)), values)

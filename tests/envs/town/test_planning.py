@@ -104,6 +104,17 @@ def test_what_the_others_do_decides(scene):
     assert known[index] > expected[index] + 0.01
 
 
+def test_who_expects_the_others_to_wait_does_not_see_the_seat_taken(scene):
+    """Somebody tired stands at the only bed, of one seat, and will sleep there."""
+    town = scene("L6", num_agents=2)
+    town.set(all=0.9, energy=0.2)
+    town.set(1, all=0.9, energy=0.1)
+    bed = town.place("Bed", 0, 0)
+    known, expected = (planner(town, others=others).values(town.state)[0] for others in ("greedy", "wait"))
+    index = planner(town).slots.tolist().index(bed)
+    assert known[index] < expected[index] - 0.01
+
+
 def test_the_search_never_touches_the_town_or_its_luck():
     env = TownEnv(2, level="L6", seed=3)
     root = env.reset()

@@ -12,7 +12,7 @@ from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.figures import auroc
-from torchrl_agent.models.networks import symlog
+from torchrl_agent.models.networks import NEARLY_SHUT, Join, symlog
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
 from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
@@ -27,6 +27,7 @@ from torchrl_agent.training.pretrained import (
     load_module,
     load_modules,
     read_module,
+    save_module,
 )
 from torchrl_agent.transforms import RewardScaler
 
@@ -265,6 +266,20 @@ def test_compiled_losses_equal_eager(name):
         found.append({**metrics.to_dict(), **gradients})
         assert updater.loss.compiled == compiled, "it fell back"
     torch.testing.assert_close(*found, rtol=1e-3, atol=1e-5)
+
+
+def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
+    def gates(agent):
+        (join,) = (part for part in agent.encoder if isinstance(part, Join))
+        return dict(zip(join.in_keys[1:], join.gates.tolist(), strict=True))
+
+    mine, file = agent(), tmp_path / "module.pt"
+    before = gates(mine)
+    assert set(before) == {keys.COMPANY, keys.IMAGINED, keys.WISH}
+    assert all(gate == pytest.approx(NEARLY_SHUT) for gate in before.values())
+    save_module(file, agent("seed=2"), "social_model", RewardScaler(1))
+    load_module(mine, file)
+    assert gates(mine) == {**before, keys.COMPANY: 1.0}
 
 
 @pytest.mark.slow

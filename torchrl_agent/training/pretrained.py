@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict.utils import NestedKey
 from torch import Tensor, nn
 
 from torchrl_agent.models.agent import MODULES as BUILT_IN
@@ -223,6 +224,15 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         _find(agent, part).load_state_dict(file.parts[part])
         if part == "perception":
             _load_decoders(agent, file.decoders)
+        if part in agent.agent_modules:
+            _open_gate(agent, agent.agent_modules[part].out_keys[0])
+
+
+def _open_gate(agent: Agent, key: NestedKey) -> None:
+    """The controller reads at once what a module that was taught before has to say."""
+    for part in agent.encoder:
+        if isinstance(part, Join):
+            part.open(key)
 
 
 def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:

@@ -86,7 +86,7 @@ def _variants(name: str) -> dict[str, list[str]]:
 def _run(name: str, variant: str, overrides: list[str]) -> Run:
     claim = CLAIMS[name]
     kind = name if name in ("leak", "open mind") else "pretrain" if "pretrain" in claim else "train"
-    lesson = tuple(sorted(claim.get("pretrain", {}).items()))
+    lesson = tuple(sorted((claim.get("pretrain") or claim.get("pretrained", {}).get(variant, {})).items()))
     return Run(kind, (*claim["base"], *claim["variants"][variant], *overrides), lesson)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,9 @@ class Run:
     """train, pretrain, leak, or open mind."""
     overrides: tuple[str, ...]
     lesson: tuple[tuple[str, Any], ...] = ()
-    """Of pre-training: ``module`` and fields of :class:`~torchrl_agent.pretrain.PretrainConfig`."""
+    """Of pre-training, before the training if that is the kind: ``module`` and fields of
+    :class:`~torchrl_agent.pretrain.PretrainConfig`.
+    """
 
 
 def measure(run: Run, seed: int) -> dict[str, float]:
@@ -52,12 +54,14 @@ def measure(run: Run, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         if run.kind == "open mind":
             return open_mind(experiment, Path(folder))
-        if run.kind == "pretrain":
-            lesson = dict(run.lesson)
+        if run.lesson:
+            lesson, path = dict(run.lesson), Path(folder) / "module"
             module = lesson.pop("module")
-            report = pretrain(module, experiment, PretrainConfig(**lesson), Path(folder) / "module")
-            return _numbers(report["figures"])
-    (iteration,) = deque(learn(experiment), maxlen=1)
+            report = pretrain(module, experiment, PretrainConfig(**lesson), path)
+            if run.kind == "pretrain":
+                return _numbers(report["figures"])
+            experiment.pretrained = replace(experiment.pretrained, **{module: str(path)})
+        (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)
     size = sum(parameter.numel() for parameter in agent.parameters())

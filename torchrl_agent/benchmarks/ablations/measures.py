@@ -45,8 +45,9 @@ class Run:
 
 
 def measure(run: Run, seed: int) -> dict[str, float]:
-    """Figures of a run by name; called in a process of its own."""
+    """Figures of a run by name; called in a process that may have measured others."""
     torch.set_num_threads(1)
+    torch.compiler.reset()  # what was compiled for earlier runs counts against the limit of recompilations
     short = EAGER if run.kind in ("leak", "open mind") else ()
     experiment = Experiment.load(CONFIG, *run.overrides, *short, f"seed={seed}")
     if run.kind == "leak":

@@ -110,7 +110,7 @@ def _usable(learner: Learner, rollout: TensorDict) -> bool:
     try:
         check_finite(rollout)
     except NonFiniteError as error:
-        answers = {key[-1] if isinstance(key, tuple) else key for key in learner.agent.policy.out_keys}
+        answers = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
         if learner.governor is None or not {key[-1] for key in error.culprits} <= answers:
             raise
         told = ", ".join(key[-1] for key in error.culprits)

@@ -24,9 +24,6 @@ CHANGE = 0.1
 UNUSUAL = 2.0
 """Disagreement of so many times the usual one is a reason."""
 
-LARGEST_ADVANTAGE = 5.0
-"""The policy reads advantages of first actions up to so many times the usual one."""
-
 
 @dataclass
 class WorldModelConfig:
@@ -89,7 +86,6 @@ class WorldModel(nn.Module):
         self.value = mlp(width, 1, [config.hidden_size], activation, gain=0.1)
         self.proposal = mlp(width, heads[0], [config.hidden_size], activation, gain=0.01)
         self.register_buffer("usual_spread", torch.ones(()))
-        self.register_buffer("usual_advantage", torch.ones(()))
 
     def forward(self, belief: Tensor, known: Tensor, action: Tensor) -> dict[str, Tensor]:
         """One imagined step.
@@ -198,18 +194,6 @@ class WorldModel(nn.Module):
         """
         usual = torch.where(usual.isfinite(), usual.clamp_min(1e-6), self.usual_spread)
         self.usual_spread.lerp_(usual, 0.01)
-
-    def relative(self, advantages: Tensor) -> Tensor:
-        """Advantages of first actions in units of the usual one, as the policy reads them."""
-        return (advantages / self.usual_advantage).clamp(-LARGEST_ADVANTAGE, LARGEST_ADVANTAGE)
-
-    @torch.no_grad()
-    def notice_advantage(self, relative: Tensor) -> None:
-        """Follow how large advantages usually are, from the root mean square of :meth:`relative` ones: their unit grows
-        where it is above 1.
-        """
-        relative = torch.where(relative.isfinite(), relative.clamp(0.1, 10.0), 1.0)
-        self.usual_advantage.mul_(relative**0.05).clamp_(1e-6)
 
     def expected_return(self, futures: TensorDictBase) -> Tensor:
         """What each future is worth, [..., P]: discounted rewards as long as it lives, and the value at its end."""

@@ -95,7 +95,7 @@ class Join(TensorDictModuleBase):
         self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
         self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
 
-    def open(self, key: NestedKey) -> None:
+    def open_gate(self, key: NestedKey) -> None:
         """Open the gate of what is read under a key, if it has one."""
         if key in self.in_keys[1:]:
             self.gates.data[self.in_keys.index(key) - 1] = 1.0

@@ -45,15 +45,17 @@ class SocialModelConfig:
     """Hidden size of the GRU that remembers each other agent."""
     company_size: int = 32
     """Size of the pooled features of all visible others that the policy reads."""
+    context: bool = False
+    """Read others in the light of the belief, and tell the policy who each of them is."""
     coeff: float = 0.2
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 
 
 class SocialModel(AgentModule):
     """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V], the memory of every other
-    agent ``others_hidden`` [..., A, H], and the surroundings in which they act: the belief's ``mean`` and
-    ``known_state``, since what somebody will do depends on where there is something to do and what time it is; writes
-    ``social``, for each visible other (zeros in empty slots)
+    agent ``others_hidden`` [..., A, H]; with ``context`` also the surroundings in which they act, the belief's ``mean``
+    and ``known_state``, since what somebody will do depends on where there is something to do and what time it is;
+    writes ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
     0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
@@ -78,14 +80,14 @@ class SocialModel(AgentModule):
         _, cue_size, self.agents = slots
         self.goals, self.actions, self.meters = sizes
         self.embed = mlp(cue_size + 1, config.memory_size, [], activation)
-        self.surroundings = mlp(surroundings, config.memory_size, [], activation)
+        self.surroundings = mlp(surroundings, config.memory_size, [], activation) if config.context else None
         self.activation = nn.SiLU()
         self.recurrence, states = recurrence("gru", config.memory_size, config.memory_size, "in", "out", env.device)
         (self.state,) = states
         self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
-        width = 2 * config.memory_size + cue_size
+        width = (1 + config.context) * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
-        seen = cue_size + self.goals + self.actions + self.meters + self.agents
+        seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
         self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
@@ -115,24 +117,26 @@ class SocialModel(AgentModule):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         cues, visible, number, mean, known_state, begins, hidden = (tensordict.get(key) for key in self.in_keys)
-        # others are read in the light of what is believed, which does not change for the sake of reading them
-        around = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
         # from slots, in which others come and go, to agents, whose memory must stay theirs
         where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
         in_sight = per_agent[..., -1:] > 0  # [..., A, 1]
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
-        remembered, following = self._remember(self.activation(self.embed(per_agent) + around), ~known, hidden)
+        features = self.embed(per_agent)
+        if self.surroundings is not None:
+            # others are read in the light of what is believed, which does not change for the sake of reading them
+            around = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
+            features = features + around
+        remembered, following = self._remember(self.activation(features), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
 
         # and back: what is remembered of whoever stands in each slot
         mind = where @ remembered  # [..., V, H]
+        seen = [mind, cues] if self.surroundings is None else [mind, cues, around.expand_as(mind)]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
-            self.heads(torch.cat((mind, cues, around.expand_as(mind)), -1))
-            .float()
-            .split([self.goals, self.actions, self.meters], -1)
+            self.heads(torch.cat(seen, -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
         meters = meters.sigmoid()
 
@@ -148,7 +152,8 @@ class SocialModel(AgentModule):
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
         # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
-        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), where), -1)
+        who = [] if self.surroundings is None else [where]
+        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
         company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
         tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))
         return tensordict.set(keys.COMPANY, company)

@@ -34,10 +34,8 @@ REWARD_TOLERANCE = 0.1
 
 
 class Imagination(AgentModule):
-    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 1 +
-    3 actions]: the symlog of the mean return of the first actions that were imagined; then for each first action its
-    advantage, how much more it promises than that mean in units of what is usual; its confidence; and whether it was
-    imagined at all.
+    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 3
+    actions]: for each first action its symlog return, its confidence and whether it was imagined at all.
     """
 
     foreseen = True
@@ -48,7 +46,7 @@ class Imagination(AgentModule):
         self.acts = model.config.candidates > 0
         self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
-        self.size = 1 + 3 * model.heads[0]
+        self.size = 3 * model.heads[0]
         self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
 
     @classmethod
@@ -84,17 +82,19 @@ class Imagination(AgentModule):
         belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
-            facts = torch.stack((self.model.expected_return(futures), futures["confidence"]), -1)
-            facts = torch.cat((facts, torch.ones_like(facts[..., :1])), -1)  # [..., P, 3]
+            facts = torch.stack(
+                (
+                    symlog(self.model.expected_return(futures)),
+                    futures["confidence"],
+                    torch.ones_like(futures["confidence"]),
+                ),
+                -1,
+            )  # [..., P, 3]
             first = futures["actions"][..., 0].unsqueeze(-1).expand_as(facts)
             nothing = facts.new_zeros(*facts.shape[:-2], self.model.heads[0], 3)
-            # by action; what was imagined twice is the same
-            worth, confidence, imagined = nothing.scatter(-2, first, facts).unbind(-1)
-            mean = worth.sum(-1, keepdim=True) / imagined.sum(-1, keepdim=True)
-            advantages = imagined * self.model.relative(worth - mean)
-            told = torch.stack((advantages, confidence, imagined), -1).flatten(-2)
+            imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
         tensordict.set(keys.FUTURES, futures)
-        return tensordict.set(keys.IMAGINED, torch.cat((symlog(mean), told), -1))
+        return tensordict.set(keys.IMAGINED, imagined)
 
 
 class WorldModelLoss(nn.Module):
@@ -168,14 +168,12 @@ class WorldModelLoss(nn.Module):
         """
         if keys.IMAGINED not in tensordict.keys() or keys.ADVANTAGE not in tensordict.keys():
             return {}
-        facts = tensordict.get(keys.IMAGINED)[..., 1:].unflatten(-1, (-1, 3))
-        advantages, imagined = facts[..., 0], facts[..., 2] > 0
-        if torch.is_grad_enabled():
-            self.model.notice_advantage(masked_mean(advantages.square(), imagined & valid.unsqueeze(-1)).sqrt())
+        worth, _, imagined = tensordict.get(keys.IMAGINED).unflatten(-1, (-1, 3)).unbind(-1)
+        mean = worth.sum(-1) / imagined.sum(-1).clamp_min(1)
         action = tensordict.get(keys.ACTION)
         first = (action if len(self.model.heads) == 1 else action[..., 0]).unsqueeze(-1)
-        counted = valid & imagined.gather(-1, first).squeeze(-1)
-        promised = advantages.gather(-1, first).squeeze(-1)
+        counted = valid & (imagined.gather(-1, first).squeeze(-1) > 0)
+        promised = worth.gather(-1, first).squeeze(-1) - mean
         return {"imagination_correlation": correlation(promised, tensordict.get(keys.ADVANTAGE).squeeze(-1), counted)}
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def _open_gate(agent: Agent, key: NestedKey) -> None:
     """The controller reads at once what a module that was taught before has to say."""
     for part in agent.encoder:
         if isinstance(part, Join):
-            part.open(key)
+            part.open_gate(key)
 
 
 def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:

@@ -438,25 +438,12 @@ def test_where_few_actions_are_legal_no_other_is_imagined(model):
     seen = Imagination(model, masked=True)(tensordict)
     first = seen[keys.FUTURES, "actions"][:, 0]
     assert set(first.tolist()) == {1, 3} and len(first) == 3
-    advantages, confidence, imagined = seen[keys.IMAGINED][1:].unflatten(-1, (4, 3)).unbind(-1)
+    returns, confidence, imagined = seen[keys.IMAGINED].unflatten(-1, (4, 3)).unbind(-1)
     assert imagined.tolist() == [0, 1, 0, 1]
-    worth = dict(zip(first.tolist(), model.expected_return(seen[keys.FUTURES]), strict=True))
-    mean = (worth[1] + worth[3]) / 2  # what was imagined twice counts once
-    torch.testing.assert_close(seen[keys.IMAGINED][0], symlog(mean))
-    for number, action in enumerate(first.tolist()):
-        torch.testing.assert_close(advantages[action], worth[action] - mean)
+    for number, action in enumerate(first.tolist()):  # what was imagined twice counts once
+        expected = symlog(model.expected_return(seen[keys.FUTURES])[number])
+        torch.testing.assert_close(returns[action], expected)
         torch.testing.assert_close(confidence[action], seen[keys.FUTURES, "confidence"][number])
-    model.usual_advantage.fill_(0.5)
-    smaller = Imagination(model, masked=True)(tensordict)[keys.IMAGINED][1:].unflatten(-1, (4, 3))
-    torch.testing.assert_close(smaller[..., 0], 2 * advantages)
-
-
-def test_the_unit_of_imagined_advantages_follows_what_is_usual(model):
-    for _ in range(200):  # advantages of 0.02, told in units of what is usual
-        model.notice_advantage(0.02 / model.usual_advantage)
-    assert model.usual_advantage.item() == pytest.approx(0.02, rel=0.05)
-    model.notice_advantage(torch.tensor(torch.nan))
-    assert model.usual_advantage.item() == pytest.approx(0.02, rel=0.05)
 
 
 def test_expected_return_by_hand(model):
@@ -563,16 +550,17 @@ def test_values_are_taught_where_they_are_foreseen(model, ended, foreseen):
 def test_what_dreams_promised_is_compared_with_what_came(model):
     data = two_frames(model, False, False)
     data["action"] = torch.tensor([[2, 1]])
-    facts = torch.zeros(1, 2, 4, 3)  # advantage, confidence, imagined
-    facts[0, 0, 2] = facts[0, 1, 1] = torch.tensor([1.0, 1.0, 1.0])
-    facts[0, 1, 1, 0] = -1.0
-    data["imagined"] = torch.cat((torch.full((1, 2, 1), 7.0), facts.flatten(-2)), -1)
+    facts = torch.zeros(1, 2, 4, 3)  # return, confidence, imagined
+    facts[0, 0, 2], facts[0, 0, 0] = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0])
+    facts[0, 1, 1], facts[0, 1, 3] = torch.tensor([3.0, 1.0, 1.0]), torch.tensor([5.0, 1.0, 1.0])
+    data["imagined"] = facts.flatten(-2)  # 1 above the mean, then 1 below
     data["advantage"] = torch.tensor([[[0.3], [0.1]]])
     loss = WorldModelLoss(model)
     assert loss(data)["imagination_correlation"].item() == pytest.approx(1)
     data["advantage"] = -data["advantage"]
     assert loss(data)["imagination_correlation"].item() == pytest.approx(-1)
-    data["imagined"][0, 1, -2:] = data["imagined"][0, 1, 1 + 3 + 2] = 0.0  # the second was not imagined: one is left
+    facts[0, 1, 1] = 0.0  # what the second frame did was not imagined: one frame is left
+    data["imagined"] = facts.flatten(-2)
     assert loss(data)["imagination_correlation"].item() == 0
 
 

@@ -36,12 +36,13 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
         step: 2 * 2,
         f"{step}/policy": 2 * 2,
         f"{step}/policy/perception": 2 * 2,
+        f"{step}/policy/critic": 2 * 2,
         f"{step}/world": 2 * 2,
         "check": 2,
         "learn": 2,
         "learn/advantages": 2,
-        "learn/advantages/perception": 2 * 2,  # values now, and values next
-        "learn/advantages/critic": 2 * 2,
+        "learn/advantages/perception": 2,  # values next; those of the frames were found when it acted
+        "learn/advantages/critic": 2,
         "learn/advantages/advantage function": 2,
         "learn/update": 2 * UPDATES,
         "learn/update/loss": 2 * UPDATES,

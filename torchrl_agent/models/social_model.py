@@ -124,19 +124,20 @@ class SocialModel(AgentModule):
         in_sight = per_agent[..., -1:] > 0  # [..., A, 1]
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
         features = self.embed(per_agent)
+        around, who = [], []  # empty without context
         if self.surroundings is not None:
             # others are read in the light of what is believed, which does not change for the sake of reading them
-            around = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
-            features = features + around
+            light = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
+            features = features + light
+            around, who = [light.expand(*cues.shape[:-1], light.shape[-1])], [where]
         remembered, following = self._remember(self.activation(features), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
 
         # and back: what is remembered of whoever stands in each slot
         mind = where @ remembered  # [..., V, H]
-        seen = [mind, cues] if self.surroundings is None else [mind, cues, around.expand_as(mind)]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
-            self.heads(torch.cat(seen, -1)).float().split([self.goals, self.actions, self.meters], -1)
+            self.heads(torch.cat((mind, cues, *around), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
         meters = meters.sigmoid()
 
@@ -152,7 +153,6 @@ class SocialModel(AgentModule):
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
         # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
-        who = [] if self.surroundings is None else [where]
         facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
         company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
         tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))

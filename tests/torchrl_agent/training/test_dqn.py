@@ -7,6 +7,7 @@ import torch
 from line_world import Line
 from tensordict import TensorDict
 from torchrl.data import MultiCategorical
+from transitions import transition
 
 from torchrl_agent.models.action_values import ActionValues, EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import ModelConfig
@@ -34,22 +35,6 @@ def make(num_envs=2, **changes):
             if "advantages" in key and key[-1] == "weight":
                 value.data.copy_(torch.tensor([[3.0], [-1.0]]))
     return dqn
-
-
-def transition(action=0, reward=1.0, reached=2.0, terminated=False, mask=(True, True), steps=1):
-    """One transition from x = 5."""
-    flags = {key: torch.tensor([[terminated]]) for key in ("done", "terminated")}
-    following = {"observation": torch.tensor([[reached]]), "action_mask": torch.tensor([mask]), **flags}
-    return TensorDict(
-        {
-            "observation": torch.tensor([[5.0]]),
-            "action_mask": torch.tensor([[True, True]]),
-            "action": torch.tensor([action]),
-            "steps_to_next_obs": torch.tensor([[steps]]),
-            "next": TensorDict({**following, "reward": torch.tensor([[reward]])}, [1]),
-        },
-        [1],
-    )
 
 
 # --- n-step returns

@@ -7,6 +7,7 @@ import torch
 from line_world import Line
 from tensordict import TensorDict
 from torchrl.data import Bounded, MultiCategorical, Unbounded
+from transitions import transition
 
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.models.agent import ModelConfig
@@ -47,22 +48,6 @@ def make(**changes):
     for network in sac.loss.following[1].networks:
         fill(network, 2.0, 1.0)
     return sac
-
-
-def transition(action=0, reached=2.0, terminated=False, mask=(True, True), steps=1, reward=1.0):
-    """One transition from x = 5."""
-    flags = {key: torch.tensor([[terminated]]) for key in ("done", "terminated")}
-    following = {"observation": torch.tensor([[reached]]), "action_mask": torch.tensor([mask]), **flags}
-    return TensorDict(
-        {
-            "observation": torch.tensor([[5.0]]),
-            "action_mask": torch.tensor([[True, True]]),
-            "action": torch.tensor([action]),
-            "steps_to_next_obs": torch.tensor([[steps]]),
-            "next": TensorDict({**following, "reward": torch.tensor([[reward]])}, [1]),
-        },
-        [1],
-    )
 
 
 # --- the losses

@@ -168,12 +168,14 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
         "overrides", nargs="*", metavar="CLAIM|KEY=VALUE", help="claims (all), and changes of every run"
     )
     _add_seeds(parser)
+    parser.add_argument("--jobs", type=int, help="runs at the same time, one thread each (one per processor)")
 
 
 def _claims(parsed: argparse.Namespace) -> dict[str, Any]:
     """What each module of the agent must prove, over seeds."""
     names = [word for word in parsed.overrides if "=" not in word]
-    result = ablations.prove(names, parsed.seeds, [word for word in parsed.overrides if "=" in word])
+    overrides = [word for word in parsed.overrides if "=" in word]
+    result = ablations.prove(names, parsed.seeds, overrides, parsed.jobs)
     print(ablations.table(result))
     return result
 

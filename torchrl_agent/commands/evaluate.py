@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_acting, add_agent, add_json, add_overrides, print_table, print_ways
 from torchrl_agent.judging import configured_way, evaluate, evaluate_ways
+from torchrl_agent.models.ablation import without
 from torchrl_agent.runs.load import load_agent
 
 
@@ -18,6 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_acting(parser)
     parser.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
     parser.add_argument("--seed", type=int, help="seed of the worlds")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="let nobody hear this module (social_model, world_model, manager, memory); may be given several times",
+    )
     add_json(parser)
 
 
@@ -26,12 +34,13 @@ def run(parsed: argparse.Namespace) -> None:
     seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
     overrides = (*parsed.changes, *seed, *parsed.overrides)
     experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
-    if parsed.stochastic:
-        result = evaluate(experiment, agent, parsed.episodes, deterministic=False)
-        print_table(result)
-    else:
-        ways = evaluate_ways(experiment, agent, parsed.episodes)
-        print_ways(ways)
-        result = {**ways[configured_way(experiment)], "ways": ways}
+    with without(agent, parsed.without):
+        if parsed.stochastic:
+            result = evaluate(experiment, agent, parsed.episodes, deterministic=False)
+            print_table(result)
+        else:
+            ways = evaluate_ways(experiment, agent, parsed.episodes)
+            print_ways(ways)
+            result = {**ways[configured_way(experiment)], "ways": ways}
     if parsed.json:
         print(json.dumps(result))

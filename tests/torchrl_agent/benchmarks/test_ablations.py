@@ -74,6 +74,18 @@ def test_a_module_pays_if_every_pair_of_seeds_gains_enough():
     assert not found([12.0, 13.0, 17.0], [10.0, 11.0, 15.0], parameters=110.0)[0]["holds"]
 
 
+def test_what_pays_is_missed_when_it_says_nothing_and_helps_among_strangers():
+    def found(silent, strangers):
+        mine = {"return_mean": [12.0] * 3, "return_without_ears": silent, "return_in_exile": strangers}
+        other = {"return_mean": [10.0] * 3, "return_in_exile": [5.0, 6.0, 7.0]}
+        size = {"parameters": [100.0] * 3}
+        return judge("no judge of its own", {"with": mine | size, "without": other | size})[2:]
+
+    assert [check["holds"] for check in found([9.0, 9.5, 10.0], [6.0, 7.0, 8.0])] == [True, True]
+    assert [check["holds"] for check in found([12.0, 12.0, 12.0], [5.0, 6.0, 7.0])] == [False, False]
+    assert found([9.0] * 3, [6.0] * 3)[0]["check"].startswith("return of the trained agent beside return_without_ears")
+
+
 def test_intervals_are_students():
     mean, half = interval([1.0, 2.0, 3.0])
     assert mean == 2.0
@@ -313,3 +325,5 @@ def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_
 def test_unknown_claims_are_refused():
     with pytest.raises(ValueError, match="there is no claim 'telepathy': use some of memory, leak"):
         prove(["telepathy"], [0], [])
+    with pytest.raises(ValueError, match="jobs is 0: let at least 1"):
+        prove(["memory"], [0], [], jobs=0)

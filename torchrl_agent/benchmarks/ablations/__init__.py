@@ -38,13 +38,15 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
         ``holds``; ``seconds``, ``seeds``, ``overrides``, ``versions``.
 
     Raises:
-        ValueError: an unknown claim, no seeds, or overrides that cannot work.
+        ValueError: an unknown claim, no seeds, fewer than one job, or overrides that cannot work.
     """
     strange = [name for name in names if name not in CLAIMS]
     if strange:
         raise ValueError(f"there is no claim {strange[0]!r}: use some of {', '.join(CLAIMS)}.")
     if not seeds:
         raise ValueError("no seeds: give at least one.")
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is {jobs}: let at least 1 run at a time.")
     start = time.perf_counter()
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
     for run in runs.values():
@@ -87,7 +89,8 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
     claim = CLAIMS[name]
     kind = name if name in ("leak", "open mind") else "pretrain" if "pretrain" in claim else "train"
     lesson = tuple(sorted((claim.get("pretrain") or claim.get("pretrained", {}).get(variant, {})).items()))
-    return Run(kind, (*claim["base"], *claim["variants"][variant], *overrides), lesson)
+    elsewhere = tuple((place, tuple(changes)) for place, changes in claim.get("elsewhere", {}).items())
+    return Run(kind, (*claim["base"], *claim["variants"][variant], *overrides), lesson, elsewhere)
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:

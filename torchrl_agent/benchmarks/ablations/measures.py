@@ -21,6 +21,8 @@ from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.judging import evaluate
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
+from torchrl_agent.models.ablation import removable, without
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.runs.run import train
 from torchrl_agent.training.rollout import agent_rows
@@ -29,6 +31,8 @@ CONFIG = "small_town"
 EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
+WITHOUT, ELSEWHERE = "return_without_", "return_in_"
+"""What the figures of a trained agent begin with in which a module says nothing, or which plays in another world."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Run:
     """Of pre-training, before the training if that is the kind: ``module`` and fields of
     :class:`~torchrl_agent.pretrain.PretrainConfig`.
     """
+    elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
 
 
 def measure(run: Run, seed: int) -> dict[str, float]:
@@ -67,7 +73,27 @@ def measure(run: Run, seed: int) -> dict[str, float]:
     result = evaluate(experiment, agent)
     size = sum(parameter.numel() for parameter in agent.parameters())
     figures = {name: result[name] for name in RESULTS if name in result}
+    figures |= ablations(experiment, agent) | elsewhere(run, seed, agent)
     return {**figures, **town_figures(agent, experiment), "parameters": float(size)}
+
+
+def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
+    """The trained agent's return without each of its modules."""
+    found = {}
+    for name in removable(agent):
+        with without(agent, [name]):
+            found[f"{WITHOUT}{name}"] = evaluate(experiment, agent)["return_mean"]
+    return found
+
+
+def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
+    """The trained agent's return in other worlds."""
+    return {
+        f"{ELSEWHERE}{name}": evaluate(Experiment.load(CONFIG, *run.overrides, *changes, f"seed={seed}"), agent)[
+            "return_mean"
+        ]
+        for name, changes in run.elsewhere
+    }
 
 
 def leak(experiment: Experiment) -> dict[str, float]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
+from torchrl_agent.benchmarks.ablations.measures import ELSEWHERE, WITHOUT
+
 Figures = dict[str, dict[str, list[float]]]
 """variant: measure: one number per seed."""
 Check = dict[str, Any]
@@ -144,10 +146,14 @@ def _contested(figures: Figures) -> list[Check]:
 
 def _pays(figures: Figures) -> list[Check]:
     (mine, with_it), (other, without) = figures.items()
-    return [
-        _equal_size(with_it, without),
-        raises(f"return {mine} against {other}:", with_it["return_mean"], without["return_mean"]),
-    ]
+    returns, less = with_it["return_mean"], without["return_mean"]
+    checks = [_equal_size(with_it, without), raises(f"return {mine} against {other}:", returns, less)]
+    for name in with_it:
+        if name.startswith(WITHOUT) and name not in without:
+            checks.append(raises(f"return of the trained agent beside {name}:", returns, with_it[name]))
+        if name.startswith(ELSEWHERE):
+            checks.append(raises(f"{name} {mine} against {other}:", with_it[name], without[name]))
+    return checks
 
 
 def _recovery(figures: Figures) -> list[Check]:

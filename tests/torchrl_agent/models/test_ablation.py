@@ -1,0 +1,80 @@
+"""An agent without one of its modules: exactly that module says nothing, and the agent is whole again afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from town_goals import town_manager
+
+from envs import ArenaEnv, TownEnv
+from torchrl_agent import keys
+from torchrl_agent.models.ablation import removable, without
+from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.models.social_model import SocialModelConfig
+from torchrl_agent.models.world_model import WorldModelConfig
+
+HEARD = {"social_model": keys.COMPANY, "world_model": keys.IMAGINED, "manager": keys.WISH}
+
+
+def town():
+    rules = {"width": 8, "height": 8, "view": 7}  # everybody sees the others
+    return TownEnv(
+        3, level="L6", num_agents=3, observation="groups", privileged=True, rules=rules, device="cpu", seed=0
+    )
+
+
+@pytest.fixture
+def agent():
+    torch.manual_seed(0)
+    config = ModelConfig(
+        [16],
+        memory="gru",
+        perception=PerceptionConfig(memory_size=12, belief_size=8, embedding_size=16),
+        world_model=WorldModelConfig(enabled=True, hidden_size=16),
+        social_model=SocialModelConfig(enabled=True, memory_size=6),
+        manager=town_manager(steps=4),
+    )
+    return Agent(town(), config)
+
+
+def play(agent):
+    """What was written in two steps."""
+    torch.manual_seed(0)
+    env = agent.attach(town())
+    with torch.no_grad():
+        played = agent.policy(env.reset())
+        _, following = env.step_and_maybe_reset(played)
+        return played.get(agent.group), agent.policy(following.clone()).get(agent.group), following.get(agent.group)
+
+
+@pytest.mark.parametrize("silent", HEARD)
+def test_what_a_module_tells_is_0_and_the_others_speak_on(agent, silent):
+    assert set(removable(agent)) == {*HEARD, "memory"}
+    with without(agent, [silent]):
+        first, second, _ = play(agent)
+    for name, key in HEARD.items():
+        for step in (first, second):
+            assert bool(step.get(key).any()) is (name != silent)
+    again, *_ = play(agent)
+    assert again.get(HEARD[silent]).any(), "afterwards it speaks again"
+
+
+def test_without_memory_every_step_is_the_first(agent):
+    _, second, following = play(agent)
+    assert following.get(keys.HIDDEN).any() and following.get(keys.OTHERS_HIDDEN).any()
+    with without(agent, ["memory"]):
+        _, forgetful, following = play(agent)
+    assert not following.get(keys.HIDDEN).any()
+    assert following.get(keys.OTHERS_HIDDEN).any(), "the memory of others is the social model's"
+    assert not torch.equal(forgetful.get((keys.BELIEF, "mean")), second.get((keys.BELIEF, "mean")))
+
+
+def test_what_is_not_there_cannot_be_taken_away(agent):
+    refused = pytest.raises(ValueError, match="has no 'perception' to be judged without: it has social_model")
+    with refused, without(agent, ["perception"]):
+        pass
+    plain = Agent(ArenaEnv(2, device="cpu"), ModelConfig([8]))
+    refused = pytest.raises(ValueError, match="it has nothing, as it is one plain network")
+    with refused, without(plain, ["memory"]):
+        pass

@@ -1,0 +1,63 @@
+"""What a trained agent does without one of its modules: the module runs, but nobody hears it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torch import nn
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+
+MEMORY = "memory"
+"""What perception remembers, which is taken away while what is seen now stays."""
+
+
+def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
+    """What :func:`without` can take away from an agent: by name the module, and the keys under which it tells."""
+    acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
+    result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
+        name: (module, module.out_keys[:1]) for name, module in acting.items()
+    }
+    if agent.perception is not None and agent.perception.memory:
+        result[MEMORY] = (agent.perception, [(keys.NEXT, name) for name in agent.perception.memory])
+    return result
+
+
+@contextmanager
+def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
+    """A context in which an agent acts as if some of its modules told it nothing: what the others read of such a module
+    is 0. Without ``memory``, what is remembered begins anew with every step.
+
+    Args:
+        agent: a trained one.
+        names: of :func:`removable`.
+
+    Raises:
+        ValueError: the agent has no such module.
+    """
+    possible = removable(agent)
+    for name in names:
+        if name not in possible:
+            known = ", ".join(possible) or "nothing, as it is one plain network"
+            raise ValueError(f"this agent has no {name!r} to be judged without: it has {known}.")
+    hooks = [possible[name][0].register_forward_hook(_silence(possible[name][1])) for name in names]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _silence(told: list[NestedKey]) -> Any:
+    def hook(module: nn.Module, given: Any, tensordict: TensorDictBase) -> TensorDictBase:
+        for key in told:
+            tensordict.set(key, torch.zeros_like(tensordict.get(key)))
+        return tensordict
+
+    return hook

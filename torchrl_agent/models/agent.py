@@ -238,20 +238,32 @@ class Agent(nn.Module):
                 stack.enter_context(module.recall())
             yield
 
+    @property
+    def value_keys(self) -> list[NestedKey]:
+        """Values that learning needs of states: the critic's, and those that modules have of their own."""
+        return list(dict.fromkeys([keys.VALUE, *(module.value_key for module in self.agent_modules.values())]))
+
     def look_back(
-        self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
+        self, rollout: TensorDictBase, reward: Tensor, next_values: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
         """What the modules' losses need of a whole rollout [T, rows] besides its frames (see
-        ``AgentModule.look_back``).
+        ``AgentModule.look_back``), given the values after each step by :attr:`value_keys`, [T, rows, keys].
         """
         if not self.auxiliary:
             return {}
         following = rollout.get(keys.NEXT)
         found: dict[NestedKey, Tensor] = {key: following.get(key) for key in (keys.DONE, keys.TERMINATED)}
         found[keys.REWARD] = reward
+        by_key = dict(zip(self.value_keys, next_values.split(1, -1), strict=True))
         for module in self.agent_modules.values():
-            found.update(module.look_back(rollout, reward, next_value, lmbda))
+            found.update(module.look_back(rollout, reward, by_key[module.value_key], lmbda))
         return found
+
+    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
+        """What the modules pay the controller for a rollout (see ``AgentModule.intrinsic_reward``)."""
+        paid = (module.intrinsic_reward(rollout) for module in self.agent_modules.values())
+        rewards = [reward for reward in paid if reward is not None]
+        return torch.stack(rewards).sum(0) if rewards else None
 
     @property
     def input_keys(self) -> list[str]:

@@ -49,6 +49,10 @@ class ManagerConfig:
     """Their names, in order, as the world shows them."""
     traits: str = "traits"
     """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
+    intrinsic_coeff: float = 0.0
+    """Weight of the controller's intrinsic reward: how much less its meters lack of the goal's targets after a step."""
+    give_up: float = 0.0
+    """A goal is given up when the manager would choose it with less than this probability."""
     clip_epsilon: float = 0.2
     """Clipping range of the probability ratio of its own PPO loss."""
     entropy_coeff: float = 0.01
@@ -64,7 +68,7 @@ class Manager(AgentModule):
     matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its ``log_prob`` and the
     manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
 
-    A goal ends when its targets are met or its time is up: tensor expressions over the meters.
+    A goal ends when its targets are met, its time is up or it is given up: tensor expressions over meters and choice.
 
     Args:
         env: the world.
@@ -78,6 +82,7 @@ class Manager(AgentModule):
     """
 
     recorded_keys = recalled_keys = RECORDED
+    value_key = GOAL_VALUE
 
     def __init__(
         self, env: EnvBase, config: ManagerConfig, features: dict[NestedKey, int], activation: str, gamma: float
@@ -117,12 +122,13 @@ class Manager(AgentModule):
         context = torch.cat(parts, -1)
         choice = MaskedCategorical(self.choose(context))
 
-        # a goal is held until it is met or its time is up; what was decided then is not decided again
+        # a goal is held until it is met, its time is up or it is given up; what was decided then is not decided again
         held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
         if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
         else:
-            decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | self.met(held, meters)
+            unwanted = choice.probs.gather(-1, held.unsqueeze(-1)).squeeze(-1) < self.config.give_up
+            decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | self.met(held, meters) | unwanted
             greedy = interaction_type() in (InteractionType.DETERMINISTIC, InteractionType.MODE)
             fresh = choice.deterministic_sample if greedy else choice.sample()
             kind = torch.where(decided, fresh, held)
@@ -161,7 +167,7 @@ class Manager(AgentModule):
         Args:
             rollout: with ``goal`` as it was recorded, and ``next`` with ``done`` and ``terminated``.
             reward: scaled rewards, [T, rows, 1].
-            next_value: the critic's values after each step, [T, rows, 1].
+            next_value: the manager's values after each step, [T, rows, 1].
             lmbda: decay of the advantage estimate.
         """
         following = rollout.get(keys.NEXT)
@@ -176,6 +182,17 @@ class Manager(AgentModule):
             lmbda,
         )
         return {OLD_LOG_PROB: rollout.get(GOAL_LOG_PROB), GOAL_ADVANTAGE: advantage, GOAL_TARGET: target}
+
+    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
+        """What the controller is paid for serving the goal, [T, rows, 1]: by how much the step lessened what its meters
+        lack of the targets (Vezhnevets et al. 2017, section 3.3, pay for steps towards a goal of the manager's making).
+        """
+        if not self.config.intrinsic_coeff:
+            return None
+        target = self.targets[rollout.get(CHOSEN)]
+        before, after = rollout.get(self.config.meters), rollout.get((keys.NEXT, self.config.meters))
+        lack = [(target - meters).clamp_min(0.0).sum(-1, keepdim=True) for meters in (before, after)]
+        return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
 
 def semi_markov_advantage(
@@ -284,5 +301,10 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
         raise ValueError(
             f"model.manager has {len(goals)} goals of {config.steps} steps: give model.manager.goals at least 2 and "
             "model.manager.steps at least 1."
+        )
+    if config.intrinsic_coeff < 0 or not 0 <= config.give_up < 1:
+        raise ValueError(
+            f"model.manager.intrinsic_coeff is {config.intrinsic_coeff} and give_up {config.give_up}: the first must "
+            "be at least 0, the second a probability below 1."
         )
     return goals

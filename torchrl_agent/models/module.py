@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase
 
+from torchrl_agent import keys
+
 
 class AgentModule(TensorDictModuleBase):
     """A module between the observations and what the controller reads.
@@ -31,6 +33,7 @@ class AgentModule(TensorDictModuleBase):
             added to the algorithm's. A plain list: the agent is what registers them.
         recorded_keys: what a rollout must keep for its losses, besides what the agent reads anyway.
         recalled_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
+        value_key: whose values of the next states :meth:`look_back` is given: the critic's, or its own.
         acts: the policy runs it; otherwise it is only taught.
         clipped_alone: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
         foreseen: it runs upon imagined beliefs too; the world model does not foresee what other modules read.
@@ -40,6 +43,7 @@ class AgentModule(TensorDictModuleBase):
     size: int
     recorded_keys: Sequence[NestedKey] = ()
     recalled_keys: Sequence[NestedKey] = ()
+    value_key: NestedKey = keys.VALUE
     acts: bool = True
     clipped_alone: bool = True
     foreseen: bool = False
@@ -67,10 +71,16 @@ class AgentModule(TensorDictModuleBase):
         Args:
             rollout: [T, rows], with :attr:`recorded_keys`.
             reward: scaled rewards [T, rows, 1].
-            next_value: the critic's values after each step [T, rows, 1].
+            next_value: values after each step [T, rows, 1], by its :attr:`value_key`.
             lmbda: decay of the advantage estimate.
         """
         return {}
+
+    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
+        """What the controller is paid besides the world's reward, [T, rows, 1] in units of scaled rewards; None for
+        nothing. The module itself learns from the world's reward alone.
+        """
+        return None
 
     @contextmanager
     def recall(self) -> Iterator[None]:
@@ -108,6 +118,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "losses": [module.loss] if hasattr(module, "loss") else [],
         "recorded_keys": (),
         "recalled_keys": (),
+        "value_key": keys.VALUE,
         "recalls": False,
         "acts": True,
         "clipped_alone": hasattr(module, "loss"),
@@ -117,7 +128,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
     for name, value in own.items():
         if not hasattr(module, name):
             object.__setattr__(module, name, value)  # not as a part of it, whose weights would be saved twice
-    for name in ("look_back", "recall"):
+    for name in ("look_back", "recall", "intrinsic_reward"):
         if not hasattr(module, name):
             object.__setattr__(module, name, getattr(AgentModule, name).__get__(module))
     return module

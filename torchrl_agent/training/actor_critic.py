@@ -74,17 +74,22 @@ class ActorCritic(Algorithm):
     # --- before the updates -------------------------------------------------------------------------------------------
 
     def values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
-        """State values [T, N, 1] in float32. In frames that were ``acted`` in they are those of the goals pursued then;
-        in others, modules that have to choose take the likeliest.
+        """State values in float32, [T, N, keys] by the agent's ``value_keys``, the critic's first. In frames that were
+        ``acted`` in they are those of the goals pursued then; in others, modules that have to choose take the
+        likeliest.
         """
         chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
         with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
-            values = [self.agent.critic(chunk).get(keys.VALUE) for chunk in chosen.split(FRAMES_AT_ONCE)]
-        return torch.cat(values).float().reshape(*frames.shape, 1)
+            values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(FRAMES_AT_ONCE)]
+        return torch.cat(values).reshape(*frames.shape, -1)
+
+    def recorded_values(self, frames: TensorDictBase) -> Tensor:
+        """The same of frames that have them."""
+        return torch.cat([frames.get(key).float() for key in self.agent.value_keys], -1)
 
     def last_values(self, following: TensorDictBase) -> Tensor:
-        """Values [T, N, 1] of what followed each frame, right where an episode was truncated and in the last frame;
+        """Values [T, N, keys] of what followed each frame, right where an episode was truncated and in the last frame;
         nobody reads them elsewhere.
         """
         done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
@@ -151,14 +156,16 @@ class OnPolicyActorCritic(ActorCritic):
         """
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        values, last = rollout.get(keys.VALUE, None), self.last_values(following)
-        values = self.values(rollout, acted=True) if values is None else values.float()
+        last = self.last_values(following)
+        has_values = keys.VALUE in rollout.keys()
+        values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
         next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
+        intrinsic, value = self.agent.intrinsic_reward(rollout), values[..., :1]
         advantage, target, reward, explained = self.estimate(
-            following.get(keys.REWARD), *ends, alive, values, next_values
+            following.get(keys.REWARD), *ends, alive, value, next_values[..., :1], intrinsic
         )
         data = self.recorded(rollout, reward, next_values)
-        data.update({keys.VALUE: values, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
         return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), {"explained_variance": explained}
 
     def _estimate(
@@ -169,8 +176,9 @@ class OnPolicyActorCritic(ActorCritic):
         alive: Tensor | None,
         values: Tensor,
         next_values: Tensor,
+        intrinsic: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        """Advantages, value targets, scaled rewards and the share of variance that the values explain."""
+        """Advantages, value targets, the world's scaled rewards and the share of variance that the values explain."""
         self.scaler.update(reward, done, alive)
         reward = self.scaler.scale(reward)
         advantage, target = generalized_advantage_estimate(
@@ -178,7 +186,7 @@ class OnPolicyActorCritic(ActorCritic):
             self.config.lmbda,
             values,
             next_values,
-            reward,
+            reward if intrinsic is None else reward + intrinsic,
             done,
             terminated,
             time_dim=0,

@@ -21,7 +21,7 @@ from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.training.algorithm import check_config, check_positive
-from torchrl_agent.training.objectives import BOOTSTRAP, AgentLoss, PolicyGradientLoss, VTraceLoss
+from torchrl_agent.training.objectives import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
 
@@ -94,8 +94,9 @@ class IMPALA(ActorCritic):
         bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
-        data = self.recorded(rollout, reward, bootstrap)
-        data.update({keys.REWARD: reward, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap})
+        data, intrinsic = self.recorded(rollout, reward, bootstrap), self.agent.intrinsic_reward(rollout)
+        paid = reward if intrinsic is None else reward + intrinsic
+        data.update({PAID: paid, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap[..., :1]})
         return data.transpose(0, 1)
 
     def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:

@@ -35,6 +35,8 @@ PRECOMPUTED = "precomputed_log_prob"
 """What TorchRL's losses take for the log-probability of the actions taken, [...]."""
 BOOTSTRAP = "bootstrap_value"
 """The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
+PAID = "controller_reward"
+"""The controller's reward: the world's, scaled, and what the agent's modules pay it, [..., 1]."""
 TD_ERROR = "td_error"
 """Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]."""
 
@@ -182,8 +184,8 @@ class VTraceLoss(nn.Module):
     """The policy gradient with V-trace's advantages and targets (Espeholt et al. 2018), from the critic and the policy
     as they are now.
 
-    Reads sequences [B, T] with ``reward``, ``done``, ``terminated``, the ``action_log_prob`` of the policy that played
-    and :data:`BOOTSTRAP`.
+    Reads sequences [B, T] with :data:`PAID`, ``done``, ``terminated``, the ``action_log_prob`` of the policy that
+    played and :data:`BOOTSTRAP`.
 
     Args:
         objective: the policy gradient.
@@ -251,7 +253,7 @@ class VTraceLoss(nn.Module):
             old_log_prob,
             values,
             next_values,
-            encoded.get(keys.REWARD),
+            encoded.get(PAID),
             done,
             encoded.get(keys.TERMINATED),
             rho_thresh=self.rho_clip,

@@ -100,7 +100,7 @@ def test_the_critic_values_the_goals_that_were_pursued():
         for parameter in learner.agent.critic_head.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     rows = agent_rows(learner.collector.collect(), "agents")
-    likeliest = learner.algorithm.values(rows)
+    likeliest = learner.algorithm.values(rows)[..., :1]  # beside them stand the manager's own
     data, _ = learner.algorithm.advantages(rows)
     with torch.no_grad(), set_recurrent_mode(True):
         encoded = learner.agent.encoder(data.copy())
@@ -181,7 +181,7 @@ def test_values_that_a_rollout_recorded_are_the_critics():
     rollout = agent_rows(learner.collector.collect(), "agents")
     recorded, algorithm = rollout.get(keys.VALUE), learner.algorithm
     assert recorded.std() > 0
-    torch.testing.assert_close(algorithm.values(rollout, acted=True), recorded)
+    torch.testing.assert_close(algorithm.values(rollout, acted=True)[..., :1], recorded)
     data, _ = algorithm.advantages(rollout)
     assert torch.equal(data.get(keys.VALUE), recorded.transpose(0, 1))
 
@@ -788,6 +788,77 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
         assert not agent.encoder(following.clone())["goal", "decided"].any(), "it still wants to be rich"
         following["meters"][..., 3] = 0.9
         assert agent.encoder(following)["goal", "decided"].all(), "it is"
+
+
+def test_a_goal_that_the_manager_hardly_wants_any_more_is_given_up():
+    env = town(num_envs=1, num_agents=2)
+    goals = {"rich": {"money": 0.9}, "fit": {"fitness": 2.0}}
+    for give_up, kept in ((0.0, True), (0.2, True), (0.3, False)):
+        manager = Agent(env, config(manager=town_manager(goals=goals, give_up=give_up))).manager
+        with torch.no_grad():
+            manager.choose[-1].weight.zero_()
+            manager.choose[-1].bias.copy_(torch.tensor([math.log(0.25), math.log(0.75)]))
+        keys_and_sizes = {key: (2, 1) for key in (keys.GOAL_TYPE, keys.GOAL_STEPS)}
+        row = TensorDict({key: torch.zeros(2, 4) for key in manager.in_keys if key not in keys_and_sizes}, [2])
+        row.update({key: torch.zeros(size) for key, size in keys_and_sizes.items()})
+        row.update({key: torch.zeros(2, size) for key, size in zip(manager.features, [8, 8], strict=False)})
+        row.update({"meters": torch.zeros(2, 8), keys.IS_INIT: torch.zeros(2, 1, dtype=torch.bool)})
+        row.set(keys.GOAL_STEPS, torch.full((2, 1), 7.0))
+        assert manager(row)["goal", "decided"].tolist() == [not kept] * 2, give_up
+
+
+def test_the_controller_is_paid_for_what_the_goal_lacks_less():
+    goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5, "health": 0.4}, "idle": {}}
+    manager = Agent(town(), config(manager=town_manager(goals=goals, intrinsic_coeff=2.0))).manager
+    names = manager.config.meter_names
+    before, after = torch.zeros(3, 1, 8), torch.zeros(3, 1, 8)
+    before[:, 0, names.index("money")] = 0.5
+    after[:, 0, names.index("money")] = 0.7  # 0.1 of it beyond what was wanted
+    before[:, 0, names.index("energy")], after[:, 0, names.index("energy")] = 0.45, 0.40
+    rollout = TensorDict(
+        {"meters": before, ("next", "meters"): after, ("goal", "type"): torch.arange(3)[:, None]}, [3, 1]
+    )
+    assert manager.intrinsic_reward(rollout).flatten().tolist() == pytest.approx([0.2, -0.1, 0.0], abs=1e-6)
+    assert Agent(town(), whole()).intrinsic_reward(rollout) is None
+
+
+def test_what_the_controller_is_paid_is_not_the_managers_nor_the_world_models():
+    changes = ["+model.manager.goals.grow={fitness: 2.0, energy: 2.0}", "algorithm.gamma=0.9"]
+    paid, unpaid = (
+        Experiment.load("town_agent", *SMALL, *changes, f"model.manager.intrinsic_coeff={coeff}").make_learner()
+        for coeff in (1.0, 0.0)
+    )
+    rollout = agent_rows(unpaid.collector.collect(), "agents")
+    paid.agent.load_state_dict(unpaid.agent.state_dict())
+    (one, _), (other, _) = (learner.algorithm.advantages(rollout) for learner in (paid, unpaid))
+    for key in ("goal_advantage", "goal_value_target", keys.REWARD):
+        assert torch.equal(one.get(key), other.get(key))
+    difference = (one.get(keys.ADVANTAGE) - other.get(keys.ADVANTAGE)).squeeze(-1)
+    wage = paid.agent.intrinsic_reward(rollout).transpose(0, 1).squeeze(-1)
+    done = rollout.get(("next", keys.DONE)).transpose(0, 1).squeeze(-1)
+    total, expected = torch.zeros_like(wage[:, 0]), torch.zeros_like(wage)
+    for step in reversed(range(wage.shape[1])):  # the same values, so only discounted wages differ
+        total = wage[:, step] + 0.9 * paid.algorithm.config.lmbda * torch.where(done[:, step], 0.0, total)
+        expected[:, step] = total
+    torch.testing.assert_close(difference, expected, rtol=1e-4, atol=1e-5)
+    assert wage.abs().max() > 0.01
+
+
+def test_the_manager_learns_from_its_own_values_where_a_rollout_ends():
+    one, other = (Experiment.load("town_agent", *SMALL).make_learner() for _ in range(2))
+    rollout = agent_rows(one.collector.collect(), "agents")
+    with torch.no_grad():
+        for parameter in other.agent.critic_head.parameters():
+            parameter.fill_(0.5)
+    (before, _), (after, _) = (learner.algorithm.advantages(rollout) for learner in (one, other))
+    assert torch.equal(before.get("goal_advantage"), after.get("goal_advantage")), "the critic has no say"
+    assert not torch.equal(before.get(keys.ADVANTAGE), after.get(keys.ADVANTAGE))
+
+
+@pytest.mark.parametrize("change", [{"intrinsic_coeff": -1.0}, {"give_up": 1.0}])
+def test_a_manager_that_punishes_or_never_holds_a_goal_is_refused(change):
+    with pytest.raises(ValueError, match="the first must be at least 0, the second a probability below 1"):
+        Agent(town(), config(manager=town_manager(**change)))
 
 
 def test_the_managers_loss_by_hand():

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import DtypeObservation, FlattenObservation
 from numpy.typing import NDArray
 from torchrl.envs import GymEnv
 
@@ -20,8 +22,12 @@ class VectorGymEnv(GymEnv):
     of an episode is lost, and a frame in which nothing is played follows it. Here neither happens, and small worlds
     such as CartPole step faster because no processes exchange messages.
 
+    Observations that are not arrays (cards, numbers, several things at once) are flattened into a vector, whole numbers
+    as one-hot codes.
+
     Args:
-        env_name: Gymnasium's id, such as ``CartPole-v1``.
+        env_name: Gymnasium's id, such as ``CartPole-v1``; ``module:id`` imports the module first, as POPGym's worlds
+            need it: ``popgym:popgym-RepeatPreviousEasy-v0``.
         num_envs: number of worlds.
         shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
             velocities; None for all.
@@ -34,9 +40,19 @@ class VectorGymEnv(GymEnv):
         super().__init__(env_name, num_envs=num_envs, **kwargs)
 
     def _async_env(self, makers: Sequence[Callable], **kwargs: Any) -> SyncVectorEnv:
+        makers = [partial(_flat, maker) for maker in makers]
         if self.shown is not None:
             makers = [partial(_Shown, maker, list(self.shown)) for maker in makers]
         return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED, **kwargs)
+
+
+def _flat(maker: Callable[[], gymnasium.Env]) -> gymnasium.Env:
+    """A world that shows an array."""
+    env = maker()
+    if isinstance(env.observation_space, Box):
+        return env
+    flat = FlattenObservation(env)
+    return DtypeObservation(flat, np.float32)
 
 
 class _Shown(gymnasium.ObservationWrapper):

@@ -263,6 +263,17 @@ def test_gymnasium_worlds_may_hide_numbers():
     env.close(), whole.close()
 
 
+def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
+    world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "Blackjack-v1", "num_envs": 2}
+    env = make_world(world, torch.device("cpu"), seed=0)  # a sum of 32, a card of 11, and whether an ace may count 11
+    check_env_specs(env)
+    shown = env.reset()["observation"]
+    assert shown.shape == (2, 32 + 11 + 2) and shown.dtype == torch.float32
+    for part in shown.split((32, 11, 2), -1):
+        assert part.sum(-1).tolist() == [1.0, 1.0]
+    env.close()
+
+
 def test_gymnasium_worlds_are_seeded():
     first, second, other = (play(make_seeded(seed), 30)[1] for seed in (3, 3, 4))
     assert torch.equal(first["observation"], second["observation"])

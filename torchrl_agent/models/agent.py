@@ -192,7 +192,10 @@ class Agent(nn.Module):
                 if module.acts:
                     body.append(module)
                     context.read[module.out_keys[0]] = module.size
-        return [*body, Join(context.read)]
+        join = Join(context.read)
+        if context.config.manager.intrinsic_coeff:
+            join.open_gate(keys.WISH)  # whoever is paid for serving a goal must hear of it from the first step on
+        return [*body, join]
 
     def parts(self) -> list[list[nn.Parameter]]:
         """The parameters of each module whose gradient is clipped alone, then all others'. The optimiser's state in a

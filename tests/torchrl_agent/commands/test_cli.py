@@ -213,6 +213,7 @@ def test_bad_input_is_one_line_that_names_the_culprit(arguments, culprit, capsys
     [
         (["evaluate", "RUN", "--episodes", "0"], "episodes"),
         (["evaluate", "RUN", "--device", "warp"], "warp"),
+        (["evaluate", "RUN", "--without", "ears"], "ears"),
         (["film", "RUN", "--worlds", "0"], "--worlds"),
         (["resume", "RUN"], "total_frames"),
         (["resume", "RUN", "total_frames=4096", "model.hidden_sizes=[8]"], "config.yaml"),

@@ -110,6 +110,17 @@ def test_the_nearest_spawner_is_always_on_the_same_side(style):
     )
 
 
+def test_spawners_that_are_gone_choose_no_mirror():
+    """A living spawner far to the right, and one destroyed close by on the left."""
+    _, state = midgame(2)
+    places = torch.full_like(state.spawners.x, 10_000.0)
+    places[0], places[1] = state.ship.x + 400.0, state.ship.x - 50.0
+    for living_one, reversed_ in ((0, False), (1, True)):
+        health = torch.zeros_like(places).index_fill(0, torch.tensor(living_one), 100.0)
+        spawners = state.spawners._replace(x=places, y=state.ship.y.expand_as(places), health=health)
+        assert choose_mirrors(state._replace(spawners=spawners), 2).x.tolist() == [reversed_] * N
+
+
 @pytest.mark.parametrize("style", [1, 2])
 def test_the_game_is_the_same_whoever_looks(style):
     plain, env = (

@@ -14,6 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from envs.libs import GROUP, require
+from envs.libs.others import Others
 
 
 class VectorPettingZooEnv(EnvBase):
@@ -28,6 +29,7 @@ class VectorPettingZooEnv(EnvBase):
         num_envs: number of worlds.
         device: of their tensors.
         show_state: also show PettingZoo's ``state`` [N, G], for a centralised critic.
+        show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
         **kwargs: arguments of ``parallel_env``.
 
     Raises:
@@ -42,6 +44,7 @@ class VectorPettingZooEnv(EnvBase):
         *,
         device: str | torch.device = "cpu",
         show_state: bool = False,
+        show_others: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(device=torch.device(device), batch_size=[num_envs])
@@ -67,7 +70,11 @@ class VectorPettingZooEnv(EnvBase):
             self.worlds[0].reset(seed=0)
             self._state = np.zeros((num_envs, np.asarray(self.worlds[0].state()).size), dtype=np.float32)
             self.observation_spec["state"] = Unbounded(self._state.shape, device=self.device)
-        action = Categorical(int(act.n), shape=agents) if isinstance(act, spaces.Discrete) else _box(act, agents)
+        choices = int(act.n) if isinstance(act, spaces.Discrete) else None
+        self._others = Others(*agents, choices, self.device) if show_others else None
+        if self._others is not None:
+            self._others.add_specs(self.observation_spec[GROUP])
+        action = _box(act, agents) if choices is None else Categorical(choices, shape=agents)
         self.action_spec = Composite({GROUP: Composite(action=action, shape=agents)}, shape=(num_envs,)).to(self.device)
         reward = Composite(reward=Unbounded((*agents, 1)), shape=agents)
         self.reward_spec = Composite({GROUP: reward}, shape=(num_envs,)).to(self.device)
@@ -87,10 +94,14 @@ class VectorPettingZooEnv(EnvBase):
                 self._seeds[row] = None
                 self._alive[row] = True
                 self._look(row, seen)
+        if self._others is not None:
+            self._others.begin(chosen)
         return self._shown()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         actions = tensordict.get((GROUP, "action")).cpu().numpy()
+        if self._others is not None:
+            self._others.act(tensordict.get((GROUP, "action")))
         reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
         ended: NDArray = np.zeros((len(self.worlds), 1), dtype=bool)
         cut = ended.copy()
@@ -121,7 +132,10 @@ class VectorPettingZooEnv(EnvBase):
         shown.get(GROUP).batch_size = self._alive.shape
         if self.show_state:
             shown.set("state", torch.from_numpy(self._state.copy()))
-        return shown.to(self.device)
+        shown = shown.to(self.device)
+        if self._others is not None:
+            self._others.show(shown.get(GROUP))
+        return shown
 
 
 def _parallel_env(module: str, options: dict[str, Any]) -> Any:

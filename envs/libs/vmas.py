@@ -10,6 +10,7 @@ from torchrl.data import Categorical, Unbounded
 from torchrl.envs import MarlGroupMapType, VmasEnv
 
 from envs.libs import GROUP, require
+from envs.libs.others import Others
 
 
 class VectorVmasEnv(VmasEnv):
@@ -23,6 +24,7 @@ class VectorVmasEnv(VmasEnv):
         num_envs: number of worlds.
         max_steps: steps until the world is truncated.
         show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
+        show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
         **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
             as ``n_agents``.
 
@@ -31,10 +33,17 @@ class VectorVmasEnv(VmasEnv):
     """
 
     def __init__(
-        self, scenario: str, num_envs: int = 1, *, max_steps: int = 100, show_state: bool = False, **kwargs: Any
+        self,
+        scenario: str,
+        num_envs: int = 1,
+        *,
+        max_steps: int = 100,
+        show_state: bool = False,
+        show_others: bool = False,
+        **kwargs: Any,
     ) -> None:
         require("vmas", "vmas")
-        self.time_limit, self.show_state = max_steps, show_state
+        self.time_limit, self.show_state, self.show_others = max_steps, show_state, show_others
         kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
         super().__init__(scenario, num_envs=num_envs, **kwargs)
         if self.het_specs:
@@ -47,12 +56,22 @@ class VectorVmasEnv(VmasEnv):
         if self.show_state:
             size = shown[GROUP, "observation"].shape[1:].numel()
             shown["state"] = Unbounded((*self.batch_size, size), device=self.device)
+        self._others = None
+        if self.show_others:
+            action = self.full_action_spec[GROUP, "action"]
+            choices = int(action.space.n) if isinstance(action, Categorical) else None
+            self._others = Others(action.shape[0], action.shape[1], choices, self.device)
+            self._others.add_specs(shown[GROUP])
         self.done_spec, self.observation_spec = done, shown
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        if self._others is not None:
+            self._others.begin(None if tensordict is None else tensordict.get("_reset", None))
         return self._complete(super()._reset(tensordict, **kwargs))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self._others is not None:
+            self._others.act(tensordict.get((GROUP, "action")))
         return self._complete(super()._step(tensordict))
 
     def _complete(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -61,4 +80,6 @@ class VectorVmasEnv(VmasEnv):
         tensordict.set("done", tensordict.get("terminated") | truncated)
         if self.show_state:
             tensordict.set("state", tensordict.get((GROUP, "observation")).flatten(-2).clone())
+        if self._others is not None:
+            self._others.show(tensordict.get(GROUP))
         return tensordict

@@ -158,6 +158,50 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         VectorVmasEnv("balance")
 
 
+# --- others -----------------------------------------------------------------------------------------------------------
+
+
+def test_everybody_sees_what_each_other_one_did_last():
+    env = VectorPettingZooEnv("countdown", 2, show_others=True, steps=3)
+    check_env_specs(env)
+    root = env.reset()
+    assert not root["agents", "others"].any(), "nobody has done anything yet"
+    assert root["agents", "others_number"][1].tolist() == [[1, 2], [0, 2], [0, 1]]
+    chosen = torch.tensor([[0, 1, 2], [2, 2, 1]])
+    played, root = env.step_and_maybe_reset(root.set(("agents", "action"), chosen))
+    codes = played["next", "agents", "others"].unflatten(-1, (2, 3))
+    assert codes.sum(-1).eq(1).all()
+    assert codes.argmax(-1)[0].tolist() == [[1, 2], [0, 2], [0, 1]]
+    assert codes.argmax(-1)[1].tolist() == [[2, 1], [2, 1], [2, 2]]
+    assert torch.equal(played["next", "agents", "privileged", "others_action"], codes.argmax(-1))
+    for _ in range(2):
+        played, root = env.step_and_maybe_reset(root.set(("agents", "action"), chosen))
+    assert played["next", "done"].all() and played["next", "agents", "others"].any()
+    assert not root["agents", "others"].any(), "a new episode begins"
+
+
+def test_worlds_forget_what_was_done_one_by_one():
+    env = VectorPettingZooEnv("countdown", 2, show_others=True, steps=9)
+    root = env.step(env.reset().set(("agents", "action"), torch.ones(2, 3, dtype=torch.int64)))["next"]
+    root = env.reset(root.exclude("reward").set("_reset", torch.tensor([[True], [False]])))
+    assert root["agents", "others"].flatten(1).any(1).tolist() == [False, True]
+
+
+def test_others_need_one_discrete_action():
+    with pytest.raises(ValueError, match=r"show_others .* at least 2 agents with one discrete action"):
+        VectorPettingZooEnv("countdown", 1, show_others=True, continuous=True)
+
+
+def test_a_social_model_is_taught_in_other_peoples_worlds():
+    world = ["world.module=countdown", "+world.show_others=true", "world.num_envs=2", "+world.steps=20"]
+    social = ["model.memory=gru", "model.social_model={enabled: true, context: true}", "algorithm.minibatch_size=120"]
+    last = last_iteration("known/mpe_spread", *world, *social, "total_frames=120")
+    assert last.agent.social_model.agents == 3
+    assert 0 <= last.metrics["train/social_action_accuracy"] <= 1
+    assert last.metrics["train/loss_social_action"] > 0
+    assert last.metrics["train/loss_social_goal"] == 0, "there is one need for all"
+
+
 def last_iteration(*overrides):
     *_, last = learn(Experiment.load(*overrides, *TINY))
     return last
@@ -196,6 +240,17 @@ def test_a_vmas_world_keeps_its_specs(balance):
     check_env_specs(balance)
     assert agent_group(balance) == "agents"
     assert balance.full_action_spec["agents", "action"].shape == (2, 3, 2)
+
+
+def test_others_are_shown_in_vmas_where_actions_are_discrete():
+    pytest.importorskip("vmas")
+    env = VectorVmasEnv("balance", 2, max_steps=10, n_agents=3, continuous_actions=False, show_others=True)
+    check_env_specs(env)
+    played = env.rand_step(env.reset())
+    labels = played["next", "agents", "privileged", "others_action"]
+    assert torch.equal(labels[:, 0], played["agents", "action"][:, 1:])
+    with pytest.raises(ValueError, match="continuous_actions=false"):
+        VectorVmasEnv("balance", 2, n_agents=3, show_others=True)
 
 
 def test_the_end_of_time_is_no_death_in_vmas(balance):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -32,9 +33,15 @@ class VectorGymEnv(GymEnv):
         shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
             velocities; None for all.
         **kwargs: arguments of :class:`~torchrl.envs.GymEnv`.
+
+    Raises:
+        ValueError: the world's package is not installed.
     """
 
     def __init__(self, env_name: str, num_envs: int = 1, *, shown: Sequence[int] | None = None, **kwargs: Any) -> None:
+        module = env_name.rpartition(":")[0]
+        if module and importlib.util.find_spec(module) is None:
+            raise ValueError(f"{env_name} is a world of the package {module}, which is not installed: pip install it.")
         self.shown = shown
         kwargs.setdefault("categorical_action_encoding", True)
         super().__init__(env_name, num_envs=num_envs, **kwargs)

@@ -89,7 +89,7 @@ class SocialModel(AgentModule):
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
-        self.size = config.company_size + config.context * self.goals
+        self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
         self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
         self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
@@ -153,11 +153,8 @@ class SocialModel(AgentModule):
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
         # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
-        wanted = goal.softmax(-1).detach()
-        facts = torch.cat((cues, wanted, action.softmax(-1).detach(), meters.detach(), *who), -1)
-        # what they want goes a way of its own besides: a policy that has learnt nothing yet can see it
-        told = torch.cat((self.activation(self.each(facts)), *([wanted] if who else [])), -1)
-        company = torch.where(there, told, 0.0).sum(-2)
+        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
+        company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
         tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))
         return tensordict.set(keys.COMPANY, company)
 

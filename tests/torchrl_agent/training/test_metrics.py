@@ -3,6 +3,7 @@
 import importlib.machinery
 import math
 import sys
+import time
 import types
 
 import pytest
@@ -174,6 +175,7 @@ def test_a_resumed_run_drops_the_rows_that_its_checkpoint_does_not_know(tmp_path
     for frames in (100, 200, 300, 400):
         writer.write(frames, {"train/loss": frames / 100})
     writer.close()
+    time.sleep(1.0 - time.time() % 1.0)  # TensorBoard reads files by name: by their second, then as "10" before "9"
     resumed = MetricsWriter(tmp_path, tensorboard=True, resumed_at=200)
     resumed.write(300, {"train/loss": 33.0})
     resumed.close()

@@ -58,8 +58,7 @@ def _flat(maker: Callable[[], gymnasium.Env]) -> gymnasium.Env:
     env = maker()
     if isinstance(env.observation_space, Box):
         return env
-    flat = FlattenObservation(env)
-    return DtypeObservation(flat, np.float32)
+    return DtypeObservation(FlattenObservation(env), np.float32)
 
 
 class _Shown(gymnasium.ObservationWrapper):

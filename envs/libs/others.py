@@ -52,7 +52,7 @@ class Others:
 
     def begin(self, rows: Tensor | None) -> None:
         """Episodes begin in some worlds, bool [N, 1], or in all."""
-        self.last = torch.where(torch.ones_like(self.last) > 0 if rows is None else rows, -1, self.last)
+        self.last = torch.full_like(self.last, -1) if rows is None else self.last.masked_fill(rows, -1)
 
     def act(self, actions: Tensor) -> None:
         """The agents have chosen, int64 [N, A]."""

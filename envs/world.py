@@ -8,6 +8,7 @@ is one compiled function.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -103,6 +104,8 @@ class World(EnvBase):
     branchless = True
     """The step, resets included, can be traced as one graph without asking the device anything."""
     curriculum: Curriculum | None = None
+    curricula: Sequence[Curriculum] = ()
+    """One for each group of worlds, if there are groups (see :meth:`split_curriculum`)."""
     """Set by a subclass that has stages of difficulty."""
     transformed_class: type[TransformedEnv]
     """What to wrap such a world in so that it keeps its branchless reset."""
@@ -445,19 +448,54 @@ class World(EnvBase):
 
     # --- curriculum --------------------------------------------------------------------------------------------------
 
-    def begin_stage(self) -> None:
-        """Give the curriculum's current stage to worlds from their next reset on: their :meth:`settings`, made anew."""
-        assert self.curriculum is not None
-        write(self._snapshot.settings, self.settings())
-        self._snapshot.stage.fill_(self.curriculum.stage)
+    def split_curriculum(self, groups: int) -> None:
+        """Let so many equal groups of neighbouring worlds go through the curriculum, each at its own pace.
 
-    def update_curriculum(self, finished: dict[str, Tensor]) -> dict[str, float]:
-        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics."""
-        if self.curriculum is None:
+        Raises:
+            ValueError: the worlds cannot be divided like that.
+        """
+        if self.num_envs % groups:
+            raise ValueError(f"{self.num_envs} worlds are no {groups} equal groups: give a multiple of {groups}.")
+        if self.curriculum is not None:
+            self.curriculum.num_envs = self.num_envs // groups
+            self.curricula = [copy.deepcopy(self.curriculum) for _ in range(groups)]
+
+    def begin_stage(self, group: int | None = None) -> None:
+        """Give the curriculum's current stage to worlds from their next reset on: their :meth:`settings`, made anew.
+
+        Args:
+            group: of :meth:`split_curriculum`, by its number; None for all worlds.
+        """
+        snapshot, worlds = self._snapshot, torch.ones_like(self._snapshot.untouched)
+        if group is not None:
+            self.curriculum = self.curricula[group]  # whose stage the settings are those of
+            size = self.num_envs // len(self.curricula)
+            worlds = torch.arange(self.num_envs, device=self.device) // size == group
+        assert self.curriculum is not None
+        write(snapshot.settings, choose(worlds, self.settings(), snapshot.settings))
+        snapshot.stage.masked_fill_(worlds, self.curriculum.stage)
+
+    def update_curriculum(self, finished: dict[str, Tensor], group: int | None = None) -> dict[str, float]:
+        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics.
+
+        Args:
+            finished: the episodes.
+            group: that played them, if groups go through the curriculum at their own pace.
+        """
+        curriculum = self.curriculum if group is None or not self.curricula else self.curricula[group]
+        if curriculum is None:
             return {}
-        if self.curriculum.update(finished):
-            self.begin_stage()
-        return self.curriculum.metrics()
+        if curriculum.update(finished):
+            self.begin_stage(group)
+        return curriculum.metrics()
+
+    def copy_curricula(self, sources: Sequence[int]) -> None:
+        """Put each group at the place in the curriculum where another is, from its worlds' next reset on."""
+        states = [curriculum.state_dict() for curriculum in self.curricula]
+        for group, curriculum in enumerate(self.curricula):
+            if sources[group] != group:
+                curriculum.load_state_dict(states[sources[group]])
+                self.begin_stage(group)
 
     def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
         """An older name of :meth:`update_curriculum`."""
@@ -469,6 +507,8 @@ class World(EnvBase):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
         state: dict[str, Any] = {name: value.detach().clone() for name, value in named_tensors(self._snapshot)}
+        if self.curricula:
+            return {**state, CURRICULUM: [curriculum.state_dict() for curriculum in self.curricula]}
         return state if self.curriculum is None else {**state, CURRICULUM: self.curriculum.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
@@ -495,7 +535,10 @@ class World(EnvBase):
                     "use the same num_envs and rules."
                 )
             mine[name].copy_(value)
-        if self.curriculum is not None:
+        if self.curricula:
+            for group, saved in zip(self.curricula, curriculum, strict=True):
+                group.load_state_dict(saved)
+        elif self.curriculum is not None:
             self.curriculum.load_state_dict(curriculum)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:

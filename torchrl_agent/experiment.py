@@ -26,6 +26,8 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
+from torchrl_agent.population.config import PopulationConfig, check_population
+from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
@@ -122,6 +124,7 @@ class Experiment:
     """Hyper-parameters that suit this world, by the algorithm's name; what stands under ``algorithm`` is stronger."""
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     governor: GovernorConfig = field(default_factory=GovernorConfig)
+    population: PopulationConfig = field(default_factory=PopulationConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -192,16 +195,35 @@ class Experiment:
             torch.set_num_threads(self.threads)
         torch.manual_seed(self.seed)
         use_device(self.device)
-        env = self.make_world()
+        members = self.population.members
+        env = self.make_world(num_envs=None if members == 1 else members * self._worlds_of_a_member())
         check_world(env)
         env.set_seed(self.seed)  # begin anew what the check has played
         check_shaping(env, self.algorithm.gamma)
+        rows = math.prod(group_spec(env).shape) // members
+        if members > 1:
+            algorithms = [self._make_algorithm(env, rows, pretrained, self.seed + index) for index in range(members)]
+            torch.manual_seed(self.seed)
+            return PopulationLearner(env, algorithms, self.population, self.seed, self.total_frames, experiment=self)
+        algorithm = self._make_algorithm(env, rows, pretrained)
+        governor = self.governor if self.governor.enabled else None
+        return Learner(
+            env, algorithm.agent, algorithm, total_frames=self.total_frames, governor=governor, experiment=self
+        )
+
+    def _make_algorithm(self, env: EnvBase, rows: int, pretrained: bool, seed: int | None = None) -> Algorithm:
+        """An algorithm with a fresh agent, which begins as that of a run of its own with this seed would."""
+        if seed is not None:
+            torch.manual_seed(seed)
         agent = self.make_agent(env)
         begin_with(agent, self.pretrained, self.frozen, pretrained)
-        rows = math.prod(group_spec(env).shape)
-        algorithm = self.algorithm_class(agent, self.algorithm, rows, self.acceleration)
-        governor = self.governor if self.governor.enabled else None
-        return Learner(env, agent, algorithm, total_frames=self.total_frames, governor=governor, experiment=self)
+        return self.algorithm_class(agent, self.algorithm, rows, self.acceleration)
+
+    def _worlds_of_a_member(self) -> int:
+        worlds = self.world.get("num_envs")
+        if not isinstance(worlds, int):
+            raise ValueError("population.members is above 1 but the world has no num_envs: say how many each plays.")
+        return worlds
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
@@ -343,6 +365,15 @@ def _check(experiment: Experiment) -> None:
         if value is not None and value < bound:
             raise ValueError(f"{name} is {value}: it must be at least {bound}.")
     _check_evaluation(experiment.evaluation)
+    check_population(experiment.population, experiment.total_frames)
+    if experiment.shaping.scale and "algorithm.gamma" in experiment.population.genes:
+        raise ValueError(
+            "algorithm.gamma is a gene, but shaping has one discount for all members: use shaping.scale=0."
+        )
+    if experiment.population.members > 1 and experiment.governor.enabled:
+        raise ValueError(
+            "governor.enabled takes back a single agent's collapses: population.evolve=pbt replaces members."
+        )
     for name in ("checkpoint_every", "keep_checkpoints"):
         if getattr(experiment.run, name) < 1:
             raise ValueError(f"run.{name} is {getattr(experiment.run, name)}: it must be at least 1.")

@@ -18,7 +18,13 @@ from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.checkpoint import CheckpointError
 from torchrl_agent.training.governor import Governor, GovernorConfig
 from torchrl_agent.training.metrics import EpisodeWindow
-from torchrl_agent.training.rollout import RolloutCollector, agent_rows, kept_once, truncates_once
+from torchrl_agent.training.rollout import (
+    RolloutCollector,
+    agent_rows,
+    finished_episodes,
+    kept_once,
+    truncates_once,
+)
 from torchrl_agent.transforms import get_statistics
 
 
@@ -39,9 +45,15 @@ class Learner:
         governor: what takes collapses back, if anything does.
         experiment: what it was made from, if anything was: only then can it be saved as a run.
 
+    Attributes:
+        frames: seen so far, by each member of a population.
+        members: number of agents.
+
     Raises:
         ValueError: rollout and replay do not fit into memory.
     """
+
+    members = 1
 
     def __init__(
         self,
@@ -103,6 +115,21 @@ class Learner:
         diagnostics = self.algorithm.learn(rows, learning_rate * self.governor.learning_rate_factor)
         return {**diagnostics, **self.governor.judge(diagnostics)}
 
+    def present(self) -> Agent:
+        """The agent to judge, to film and to show, as it is now: of a population the best."""
+        return self.agent
+
+    def report(self, rollout: TensorDict) -> dict[str, float]:
+        """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
+        finished = finished_episodes(rollout, self.collector.statistics)
+        self.episodes.add(finished)
+        curriculum = self.env.update_curriculum(finished) if hasattr(self.env, "update_curriculum") else {}
+        return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
+
+    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+        """What else happens after an iteration of which these are the metrics: other metrics."""
+        return {} if self.governor is None else self.governor.act(metrics, self.frames)
+
     @property
     def compile_seconds(self) -> float:
         """Time spent on first calls, which compile."""
@@ -120,18 +147,30 @@ class Learner:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
         saved_world = getattr(self.env, "branchless", False)
         return {
-            "agent": self.agent.state_dict(),
+            "agent": self.present().state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
             "governor": None if self.governor is None else self.governor.state_dict(),
             "frames": self.frames,
             "number": self.number,
-            "episodes": self.episodes.state_dict(),
+            **self.books(),
             "world": self.env.state_dict() if saved_world else None,
             "root": self.collector.root.to_dict() if saved_world else None,
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
+
+    def books(self) -> dict[str, Any]:
+        """What is kept of finished episodes, as part of :meth:`state_dict`."""
+        return {"episodes": self.episodes.state_dict()}
+
+    def load_books(self, state: dict[str, Any]) -> None:
+        """Continue them."""
+        self.episodes.load_state_dict(state["episodes"])
+
+    def load_agent(self, state: dict[str, Any]) -> None:
+        """Continue the agent."""
+        self.agent.load_state_dict(state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue; a world without saved state (one that is not ours) starts its episodes afresh.
@@ -140,7 +179,7 @@ class Learner:
             CheckpointError: the checkpoint is of another model or world.
         """
         try:
-            self.agent.load_state_dict(state["agent"])
+            self.load_agent(state["agent"])
             self.algorithm.load_state_dict(state["algorithm"])
             if self.algorithm.replay is not None:
                 self.algorithm.replay.load_state_dict(state.get("replay"))
@@ -151,7 +190,7 @@ class Learner:
                 seen = TensorDict(state["root"])
                 known = self.collector.root.keys(True, True)  # a picture had another key once
                 self.collector.root.update_(seen.select(*known, strict=False))
-            self.episodes.load_state_dict(state["episodes"])
+            self.load_books(state)
             self.frames, self.number = state["frames"], state["number"]
             torch.set_rng_state(state["random"].cpu())
             if self.device.type == "cuda" and state["random_cuda"] is not None:

@@ -18,7 +18,6 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import MODES
 from torchrl_agent.training.metrics import to_host
-from torchrl_agent.training.rollout import finished_episodes
 from torchrl_agent.training.schedules import learning_rate
 from torchrl_agent.training.updates import NonFiniteError
 
@@ -37,8 +36,8 @@ class Iteration:
 
     @property
     def agent(self) -> Agent:
-        """Actor and critic."""
-        return self.learner.agent
+        """Actor and critic; of a population the best."""
+        return self.learner.present()
 
 
 def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterator[Iteration]:
@@ -66,7 +65,7 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
-    judge = None if learner.experiment is None else Judge(learner.experiment, learner.agent)
+    judge = None if learner.experiment is None else Judge(learner.experiment, learner.present())
     while learner.frames < learner.total_frames:
         start = time.perf_counter()
         rollout = learner.collector.collect()
@@ -79,21 +78,19 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         if learner.governor is None:
             learner.algorithm.check(diagnostics)
 
-        finished = finished_episodes(rollout, learner.collector.statistics)
-        learner.episodes.add(finished)
-        curriculum = learner.env.update_curriculum(finished) if hasattr(learner.env, "update_curriculum") else {}
-        learner.frames += rollout.numel()
+        reported = learner.report(rollout)
+        new = rollout.numel() // learner.members
+        learner.frames += new
         learner.number += 1
         metrics = {
-            **learner.episodes.metrics(),
-            **{f"curriculum/{name}": value for name, value in curriculum.items()},
+            **reported,
             **{TRAIN_TAGS.get(name, f"train/{name}"): value for name, value in diagnostics.items()},
             **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
             **_speed(learner, rollout.numel(), start, collected),
         }
-        if learner.governor is not None:
-            metrics |= learner.governor.act(metrics, learner.frames)
-        if judge is not None and judge.due(learner.frames, rollout.numel()):
+        metrics |= learner.conclude(metrics)
+        if judge is not None and judge.due(learner.frames, new):
+            learner.present()
             metrics |= judge()
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
         if judge is not None and judge.content_with(metrics):

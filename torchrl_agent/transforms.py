@@ -168,7 +168,8 @@ class RewardScaler(Transform):
         super().__init__(in_keys=["reward"], out_keys=["reward"])
         self.running = RunningStatistics(())
         self.register_buffer("returns", torch.zeros(num_envs, 1))
-        self.gamma, self.clip, self.epsilon, self.enabled = gamma, clip, epsilon, enabled
+        self.register_buffer("gamma", torch.tensor(gamma), persistent=False)
+        self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
         self.frozen = False
 
     def scale(self, reward: Tensor) -> Tensor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import config_names
+from torchrl_agent.runs.members import find_member
 from torchrl_agent.training.evaluation import clearly_other, intervals
 
 
@@ -22,11 +24,23 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_agent(parser: argparse.ArgumentParser) -> None:
-    """A trained agent: its run, its checkpoint and a device to put it on."""
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """A run with one of its checkpoints, and of a population one of its members; see :func:`run_of`."""
     parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
+    parser.add_argument("--member", metavar="NUMBER", help="of a population: its number, or best (best)")
+
+
+def run_of(parsed: argparse.Namespace) -> Path:
+    """The run that is meant, or that of the member that is meant."""
+    run = Path(parsed.run_folder)
+    return run if parsed.member is None else find_member(run, parsed.member)
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """A trained agent: its run, and a device to put it on."""
+    add_run(parser)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
 
 
 def add_acting(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from torchrl_agent.commands.arguments import add_run, run_of
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.models.networks import ACTIVATIONS
 
@@ -26,9 +27,8 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     way = ways.add_parser(
         "to-sb3", help="write a run's agent as a Stable-Baselines3 model: PPO, or DQN of algorithm=dqn"
     )
-    way.add_argument("run_folder", metavar="RUN", type=Path, help="a run folder or a checkpoint file")
+    add_run(way)
     way.add_argument("output", metavar="OUTPUT.zip", type=Path)
-    way.add_argument("--checkpoint", choices=("last", "best"), default="last")
     way.set_defaults(convert=_to)
 
 
@@ -55,4 +55,4 @@ def _from(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
 
 
 def _to(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
-    return to_sb3(parsed.run_folder, parsed.output, parsed.checkpoint)
+    return to_sb3(run_of(parsed), parsed.output, parsed.checkpoint)

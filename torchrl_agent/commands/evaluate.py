@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_acting, add_agent, add_json, add_overrides, print_table, print_ways
+from torchrl_agent.commands.arguments import (
+    add_acting,
+    add_agent,
+    add_json,
+    add_overrides,
+    print_table,
+    print_ways,
+    run_of,
+)
 from torchrl_agent.judging import configured_way, evaluate, evaluate_ways
 from torchrl_agent.models.ablation import without
 from torchrl_agent.runs.load import load_agent
@@ -33,7 +40,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Print the figures."""
     seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
     overrides = (*parsed.changes, *seed, *parsed.overrides)
-    experiment, agent = load_agent(Path(parsed.run_folder), parsed.device, parsed.checkpoint, overrides)
+    experiment, agent = load_agent(run_of(parsed), parsed.device, parsed.checkpoint, overrides)
     with without(agent, parsed.without):
         if parsed.stochastic:
             result = evaluate(experiment, agent, parsed.episodes, deterministic=False)

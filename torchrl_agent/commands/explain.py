@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_agent, add_json
+from torchrl_agent.commands.arguments import add_agent, add_json, run_of
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     """Print the page."""
-    thought = explain(
-        parsed.run_folder, parsed.step, parsed.world, parsed.agent, parsed.device, which=parsed.checkpoint
-    )
+    thought = explain(run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, which=parsed.checkpoint)
     diagnosis = diagnose(thought)
     print(as_text(thought, diagnosis))
     if parsed.output is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from torchrl_agent.commands.arguments import add_run, run_of
 from torchrl_agent.export import export_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run, what of it, and as what."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    add_run(parser)
     parser.add_argument(
         "--module",
         default="policy",
@@ -17,10 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
     parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
-    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
 
 
 def run(parsed: argparse.Namespace) -> None:
     """Export and print the files."""
-    paths = export_run(parsed.run_folder, parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    paths = export_run(run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
     print("\n".join(str(path) for path in paths))

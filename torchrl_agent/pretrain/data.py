@@ -130,7 +130,7 @@ def make_sequences(
     for key in (keys.DONE, keys.TERMINATED):
         data.set(key, later.get(key))
     data.set(keys.REWARD, scaler.scale(later.get(keys.REWARD)))
-    data.set(keys.VALUE_TARGET, discounted_returns(data.get(keys.REWARD), data.get(keys.DONE), scaler.gamma))
+    data.set(keys.VALUE_TARGET, discounted_returns(data.get(keys.REWARD), data.get(keys.DONE), float(scaler.gamma)))
     data.set(keys.VALID, torch.ones(rollout.shape, dtype=torch.bool, device=rollout.device) if alive is None else alive)
     data = data.transpose(0, 1).reshape(-1, length)  # a row's sequences stand side by side
     if keys.IS_INIT in data.keys():  # memory is empty at the start of each sequence

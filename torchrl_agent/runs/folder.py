@@ -20,7 +20,9 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.film import film_policy
+from torchrl_agent.runs.members import FOLDER, MemberBooks
 from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.checkpoint import (
     TRAINING_RETURN,
@@ -34,7 +36,18 @@ from torchrl_agent.training.checkpoint import (
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 
 SOURCE = Path(__file__).resolve().parents[2]
-WRITTEN = ("checkpoints", "code.json", "config.yaml", "metrics.csv", "tensorboard", "wandb", "wandb_id.txt")
+WRITTEN = (
+    "checkpoints",
+    "code.json",
+    "config.yaml",
+    "lineage.csv",
+    FOLDER,
+    "members.csv",
+    "metrics.csv",
+    "tensorboard",
+    "wandb",
+    "wandb_id.txt",
+)
 """What a run may have written before its first checkpoint."""
 LAST = ("code.json", "checkpoints")
 """What is taken away after all else."""
@@ -63,6 +76,7 @@ class Books:
         frames = learner.frames if resumed else None
         self._writer = MetricsWriter(folder, self.experiment.run.tensorboard, frames, logger)
         self._writer.describe(text, self.experiment.settings())
+        self._members = MemberBooks(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
         self._metrics: dict[str, float] = {}
         self._saved_frames, self._saved_at = learner.frames, time.monotonic()
         self._start = time.monotonic()
@@ -82,6 +96,8 @@ class Books:
                 self.stop()
         finally:
             self._writer.close()
+            if self._members is not None:
+                self._members.close()
             self._lock.close()
 
     @contextmanager
@@ -97,6 +113,8 @@ class Books:
             (self.folder / "summary.json").unlink(missing_ok=True)
         self._metrics = metrics
         self._writer.write(self.learner.frames, metrics)
+        if self._members is not None:
+            self._members.enter()
         config = self.experiment.run
         minutes = (time.monotonic() - self._saved_at) / 60
         if (
@@ -138,6 +156,8 @@ class Books:
         return TRAINING_RETURN if self.experiment.evaluation.every is None else EVALUATION_RETURN
 
     def _save(self) -> None:
+        if self._members is not None:
+            self._members.save()
         save_learner(self.learner, self._metrics, self.folder, self._measure)
         self._saved_frames, self._saved_at = self.learner.frames, time.monotonic()
 
@@ -159,12 +179,14 @@ class Books:
             "metrics": {key: None if math.isnan(value) else value for key, value in self._metrics.items()},
             **judgement,
         }
+        if self._members is not None:
+            self._members.summarize(summary)
         write_json(self.folder / "summary.json", summary)
         write_model_card(self.folder, self.experiment, summary)
 
     def _judge(self) -> dict[str, Any]:
         """Figures and film of the final policy, as far as they are wanted."""
-        experiment, agent, judgement = self.experiment, self.learner.agent, dict[str, Any]()
+        experiment, agent, judgement = self.experiment, self.learner.present(), dict[str, Any]()
         if experiment.run.final_evaluation:
             ways = evaluate_ways(experiment, agent)
             judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}

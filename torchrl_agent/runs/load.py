@@ -6,11 +6,16 @@ from pathlib import Path
 
 from torchrl_agent.experiment import Experiment, resolve_device, use_device
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.runs.members import find_member
 from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
 
 
 def load_agent(
-    run: Path | str, device: str = "auto", which: str = "last", overrides: tuple[str, ...] = ()
+    run: Path | str,
+    device: str = "auto",
+    which: str = "last",
+    overrides: tuple[str, ...] = (),
+    member: int | str | None = None,
 ) -> tuple[Experiment, Agent]:
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
@@ -19,8 +24,9 @@ def load_agent(
         device: where to put it.
         which: ``last`` or ``best``.
         overrides: changes of the run's configuration.
+        member: of a population: its number, or ``best``, which it also is if none is named.
     """
-    run = Path(run)
+    run = Path(run) if member is None else find_member(Path(run), member)
     path = find_checkpoint(run, which)
     config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
     if not config.is_file():

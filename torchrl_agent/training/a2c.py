@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCriticConfig, OnPolicyActorCritic
+from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import check_positive
 from torchrl_agent.training.objectives import AgentLoss, PolicyGradientLoss
 from torchrl_agent.training.schedules import LearningRateConfig
@@ -58,9 +59,13 @@ class A2C(OnPolicyActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Advantages, then one update with all frames, or one with each share of them."""
         data, explained = self.advantages(rollout)
-        count = self.config.num_minibatches
-        parts = [data] if count == 1 else self.minibatches(data, len(data) // count)
-        return {**self.conclude(data, torch.stack([self.updater.update(part) for part in parts])), **explained}
+        updates = [self.updater.update(data[draw]) for draw in self.draws(len(data))]
+        return {**self.conclude(data, torch.stack(updates)), **explained}
+
+    def draws(self, count: int) -> Iterator[Draw]:
+        """All at once, or each share."""
+        parts = self.config.num_minibatches
+        return iter([slice(None)]) if parts == 1 else self.shuffled(count, count // parts)
 
     def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""

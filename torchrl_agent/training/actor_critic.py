@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -22,6 +22,12 @@ from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_s
 from torchrl_agent.training.objectives import explained_variance
 from torchrl_agent.training.updates import summarize_updates
 
+NEXT_VALUE = "next_value"
+"""Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
+INTRINSIC = "intrinsic_reward"
+"""What the agent's modules pay the controller, [..., 1]."""
+Draw: TypeAlias = "Tensor | slice"
+"""Which frames or sequences an update is made with."""
 FRAMES_AT_ONCE = 1 << 16
 """The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
 
@@ -113,12 +119,11 @@ class ActorCritic(Algorithm):
 
     # --- the updates and after ----------------------------------------------------------------------------------------
 
-    def minibatches(self, data: TensorDict, size: int) -> Iterator[TensorDict]:
-        """So many frames, or whole sequences, at a time, in an order shuffled on the device. Each minibatch is copied
-        when its turn comes: a rollout of pictures would not fit twice.
+    def shuffled(self, count: int, size: int) -> Iterator[Draw]:
+        """Places of so many frames, or whole sequences, at a time, in an order shuffled on the device. What is drawn is
+        copied when its turn comes: a rollout of pictures would not fit twice.
         """
-        order = torch.randperm(data.shape[0], device=self.device)
-        return (data[chosen] for chosen in order.split(size))
+        return iter(torch.randperm(count, device=self.device).split(size))
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
         """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
@@ -143,6 +148,10 @@ class OnPolicyActorCritic(ActorCritic):
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
         self.accelerated = (self.estimate, *self.accelerated)
 
+    @abstractmethod
+    def draws(self, count: int) -> Iterator[Draw]:
+        """What each update of an iteration is made with, of so many frames or sequences."""
+
     @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
@@ -154,19 +163,35 @@ class OnPolicyActorCritic(ActorCritic):
         frame, except at episodes' ends and at the end of the rollout, where the critic looks at the true terminal or
         last observation.
         """
-        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        following, alive, judged = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None), self.judged(rollout)
+        value, next_value = judged[keys.VALUE], judged[NEXT_VALUE]
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        last = self.last_values(following)
+        advantage, target, reward, explained = self.estimate(
+            following.get(keys.REWARD), *ends, alive, value, next_value[..., :1], judged.get(INTRINSIC)
+        )
+        data = self.recorded(rollout, reward, next_value)
+        data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        return self.in_rows(data), {"explained_variance": explained}
+
+    def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
+        """What the agent thinks of a rollout [T, rows]: the critic's ``state_value`` of its frames, :data:`NEXT_VALUE`
+        and, if a module pays any, :data:`INTRINSIC`.
+        """
+        following = rollout.get(keys.NEXT)
+        done, last = following.get(keys.DONE), self.last_values(following)
         has_values = keys.VALUE in rollout.keys()
         values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
-        next_values = torch.where(ends[0], last, torch.cat((values[1:], last[-1:])))
-        intrinsic, value = self.agent.intrinsic_reward(rollout), values[..., :1]
-        advantage, target, reward, explained = self.estimate(
-            following.get(keys.REWARD), *ends, alive, value, next_values[..., :1], intrinsic
-        )
-        data = self.recorded(rollout, reward, next_values)
-        data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
-        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1), {"explained_variance": explained}
+        next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
+        intrinsic = self.agent.intrinsic_reward(rollout)
+        return {
+            keys.VALUE: values[..., :1],
+            NEXT_VALUE: next_values,
+            **({} if intrinsic is None else {INTRINSIC: intrinsic}),
+        }
+
+    def in_rows(self, data: TensorDict) -> TensorDict:
+        """Frames [T, rows] as they are drawn for updates: one by one, or whole sequences [rows, T]."""
+        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
 
     def _estimate(
         self,

@@ -83,7 +83,7 @@ class IMPALA(ActorCritic):
         """Updates, each with its share of the sequences."""
         data = self.sequences(rollout)
         size = data.shape[0] // self.config.num_minibatches
-        history = [self.updater.update(minibatch) for minibatch in self.minibatches(data, size)]
+        history = [self.updater.update(data[draw]) for draw in self.shuffled(len(data), size)]
         return self.conclude(data, torch.stack(history))
 
     @spanned("advantages")

@@ -102,6 +102,7 @@ class PPOLoss(nn.Module):
             critic_coeff=critic_coeff,
             loss_critic_type="l2",
             normalize_advantage=normalize_advantage,
+            reduction="none",  # the means are ours, as what TorchRL does to them cannot run for members at once
             entropy_bonus=False,  # ours, as TorchRL's asks the device whether the entropy is finite
             log_explained_variance=False,
             functional=False,
@@ -122,8 +123,8 @@ class PPOLoss(nn.Module):
         # TorchRL's ratio is exp(log_prob - action_log_prob): the ratio goes in as if what played had had probability 1
         given = {PRECOMPUTED: log_ratio, keys.LOG_PROB: torch.zeros_like(log_ratio)}
         found = self.clipped(encoded.copy().update(given))
-        losses = found.select("loss_objective", "loss_critic", "value_clip_fraction", "max_ratio", strict=False)
-        losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
+        losses = found.select("value_clip_fraction", "max_ratio", strict=False)
+        losses.update(mean_losses(found, counted)).update(entropy_bonus(policy, counted, self.entropy_coeff))
 
         log_ratio, share = log_ratio.detach(), share_of_counted(counted)
         ratio = log_ratio.exp()
@@ -164,6 +165,7 @@ class PolicyGradientLoss(nn.Module):
             critic,
             critic_coeff=critic_coeff,
             loss_critic_type="l2",
+            reduction="none",
             entropy_bonus=False,
             functional=False,
         )
@@ -176,8 +178,9 @@ class PolicyGradientLoss(nn.Module):
 
     def losses(self, encoded: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
         """The same, of a policy that has been asked for the log-probability [...] of the actions."""
-        losses = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob))
-        return losses.update(entropy_bonus(policy, encoded.get(keys.VALID, None), self.entropy_coeff))
+        found, counted = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob)), encoded.get(keys.VALID, None)
+        losses = TensorDict(mean_losses(found, counted))
+        return losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
 
 
 class VTraceLoss(nn.Module):
@@ -305,6 +308,11 @@ class ActionValueLoss(nn.Module):
         valid = tensordict.get(keys.VALID, None)
         counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
         return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
+
+
+def mean_losses(found: TensorDictBase, counted: Tensor | None) -> dict[str, Tensor]:
+    """Means of the losses [...] of the policy and of the critic over the frames that count."""
+    return {name: mean_of_counted(found.get(name), counted) for name in ("loss_objective", "loss_critic")}
 
 
 def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:

@@ -4,9 +4,9 @@ device.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from tensordict import TensorDict
@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
-from torchrl_agent.training.actor_critic import ActorCriticConfig, OnPolicyActorCritic
+from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 
@@ -70,10 +70,17 @@ class PPO(OnPolicyActorCritic):
                 break
         return {**self.conclude(data, torch.cat(history)), **explained}
 
+    def draws(self, count: int) -> Iterator[Draw]:
+        """Minibatches of every epoch."""
+        return chain.from_iterable(self._draws_of_epoch(count) for _ in range(self.config.num_epochs))
+
+    def _draws_of_epoch(self, count: int) -> Iterator[Draw]:
+        frames_each = self.config.rollout_steps if self.agent.sequential else 1
+        return self.shuffled(count, self.config.minibatch_size // frames_each)
+
     def _epoch(self, data: TensorDict) -> TensorDict:
         """The updates of one pass over the frames, [updates] diagnostics."""
-        size = self.config.minibatch_size // math.prod(data.shape[1:])
-        return torch.stack([self.updater.update(minibatch) for minibatch in self.minibatches(data, size)])
+        return torch.stack([self.updater.update(data[draw]) for draw in self._draws_of_epoch(len(data))])
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
         """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""

@@ -280,3 +280,9 @@ def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) ->
     following = rollout.get(keys.NEXT)
     final = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
     return dict(zip(entries, final.unbind(-1), strict=True))
+
+
+def finished_worlds(rollout: TensorDictBase) -> Tensor:
+    """The world in which each of the :func:`finished_episodes` ended, by its number, int64 [episodes] on the CPU."""
+    done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
+    return torch.arange(done.shape[1], device=done.device).expand(done.shape)[done].cpu()

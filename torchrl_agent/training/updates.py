@@ -217,18 +217,18 @@ def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: flo
 
 
 def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
-    """Means of diagnostics [updates] over the updates that were made; extremes (``max_*``, ``min_*``) and counts over
-    all.
+    """Means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and counts
+    over all.
     """
     made = updates["made"]
-    count = made.sum().clamp_min(1)
-    extremes = {key: updates[key].amax() for key in updates.keys() if key.startswith("max_")}
-    extremes |= {key: updates[key].amin() for key in updates.keys() if key.startswith("min_")}
+    count = made.sum(0).clamp_min(1)
+    extremes = {key: updates[key].amax(0) for key in updates.keys() if key.startswith("max_")}
+    extremes |= {key: updates[key].amin(0) for key in updates.keys() if key.startswith("min_")}
     counts = {
-        "updates": made.sum(),
-        "skipped": updates["skipped"].sum(),
-        "skipped_in_row": updates["skipped_in_row"].amax(),
+        "updates": made.sum(0),
+        "skipped": updates["skipped"].sum(0),
+        "skipped_in_row": updates["skipped_in_row"].amax(0),
     }
     kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
-    means = {key: torch.where(made > 0, updates[key], 0.0).sum() / count for key in kept}
+    means = {key: torch.where(made > 0, updates[key], 0.0).sum(0) / count for key in kept}
     return means | extremes | counts

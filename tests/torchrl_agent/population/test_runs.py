@@ -1,0 +1,244 @@
+"""A population's run: its folders and tables, that it resumes bit by bit, and one sentence for what cannot be."""
+
+import csv
+import json
+
+import pytest
+import torch
+
+from torchrl_agent import Experiment, cli, learn, load_agent, train
+from torchrl_agent.loop import iterate
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
+
+ENTROPY, GAMMA = "algorithm.entropy_coeff", "algorithm.gamma"
+GENES = (
+    f"+population.genes={{{ENTROPY}: {{low: 1e-4, high: 0.1}}, {GAMMA}: {{low: 0.9, high: 0.999, scale: one_minus}}}}"
+)
+PBT = (
+    "population.members=4",
+    "population.evolve=pbt",
+    "population.every=1000",
+    "population.least_episodes=1",
+    "population.margin=0",
+    "world.num_envs=8",
+    "world.rules={max_steps: 50}",  # many short episodes
+    "algorithm.minibatch_size=64",
+    GENES,
+)
+
+
+def smoke(folder, *overrides, name="run"):
+    files = [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
+    quick = ["run.film=false", "run.final_evaluation=false", "device=cpu"]
+    return Experiment.load("smoke", *files, *quick, *overrides)
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run with copies."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("runs")
+    for _ in train(smoke(folder, *PBT, "total_frames=6144", "run.tensorboard=true")):
+        pass
+    return folder / "run"
+
+
+def test_the_tables_agree_with_each_other_and_with_the_checkpoint(run):
+    members, lineage = rows_of(run / "members.csv"), rows_of(run / "lineage.csv")
+    looks = sorted({int(row["frames"]) for row in members})
+    assert len(looks) >= 3
+    assert len(members) == 4 * len(looks)
+    assert lineage, "nobody was copied, so nothing is shown"
+    fitness = {(int(row["frames"]), int(row["member"])): float(row["fitness"]) for row in members}
+    genes = {(int(row["frames"]), int(row["member"])): float(row[ENTROPY]) for row in members}
+    for row in lineage:
+        frames, child, parent = (int(row[name]) for name in ("frames", "child", "parent"))
+        assert child != parent
+        assert float(row["child_fitness"]) == fitness[frames, child] < fitness[frames, parent]
+        assert float(row[f"{ENTROPY} (parent)"]) == genes[frames, parent]
+        later = [look for look in looks if look > frames]
+        if later and not any(int(each["frames"]) == later[0] and each is not row for each in lineage):
+            assert genes[later[0], child] == float(row[ENTROPY])
+    state = load_checkpoint(find_checkpoint(run))
+    last = rows_of(run / "metrics.csv")[-1]
+    assert float(last["population/copies"]) == len(lineage)
+    assert float(last["population/looks"]) == len(looks)
+    assert len(state["evolution"]["looks"]) == len(looks)
+    assert float(last[f"genes/{ENTROPY}_high"]) == pytest.approx(state["evolution"]["genes"][ENTROPY].max().item())
+
+
+def test_every_member_is_a_run_of_its_own(run):
+    state = load_checkpoint(find_checkpoint(run))
+    for member in range(4):
+        folder = run / "members" / f"{member:02d}"
+        experiment, agent = load_agent(run, "cpu", member=member)
+        assert experiment.population.members == 1
+        assert experiment.seed == member
+        assert experiment.algorithm.entropy_coeff == state["evolution"]["genes"][ENTROPY][member].item()
+        mine = torch.cat([value.detach().flatten() for value in agent.parameters()])
+        assert torch.equal(mine, state["algorithm"]["members"][member])
+        mean = state["algorithm"]["others"]["agent.normalizer.running.mean"][member]
+        assert torch.equal(agent.normalizer.running.mean, mean)
+        assert len(rows_of(folder / "metrics.csv")) == len(rows_of(run / "metrics.csv"))
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        assert summary["metrics"]["rollout/ep_rew_mean"] == pytest.approx(
+            float(rows_of(folder / "metrics.csv")[-1]["rollout/ep_rew_mean"])
+        )
+        assert list((folder / "tensorboard").glob("events*"))
+    means = [float(rows_of(run / "members" / f"{m:02d}" / "metrics.csv")[-1]["train/entropy"]) for m in range(4)]
+    assert float(rows_of(run / "metrics.csv")[-1]["train/entropy"]) == pytest.approx(sum(means) / 4, rel=1e-5)
+
+
+def test_the_runs_own_agent_is_the_best_member(run):
+    returns = [
+        float(rows_of(run / "members" / f"{member:02d}" / "metrics.csv")[-1]["rollout/ep_rew_mean"])
+        for member in range(4)
+    ]
+    best = load_agent(run, "cpu")[1], load_agent(run, "cpu", member=returns.index(max(returns)))[1]
+    for mine, theirs in zip(*(agent.parameters() for agent in best), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_verbs_take_a_member(run, capsys):
+    assert cli.main(["evaluate", str(run), "--member", "2", "--episodes", "2", "--stochastic", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 2
+    assert cli.main(["explain", str(run), "--member", "best", "--step", "1"]) == 0
+    for wrong in ("4", "x", "-1"):
+        assert cli.main(["evaluate", str(run), f"--member={wrong}"]) == 2
+        assert f"has no member {wrong}: use best, or a number from 0 to 3" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(run / "members" / "01"), "--member", "0"]) == 2
+    assert "is not the run of a population" in capsys.readouterr().err
+
+
+def test_a_member_goes_on_alone(run):
+    folder = run / "members" / "01"
+    state = load_checkpoint(find_checkpoint(folder))
+    experiment = Experiment.load(folder / "config.yaml", "total_frames=7000", "run.tensorboard=false")
+    learner = experiment.make_learner()
+    learner.load_state_dict(state)
+    adam = load_checkpoint(find_checkpoint(run))["algorithm"]["optimizer"]
+    moments = torch.cat(
+        [learner.algorithm.updater.optimizer.state[p]["exp_avg"].flatten() for p in learner.agent.parameters()]
+    )
+    assert torch.equal(moments, adam["mean"][1])
+    first = next(iterate(learner))
+    assert first.frames == state["frames"] + 512 // 2
+    assert first.metrics["train/updates"] > 0
+
+
+@pytest.mark.parametrize("stop", [3, 9])
+def test_a_resumed_population_is_one_that_never_stopped(tmp_path, stop):
+    overrides = (*PBT, "total_frames=4096", "world.desynchronize=true")
+
+    def play(name, until=None, resume=None):
+        history = []
+        iterations = train(smoke(tmp_path, *overrides, name=name), resume=resume)
+        for iteration in iterations:
+            history.append({tag: repr(v) for tag, v in iteration.metrics.items() if not tag.startswith("time/")})
+            if iteration.number == until:
+                iterations.close()
+        return history
+
+    whole = play("whole")
+    parts = play("parts", until=stop) + play("parts", resume=tmp_path / "parts")
+    assert float(whole[-1]["population/copies"]) > 0
+    assert parts == whole
+    one, other = (load_checkpoint(find_checkpoint(tmp_path / name)) for name in ("whole", "parts"))
+    assert torch.equal(one["algorithm"]["members"], other["algorithm"]["members"])
+    for table in ("members.csv", "lineage.csv", "members/02/config.yaml"):
+        texts = [(tmp_path / name / table).read_text(encoding="utf-8") for name in ("whole", "parts")]
+        assert texts[0].replace("whole", "") == texts[1].replace("parts", "")
+    metrics = [rows_of(tmp_path / name / "members" / "03" / "metrics.csv") for name in ("whole", "parts")]
+    assert metrics[0] == metrics[1]
+
+
+def test_members_without_evolution_are_seeds_that_never_meet(tmp_path):
+    experiment = smoke(tmp_path, "population.members=2", "world.num_envs=8", "algorithm.minibatch_size=64")
+    alone = smoke(tmp_path, "seed=1", "world.num_envs=8", "algorithm.minibatch_size=64").make_learner()
+    learner = experiment.make_learner()
+    first = torch.cat([value.detach().flatten() for value in alone.agent.parameters()])
+    assert torch.equal(learner.algorithm.stack.flat[1].detach(), first), "member 1 begins as seed 1 begins"
+    for iteration in iterate(learner):
+        assert iteration.metrics["population/copies"] == 0
+        assert iteration.rollout.shape == (32, 16)
+    assert learner.frames == 2048, "frames are those of each member"
+
+
+def test_members_go_through_the_curriculum_at_their_own_pace_and_copies_take_the_place_over():
+    learner = Experiment.load("smoke", "device=cpu", *PBT, "world.curriculum=ladder").make_learner()
+    env, size = learner.env, 8
+    good = {name: torch.full((100,), 100.0) for name in learner.collector.statistics} | {"stage": torch.zeros(100)}
+    env.update_curriculum(good, 2)
+    assert [curriculum.stage for curriculum in env.curricula] == [0, 0, 1, 0]
+    stages = env._snapshot.stage.unflatten(0, (4, size))
+    assert stages.unique(dim=1).flatten().tolist() == [0, 0, 1, 0]
+    env.copy_curricula([2, 1, 2, 3])
+    assert [curriculum.stage for curriculum in env.curricula] == [1, 0, 1, 0]
+    assert stages.unique(dim=1).flatten().tolist() == [1, 0, 1, 0]
+    settings = env._snapshot.settings
+    for field in settings:
+        groups = field.unflatten(-1, (4, size))
+        assert torch.equal(groups[..., 0, :], groups[..., 2, :])
+    assert any(not torch.equal(field[:size], field[size : 2 * size]) for field in settings)
+    again = Experiment.load("smoke", "device=cpu", *PBT, "world.curriculum=ladder").make_learner().env
+    again.load_state_dict(env.state_dict())
+    assert [curriculum.stage for curriculum in again.curricula] == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["population.members=0"], "population.members is 0"),
+        (["population.evolve=pbt"], "set population.members above 1"),
+        ([GENES], "set population.members above 1"),
+        (["population.members=4", "population.evolve=ptb"], "population.evolve is 'ptb'"),
+        (["population.members=3", "population.evolve=pbt", "population.every=9"], "of 3 members is nobody"),
+        (["population.members=4", "population.evolve=pbt"], "population.every=1000000 is beyond"),
+        (["population.members=4", "population.spread=wide"], "population.spread is 'wide'"),
+        (["population.members=4", "population.replace=0.6"], "population.replace is 0.6"),
+        (["population.members=4", "population.mutate=2"], "population.mutate is 2"),
+        (["population.members=4", "population.factor=1"], "population.factor is 1"),
+        (["population.members=4", "population.least_episodes=0"], "population.least_episodes is 0"),
+        ([*PBT, "population.fitness=joy"], "population.fitness is 'joy'"),
+        (["population.members=2", "algorithm=dqn"], "dqn learns one agent at a time"),
+        (["population.members=2", "algorithm=impala"], "impala learns one agent at a time"),
+        (["population.members=2", "algorithm=a2c", "algorithm.optimizer=rmsprop"], "not rmsprop"),
+        (["population.members=2", "algorithm.precision=float16"], "bfloat16"),
+        (["population.members=2", "governor.enabled=true"], "population.evolve=pbt"),
+        (["population.members=2", "+population.genes={nose: {low: 1, high: 2}}"], "has nose"),
+        (
+            ["population.members=2", "+population.genes={algorithm.num_epochs: {low: 1, high: 2}}"],
+            "algorithm.num_epochs",
+        ),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.9, high: 0.8}}}}"], "low below high"),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0, high: 1}}}}"], "must be above 0"),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.9, high: 2}}}}"], "stay within [0, 1]"),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.1, high: 0.2}}}}"], "outside the bounds"),
+        (
+            ["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.1, high: 1, scale: one_minus}}}}"],
+            "below 1",
+        ),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.1, high: 0.2, scale: x}}}}"], "scale is 'x'"),
+        (["population.members=2", f"+population.genes={{{GAMMA}: {{low: 0.1}}}}"], "high"),
+        ([*PBT, "shaping.scale=1", "+world.potential=true"], "algorithm.gamma is a gene"),
+        (["population.members=2", "~world.num_envs"], "num_envs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, capsys, overrides, sentence):
+    files = [f"run.folder={tmp_path}", "run.name=run", "device=cpu"]
+    assert cli.main(["train", "smoke", *files, *overrides]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_number_of_members_cannot_go_on(run):
+    experiment = Experiment.load(run / "config.yaml", "population.members=8", "total_frames=9000")
+    with pytest.raises(ValueError, match="4 members wrote it, these are 8"):
+        next(learn(experiment, load_checkpoint(find_checkpoint(run))))

@@ -1,0 +1,1 @@
+"""Several agents that learn at once in one program, and evolve."""

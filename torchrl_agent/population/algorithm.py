@@ -1,0 +1,348 @@
+"""All members of a population learn at once, each what it would learn alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import set_recurrent_mode
+from torchrl.objectives.value.functional import generalized_advantage_estimate
+
+from torchrl_agent import keys
+from torchrl_agent.population.agent import Member, MembersAgent
+from torchrl_agent.population.row_adam import RowAdam
+from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
+from torchrl_agent.spans import span, spanned
+from torchrl_agent.training.acceleration import Accelerated, Captured
+from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, Draw, OnPolicyActorCritic
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.objectives import explained_variance
+from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
+
+WORLDS_OWN = "scaler.returns"
+"""Running returns of a member's worlds: they go with the worlds, whoever plays them."""
+TOTAL = "total"
+"""Sum of the losses."""
+
+
+class MembersAlgorithm(Algorithm):
+    """P algorithms of one kind as one; see :class:`~torchrl_agent.training.algorithm.Algorithm`, whose parts are made
+    by the algorithms that it is given.
+
+    Agents with memory learn member by member, by one compiled function: ``torch.vmap`` cannot run their sequences.
+
+    Args:
+        algorithms: PPO or A2C, each with a member's fresh agent and for its share of the worlds.
+
+    Attributes:
+        numbers: hyper-parameters that may differ between members, by their names in a configuration, [P] on the device:
+            what is written there holds from the next update on.
+
+    Raises:
+        ValueError: the algorithm or its configuration cannot be that of a population.
+    """
+
+    def __init__(self, algorithms: Sequence[Algorithm]) -> None:  # noqa: D107 - as the class says
+        template = algorithms[0]
+        check_algorithm(template)
+        assert isinstance(template, OnPolicyActorCritic)
+        self.template, self.config, self.device = template, template.config, template.device
+        self.acceleration = template.acceleration
+        self.updater = template.updater  # of it the precision alone is used
+        self.reads_values, self.rows = template.reads_values, template.rows
+        parts = [[each for each in part if each.requires_grad] for part in template.agent.parts()]
+        self.stack = Stack([Member(each) for each in algorithms], [part for part in parts if part])
+        self.agent = self.behavior = MembersAgent(self.stack, template.agent)
+        self.together = not template.agent.sequential
+        self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, self.config.adam_epsilon)
+        self.numbers = self._numbers()
+        self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
+        self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
+        self.running = torch.ones(self.stack.size, device=self.device)
+        self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
+        function = self._losses if self.together else self._losses_of_one
+        self.losses = Accelerated("the loss", function, self.acceleration.update)
+        self.adam = Accelerated("the optimiser", self._step, self.acceleration.update)
+        self.graphs_on = template.graphs_on
+        self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
+        self.accelerated = (self.estimate, self.losses, self.adam)
+
+    @property
+    def mode(self) -> str:
+        """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
+        return "CUDA graph" if self.captured.captured else self.losses.mode
+
+    def make_loss(self) -> torch.nn.Module:
+        """The template's."""
+        return self.template.loss
+
+    def anneal(self, progress: float) -> None:
+        """Move the weights of the entropy bonus from the members' own ones to the last."""
+        start, end = self.numbers["algorithm.entropy_coeff"], self.config.final_entropy_coeff
+        now = start if end is None else start + (end - start) * min(progress, 1.0)
+        self.stack.others()["loss.objective.entropy_coeff"].copy_(now)
+
+    def write_numbers(self) -> None:
+        """Let :attr:`numbers` hold from now on."""
+        others = self.stack.others()
+        for name, place in PLACES.items():
+            if place in others:
+                others[place].copy_(self.numbers[name])
+
+    def copy(self, source: Tensor) -> None:
+        """Make member ``i`` what member ``source[i]`` is (int64 [P]): weights, statistics, optimiser and numbers; the
+        worlds go on.
+        """
+        mine = [value for name, value in self.stack.others().items() if name != WORLDS_OWN]
+        rows = [self.stack.flat, *mine, *self.optimizer.tensors().values(), *self.numbers.values(), self.skips_in_row]
+        with torch.no_grad():
+            for value in rows:
+                value.copy_(value[source])
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve all members on a rollout [T, rows], of which each has its equal share; returns diagnostics [P].
+
+        Args:
+            rollout: see ``agent_rows``.
+            learning_rate: what the schedule makes of the configured one; members' own move in proportion.
+        """
+        share = learning_rate / self.config.learning_rate.initial
+        torch.mul(self.numbers["algorithm.learning_rate.initial"], share, out=self.rates)
+        self.template.truncates_once = self.truncates_once
+        return {**self.captured(rollout), "learning_rate": self.rates}
+
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Advantages, and the updates of an iteration."""
+        data, explained = self.advantages(rollout)
+        self.running.fill_(1.0)
+        # all members draw the same frames, which tells nobody anything about the others
+        count = next(iter(data.values())).shape[1]
+        history = [
+            self.update({key: _drawn(value, draw) for key, value in data.items()})
+            for draw in self.template.draws(count)
+        ]
+        self.stack.call(self._conclude, data, self._dims, together=self.together)
+        return {**summarize_updates(torch.stack(history)), "explained_variance": explained}
+
+    @spanned("advantages")
+    @torch.no_grad()
+    def advantages(self, rollout: TensorDict) -> tuple[dict[NestedKey, Tensor], Tensor]:
+        """What updates are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), and how much of the
+        targets' variance the critics explain, [P].
+        """
+        own = (self.stack.size, -1)
+        played = {key: value.unflatten(1, own).transpose(0, 1) for key, value in entries(rollout).items()}
+        judged = self.stack.call(self.template.judged, played, 2, together=self.together)
+        ends = [played[keys.NEXT, key] for key in (keys.REWARD, keys.DONE, keys.TERMINATED)]
+        advantage, target, reward, explained = self.estimate(
+            *ends, played.get(keys.ALIVE), judged[keys.VALUE], judged[NEXT_VALUE][..., :1], judged.get(INTRINSIC)
+        )
+        estimated = {keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target, keys.REWARD: reward}
+        data = self.stack.call(self._prepare, {**played, **judged, **estimated}, 2, together=self.together)
+        return data, explained
+
+    def _estimate(
+        self,
+        reward: Tensor,
+        done: Tensor,
+        terminated: Tensor,
+        alive: Tensor | None,
+        values: Tensor,
+        next_values: Tensor,
+        intrinsic: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """Advantages, value targets and scaled rewards, [P, T, rows, 1], and the share of variance explained, [P]."""
+        earned = {keys.REWARD: reward, keys.DONE: done, **({} if alive is None else {keys.ALIVE: alive})}
+        reward = self.stack.call(self._scale, earned, 2)[keys.REWARD]
+        discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
+        paid = reward if intrinsic is None else reward + intrinsic
+        advantage, target = generalized_advantage_estimate(
+            *discounts, values, next_values, paid, done, terminated, time_dim=1
+        )
+        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        return advantage, target, reward, torch.vmap(explained_variance)(target, values, counted)
+
+    def _scale(self, earned: TensorDictBase) -> dict[str, Tensor]:
+        scaler, reward = self.template.scaler, earned.get(keys.REWARD)
+        scaler.update(reward, earned.get(keys.DONE), earned.get(keys.ALIVE, None))
+        return {keys.REWARD: scaler.scale(reward)}
+
+    def _prepare(self, played: TensorDictBase) -> TensorDictBase:
+        estimated = [keys.VALUE, keys.ADVANTAGE, keys.VALUE_TARGET]
+        data = self.template.recorded(played, played.get(keys.REWARD), played.get(NEXT_VALUE))
+        return self.template.in_rows(data.update(played.select(*estimated)))
+
+    def _conclude(self, data: TensorDictBase) -> dict[NestedKey, Tensor]:
+        normalizer = self.template.agent.normalizer
+        normalizer.update(normalizer.join(data), data.get(keys.VALID, None))
+        return {}
+
+    @property
+    def _dims(self) -> int:
+        """Batch dimensions of what a member learns from: frames, or sequences of them."""
+        return 1 if self.together else 2
+
+    # --- an update ----------------------------------------------------------------------------------------------------
+
+    @spanned("update")
+    def update(self, minibatch: Values) -> TensorDict:
+        """One step of every member whose loss and gradient are finite; diagnostics [P]."""
+        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(not self.together)
+        with self.updater.autocast(), modes[0], modes[1]:
+            gradient, metrics = self._gradient(minibatch) if self.together else self._gradients_one_by_one(minibatch)
+        total = metrics.pop(TOTAL)
+        norm, made, bad = self.adam(gradient, total, metrics["kl"] if "kl" in metrics else total)
+        counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.skips_in_row.clone()}
+        return TensorDict({**metrics, "grad_norm": norm, **counts}, [self.stack.size])
+
+    def _gradient(self, minibatch: Values) -> tuple[Tensor, dict[str, Tensor]]:
+        flat = self.stack.flat
+        metrics = self.losses(flat, minibatch)
+        with span("backward"):
+            (gradient,) = torch.autograd.grad(metrics[TOTAL].sum(), flat)
+        return gradient, {name: value.detach() for name, value in metrics.items()}
+
+    def _gradients_one_by_one(self, minibatch: Values) -> tuple[Tensor, dict[str, Tensor]]:
+        gradients, metrics = [], []
+        for index in range(self.stack.size):
+            # copies: compiled code would be compiled anew for another alignment of its inputs
+            row = self.stack.flat[index].detach().clone().requires_grad_()
+            others = {name: value[index].clone() for name, value in self.stack.others().items()}
+            found = self.losses(row, others, {key: value[index].clone() for key, value in minibatch.items()})
+            with span("backward"):
+                gradients.append(torch.autograd.grad(found[TOTAL], row)[0])
+            for name, value in self.stack.others().items():  # what losses keep account of
+                value[index].copy_(others[name])
+            metrics.append({name: value.detach() for name, value in found.items()})
+        return torch.stack(gradients), stack_rows(metrics)
+
+    def _losses(self, flat: Tensor, minibatch: Values) -> dict[str, Tensor]:
+        run = self.stack.one(self._terms, self._dims)
+        return torch.vmap(run)(self.stack.split(flat), self.stack.others(), dict(minibatch))
+
+    def _losses_of_one(self, row: Tensor, others: dict[str, Tensor], minibatch: Values) -> dict[str, Tensor]:
+        return self.stack.one(self._terms, self._dims)(self.stack.split(row), others, minibatch)
+
+    def _terms(self, minibatch: TensorDictBase) -> dict[str, Tensor]:
+        losses = self.template.loss(minibatch)
+        return {TOTAL: sum(value for key, value in losses.items() if key.startswith("loss_")), **dict(losses.items())}
+
+    @torch.no_grad()
+    def _step(self, gradient: Tensor, total: Tensor, kl: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A step of the optimiser; the gradients' norms, who made it, and for whom something was not finite, [P]."""
+        limit = getattr(self.config, "target_kl", None)
+        if limit is not None:  # once over it, a member makes no other update in this iteration
+            self.running.mul_(kl <= 1.5 * limit)
+        finite = total.isfinite()
+        max_norm = self.numbers["algorithm.max_grad_norm"]
+        norm, made = self.optimizer.step(gradient, self.rates, max_norm, finite & (self.running > 0))
+        bad = ~(finite & norm.isfinite())
+        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
+        return norm, made, bad
+
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Raise NonFiniteError if every member had to skip several updates in a row."""
+        if metrics.get("skipped_in_row", 0) >= SKIPS_BEFORE_HALT:
+            raise NonFiniteError(
+                f"the loss or its gradient was not finite in {SKIPS_BEFORE_HALT} updates in a row of every member: "
+                "lower algorithm.learning_rate.initial, or look for NaN in the world's observations and rewards."
+            )
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def _numbers(self) -> dict[str, Tensor]:
+        """Hyper-parameters as configured, for every member."""
+        config, size = self.config, self.stack.size
+        values = {
+            name: getattr(config, name.removeprefix("algorithm."), None)
+            for name in (*PLACES, "algorithm.lmbda", "algorithm.max_grad_norm")
+        }
+        values["algorithm.learning_rate.initial"] = config.learning_rate.initial
+        return {
+            name: torch.full((size,), float(value), device=self.device)
+            for name, value in values.items()
+            if value is not None
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """All members, stacked, [P, ...] each; views of one tensor are saved as that tensor."""
+        return {
+            "name": self.template.name,
+            "members": self.stack.flat.detach().clone(),
+            "others": {name: value.clone() for name, value in self.stack.others().items()},
+            "optimizer": {name: value.clone() for name, value in self.optimizer.tensors().items()},
+            "numbers": {name: value.clone() for name, value in self.numbers.items()},
+            "skips_in_row": self.skips_in_row.clone(),
+        }
+
+    def optimizer_state_of(self, member: int) -> dict[str, Any]:
+        """What the optimiser knows of a member, as that of a lone learner would keep it."""
+        optimizer, agent = self.template.updater.optimizer, self.template.agent
+        names = {parameter: name for name, parameter in Member(self.template).named_parameters()}
+        mean, square = (self.stack.split(each) for each in (self.optimizer.mean, self.optimizer.square))
+        learning = [names[parameter] for parameter in agent.parameters() if parameter.requires_grad]
+        step = self.optimizer.steps[member, 0]
+        state = {
+            place: {"step": step, "exp_avg": mean[name][member], "exp_avg_sq": square[name][member]}
+            for place, name in enumerate(learning)
+        }
+        return {
+            "optimizer": {**optimizer.state_dict(), "state": state},
+            "grad_scaler": self.updater.grad_scaler.state_dict(),
+            "skips_in_row": self.skips_in_row[member],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`.
+
+        Raises:
+            ValueError: another algorithm wrote it, or another number of members.
+        """
+        if state["name"] != self.template.name:
+            raise ValueError(f"algorithm {state['name']} wrote it, this is {self.template.name}")
+        if state["members"].shape != self.stack.flat.shape:
+            raise ValueError(
+                f"{len(state['members'])} members wrote it, these are {self.stack.size}, or other networks"
+            )
+        with torch.no_grad():
+            self.stack.flat.copy_(state["members"])
+            self.skips_in_row.copy_(state["skips_in_row"])
+            for mine, theirs in ((self.stack.others(), state["others"]), (self.numbers, state["numbers"])):
+                for name, value in mine.items():
+                    value.copy_(theirs[name])
+        self.optimizer.load(state["optimizer"])
+        self.captured.forget()
+
+
+PLACES = {
+    "algorithm.learning_rate.initial": "",
+    "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
+    "algorithm.critic_coeff": "loss.objective.clipped.critic_coeff",
+    "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
+    "algorithm.gamma": "scaler.gamma",
+}
+"""Hyper-parameters that lie in a member's own tensors, and where."""
+
+
+def check_algorithm(algorithm: Algorithm) -> None:
+    """Raise ValueError if members of a population cannot learn by it."""
+    if not isinstance(algorithm, OnPolicyActorCritic):
+        raise ValueError(
+            f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
+        )
+    if algorithm.config.precision == "float16":
+        raise ValueError("members of a population cannot scale gradients: use algorithm.precision=bfloat16 or float32.")
+    if getattr(algorithm.config, "optimizer", "adam") != "adam":
+        raise ValueError(f"members of a population learn by Adam, not {algorithm.config.optimizer}: use adam.")
+
+
+def _drawn(values: Tensor, draw: Draw) -> Tensor:
+    """Frames or sequences of every member, [P, drawn, ...]."""
+    return values[:, draw] if isinstance(draw, slice) else values.index_select(1, draw)

@@ -1,0 +1,207 @@
+"""Who lives on, and how genes move: rules over numbers of members, which know no world, no network and no file.
+
+Random choices come from one generator on the CPU, which a checkpoint holds: a resumed run decides what the other would
+have decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hydra.utils import get_method
+from torch import Tensor
+
+from torchrl_agent.population.config import GeneConfig, PopulationConfig
+
+Genes = dict[str, Tensor]
+"""Hyper-parameters by their names in a configuration, float64 [P] each."""
+Rule = Callable[[Tensor, Genes, torch.Generator], Tensor]
+"""From the members' fitness [P] (NaN where it is unknown), their genes and a generator to whom each one is to be a copy
+of, int64 [P]: itself, to stay."""
+
+
+@dataclass
+class Look:
+    """What one look at the members found and did."""
+
+    frames: int
+    """Of each member."""
+    fitness: Tensor
+    """[P], NaN where too little was known."""
+    parents: Tensor
+    """Whom each member is a copy of, int64 [P]; itself, if it stayed."""
+    before: Genes
+    """Genes before the look."""
+    after: Genes
+    """Genes after it."""
+
+
+class Evolution:
+    """Keeps the members' genes and judges them at every look.
+
+    Args:
+        config: rules and bounds.
+        configured: what the configuration says where a gene does not differ.
+        seed: of the random choices.
+
+    Attributes:
+        genes: of the members.
+        founders: the first member that each one descends from, int64 [P].
+        looks: all of them, oldest first.
+
+    Raises:
+        ValueError: a configured value lies outside its bounds, or a rule of one's own cannot be found.
+    """
+
+    def __init__(self, config: PopulationConfig, configured: Mapping[str, float], seed: int) -> None:
+        self.config, self.rule = config, find_rule(config)
+        self.random = torch.Generator().manual_seed(seed)
+        self.genes: Genes = {}
+        for name, gene in config.genes.items():
+            value = configured[name]
+            if not gene.low <= value <= gene.high:
+                raise ValueError(
+                    f"{name} is {value:g}, outside the bounds of its gene, {gene.low:g} to {gene.high:g}: widen them."
+                )
+            self.genes[name] = self._first(gene, value)
+        self.founders = torch.arange(config.members)
+        self.looks: list[Look] = []
+        self._copied_at = torch.full((config.members,), -(2**62))
+
+    def _first(self, gene: GeneConfig, value: float) -> Tensor:
+        size, spread = (self.config.members,), self.config.spread
+        values = torch.full(size, value, dtype=torch.float64)
+        if spread == "perturb":
+            return mutate(values, gene, self.config.factor, 1.0, self.random)
+        if spread == "resample":
+            low, high = _bounds(gene)
+            return _bent(low + (high - low) * torch.rand(size, generator=self.random, dtype=torch.float64), gene)
+        return values
+
+    def due(self, frames: int) -> bool:
+        """Whether it is time for the next look, after so many frames of each member."""
+        if self.config.evolve == "none":
+            return False
+        last = self.looks[-1].frames if self.looks else self.config.warmup
+        return frames - last >= self.config.every
+
+    def look(self, frames: int, fitness: Tensor) -> Look:
+        """Judge the members by their fitness [P], let copies take over and mutate."""
+        judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
+        parents = self.rule(judged, self.genes, self.random)
+        copies, before = parents != torch.arange(len(parents)), self.genes
+        self.genes = {name: values[parents] for name, values in before.items()}
+        for name, gene in self.config.genes.items():
+            changed = mutate(self.genes[name], gene, self.config.factor, self.config.mutate, self.random)
+            self.genes[name] = torch.where(copies, changed, self.genes[name])
+        self.founders = self.founders[parents]
+        self._copied_at = torch.where(copies, frames, self._copied_at)
+        self.looks.append(Look(frames, fitness, parents, before, self.genes))
+        return self.looks[-1]
+
+    def diversity(self) -> float:
+        """Mean distance between two members' genes, in units of their bounds."""
+        found = []
+        for name, values in self.genes.items():
+            low, high = _bounds(self.config.genes[name])
+            place = (_straight(values, self.config.genes[name]) - low) / (high - low)
+            found.append((place.unsqueeze(0) - place.unsqueeze(1)).abs().mean().item())
+        return sum(found) / len(found) if found else 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        return {
+            "genes": dict(self.genes),
+            "founders": self.founders,
+            "copied_at": self._copied_at,
+            "looks": [vars(look) for look in self.looks],
+            "random": self.random.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.genes = {name: state["genes"][name].cpu() for name in self.genes}
+        self.founders, self._copied_at = state["founders"].cpu(), state["copied_at"].cpu()
+        self.looks = [Look(**look) for look in state["looks"]]
+        self.random.set_state(state["random"].cpu())
+
+
+def find_rule(config: PopulationConfig) -> Rule:
+    """The rule that a configuration names.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if config.evolve == "none":
+        return lambda fitness, genes, random: torch.arange(len(fitness))
+    if config.evolve == "pbt":
+        return lambda fitness, genes, random: pbt(fitness, random, config.replace, config.margin)
+    path = config.evolve["_target_"]
+    try:
+        return get_method(path)
+    except Exception:  # Hydra raises many kinds
+        raise ValueError(
+            f"population.evolve._target_ is {path!r}, which is no function that can be imported: give the path of one, "
+            "such as my_module.my_rule."
+        ) from None
+
+
+def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin: float = 0.1) -> Tensor:
+    """Population-based training's truncation (Jaderberg et al. 2017, "Population Based Training of Neural Networks",
+    section 4.1): each of the worst becomes a copy of one of as many best, drawn at random.
+
+    Args:
+        fitness: [P]; who has NaN neither is replaced nor serves as a source.
+        random: draws the sources.
+        replace: share of the members at the bottom that may be replaced.
+        margin: standard deviations of fitness by which a source must lead.
+
+    Returns:
+        Whom each member is to be a copy of, int64 [P].
+    """
+    parents = torch.arange(len(fitness))
+    known = (~fitness.isnan()).nonzero().flatten()
+    count = int(replace * len(fitness))
+    if len(known) < 2 * count or count < 1:
+        return parents
+    order = known[fitness[known].argsort(stable=True)]
+    worst, best = order[:count], order[len(order) - count :]
+    sources = best[torch.randint(count, (count,), generator=random)]
+    leads = fitness[sources] - fitness[worst] > margin * fitness[known].std(correction=0)
+    parents[worst] = torch.where(leads, sources, worst)
+    return parents
+
+
+def mutate(values: Tensor, gene: GeneConfig, factor: float, chance: float, random: torch.Generator) -> Tensor:
+    """Genes [P], each multiplied or divided by a factor on its scale with some chance, within its bounds."""
+    up = torch.randint(2, values.shape, generator=random) * 2 - 1
+    moves = torch.rand(values.shape, generator=random) < chance
+    if gene.scale == "linear":
+        moved = values + up * (factor - 1) * (gene.high - gene.low)
+    elif gene.scale == "one_minus":
+        moved = 1 - (1 - values) * factor ** up.double()
+    else:
+        moved = values * factor ** up.double()
+    return torch.where(moves, moved, values).clamp(gene.low, gene.high)
+
+
+def _bounds(gene: GeneConfig) -> Tensor:
+    """Smallest and largest value on a scale on which a gene's steps are equally long, [2]."""
+    return _straight(torch.tensor([gene.low, gene.high], dtype=torch.float64), gene)
+
+
+def _straight(values: Tensor, gene: GeneConfig) -> Tensor:
+    """On a scale on which a gene's steps are equally long."""
+    if gene.scale == "linear":
+        return values
+    return values.log() if gene.scale == "log" else -(1 - values).log()
+
+
+def _bent(values: Tensor, gene: GeneConfig) -> Tensor:
+    """Back from there."""
+    if gene.scale == "linear":
+        return values
+    return values.exp() if gene.scale == "log" else 1 - (-values).exp()

@@ -1,0 +1,259 @@
+"""A population in its world: what :class:`~torchrl_agent.learner.Learner` is to one agent, of several at once."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.population.agent import Member
+from torchrl_agent.population.algorithm import MembersAlgorithm
+from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.evolution import Evolution, Look
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.metrics import EpisodeWindow
+from torchrl_agent.training.rollout import finished_episodes, finished_worlds
+from torchrl_agent.transforms import get_statistics
+
+
+class PopulationLearner(Learner):
+    """Members that learn at once, each in an equal share of the worlds, and evolve.
+
+    Frames are counted for each member, as if it were alone.
+
+    Args:
+        env: worlds of all members.
+        algorithms: one per member, with its fresh agent and for its share of the worlds.
+        config: how they evolve.
+        seed: of evolution's choices.
+        total_frames: of each member.
+        experiment: what it was made from.
+
+    Attributes:
+        evolution: the members' genes, and who descends from whom.
+        member_metrics: of each member, of the last iteration.
+
+    Raises:
+        ValueError: the worlds, the algorithm or a gene cannot be those of a population.
+    """
+
+    algorithm: MembersAlgorithm
+
+    def __init__(
+        self,
+        env: EnvBase,
+        algorithms: Sequence[Algorithm],
+        config: PopulationConfig,
+        seed: int = 0,
+        total_frames: int = 1_000_000,
+        experiment: Any = None,
+    ) -> None:
+        self.members = len(algorithms)
+        algorithm = MembersAlgorithm(algorithms)
+        self.evolution = Evolution(config, genes_of(algorithm, config), seed)
+        self._write_genes(algorithm)
+        if hasattr(env, "split_curriculum"):
+            env.split_curriculum(self.members)
+        # mypy sees an Agent here; of it only what MembersAgent has is asked for
+        super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
+        if config.evolve != "none" and config.fitness not in self.collector.statistics:
+            raise ValueError(
+                f"population.fitness is {config.fitness!r}: use a statistic of this world's episodes, "
+                f"{', '.join(self.collector.statistics)}."
+            )
+        self.windows = [EpisodeWindow(max(100, self.num_envs // self.members)) for _ in algorithms]
+        self.member_metrics: list[dict[str, float]] = [{} for _ in algorithms]
+        self._since_look = torch.zeros(2, self.members, dtype=torch.float64)
+        """Sum of the fitness of episodes since the last look, and their number."""
+        self._shown: Member = copy.deepcopy(Member(algorithms[0]))
+        self.present()
+
+    # --- members ------------------------------------------------------------------------------------------------------
+
+    def fitness(self) -> Tensor:
+        """Mean fitness of each member's episodes since the last look, [P]; NaN where too few have finished."""
+        total, count = self._since_look
+        known = count >= self.evolution.config.least_episodes
+        return torch.where(known, total / count.clamp_min(1), math.nan)
+
+    def best(self) -> int:
+        """The member that is furthest: by its curriculum, then by its latest episodes' returns."""
+        scores = [
+            (metrics.get("curriculum/stage", 0.0), _comparable(metrics.get("rollout/ep_rew_mean")))
+            for metrics in self.member_metrics
+        ]
+        return max(range(self.members), key=scores.__getitem__)
+
+    def present(self, member: int | None = None) -> Agent:
+        """A member as an agent of its own, the best one if none is named; the same object at every call."""
+        self._show(self.best() if member is None else member)
+        return self._shown.agent
+
+    def _show(self, member: int) -> None:
+        theirs = self.algorithm.stack.member(member)
+        with torch.no_grad():
+            for name, value in (*self._shown.named_parameters(), *self._shown.named_buffers()):
+                value.copy_(theirs[name])
+
+    def statistics(self, member: int | None = None) -> dict[str, Any]:
+        """Normalisation statistics of a member, the best one if none is named, as plain numbers."""
+        agent = self.present(member)
+        return get_statistics(agent.normalizer, self._shown.scaler)
+
+    # --- what an iteration does ---------------------------------------------------------------------------------------
+
+    def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Learn from a rollout; diagnostics as scalars on the CPU, means over the members (of updates that were skipped
+        in a row the fewest).
+        """
+        of_members = super().improve(rollout, learning_rate)
+        table = torch.stack([value.float().reshape(-1) for value in of_members.values()]).cpu()
+        columns = table.T.tolist()
+        self.member_metrics = [dict(zip(of_members, column, strict=True)) for column in columns]
+        means = dict(zip(of_members, table.mean(1), strict=True))
+        return {**means, "skipped_in_row": table[list(of_members).index("skipped_in_row")].amin()}
+
+    def report(self, rollout: TensorDict) -> dict[str, float]:
+        """Take in the members' episodes, and tell their curricula; means over the members."""
+        reports, finished = [], finished_episodes(rollout, self.collector.statistics)
+        member = finished_worlds(rollout) // (self.num_envs // self.members)
+        for index, window in enumerate(self.windows):
+            mine = {name: values[member == index] for name, values in finished.items()}
+            window.add(mine)
+            self._count_fitness(index, mine)
+            stage = self.env.update_curriculum(mine, index) if hasattr(self.env, "update_curriculum") else {}
+            reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
+        learnt = [{f"train/{name}": value for name, value in each.items()} for each in self.member_metrics]
+        self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
+        return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
+
+    def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
+        values = finished.get(self.evolution.config.fitness)
+        if values is None:
+            return
+        whole = finished.get(keys.EPISODE_COMPLETE, torch.ones_like(values)) > 0
+        self._since_look[0, member] += values[whole].double().sum()
+        self._since_look[1, member] += whole.sum()
+
+    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Look at the members if it is time; metrics of the population."""
+        returns = [each.get("rollout/ep_rew_mean", math.nan) for each in self.member_metrics]
+        known = [value for value in returns if not math.isnan(value)] or [math.nan]
+        found = {"population/return_best": max(known), "population/return_worst": min(known)}
+        if self.evolution.due(self.frames):
+            look = self.evolution.look(self.frames, self.fitness())
+            self._take_over(look)
+        looks = self.evolution.looks
+        copies = sum(int((look.parents != torch.arange(self.members)).sum()) for look in looks)
+        found |= {
+            "population/looks": float(len(looks)),
+            "population/copies": float(copies),
+            "population/founders": float(len(self.evolution.founders.unique())),
+            "population/diversity": self.evolution.diversity(),
+        }
+        for name, values in self.evolution.genes.items():
+            found |= {f"genes/{name}_{what}": float(each) for what, each in _extent(values).items()}
+        return found
+
+    def _take_over(self, look: Look) -> None:
+        """Let rows follow a look: weights, statistics, optimiser, curricula; the worlds go on."""
+        self.algorithm.copy(look.parents.to(self.device))
+        self._write_genes(self.algorithm)
+        if hasattr(self.env, "copy_curricula"):
+            self.env.copy_curricula(look.parents.tolist())
+        self._since_look.zero_()
+
+    def _write_genes(self, algorithm: MembersAlgorithm) -> None:
+        for name, values in self.evolution.genes.items():
+            algorithm.numbers[name].copy_(values)
+        algorithm.write_numbers()
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All members; besides, ``agent`` and ``reward_scaler`` are the best one's, as those of a single run."""
+        state = super().state_dict()
+        return {**state, "algorithm": {**state["algorithm"], "reward_scaler": self._shown.scaler.state_dict()}}
+
+    def member_state(self, member: int) -> dict[str, Any]:
+        """The checkpoint from which a member would go on alone: its worlds begin afresh then."""
+        shared = super().state_dict()  # which shows the best member
+        alone = {
+            **shared,
+            "agent": self.present(member).state_dict(),
+            "algorithm": {
+                **self.algorithm.optimizer_state_of(member),
+                "name": self.algorithm.template.name,
+                "reward_scaler": self._shown.scaler.state_dict(),
+            },
+            "episodes": self.windows[member].state_dict(),
+            "world": None,
+            "root": None,
+        }
+        return copy.deepcopy({name: alone[name] for name in alone if name not in self.books() or name == "episodes"})
+
+    def books(self) -> dict[str, Any]:
+        """Episodes and evolution."""
+        return {
+            "episodes": [window.state_dict() for window in self.windows],
+            "since_look": self._since_look.clone(),
+            "member_metrics": self.member_metrics,
+            "evolution": self.evolution.state_dict(),
+        }
+
+    def load_books(self, state: dict[str, Any]) -> None:
+        """Continue them."""
+        for window, saved in zip(self.windows, state["episodes"], strict=True):
+            window.load_state_dict(saved)
+        self._since_look.copy_(state["since_look"])
+        self.member_metrics = state["member_metrics"]
+        self.evolution.load_state_dict(state["evolution"])
+
+    def load_agent(self, state: dict[str, Any]) -> None:
+        """Nothing: the members are the algorithm's."""
+
+
+SHARES = ("algorithm.gamma", "algorithm.lmbda")
+"""Hyper-parameters that are nothing but shares."""
+
+
+def genes_of(algorithm: MembersAlgorithm, config: PopulationConfig) -> dict[str, float]:
+    """What the configuration says of each gene.
+
+    Raises:
+        ValueError: a gene is no number that members of one program may differ in.
+    """
+    values = algorithm.numbers
+    for name in config.genes:
+        if name not in values:
+            raise ValueError(
+                f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
+                "what changes shapes is for a sweep (docs/population.md)."
+            )
+        gene = config.genes[name]
+        if gene.low < 0 or (name in SHARES and gene.high > 1):
+            bounds = "[0, 1]" if name in SHARES else "0 and above"
+            raise ValueError(f"population.genes.{name} goes from {gene.low:g} to {gene.high:g}: stay within {bounds}.")
+    return {name: float(values[name][0]) for name in config.genes}
+
+
+def _comparable(value: float | None) -> float:
+    return -math.inf if value is None or math.isnan(value) else value
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def _extent(values: Tensor) -> dict[str, Tensor]:
+    return {"mean": values.mean(), "low": values.min(), "high": values.max()}

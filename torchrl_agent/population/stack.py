@@ -1,0 +1,143 @@
+"""P modules of one kind as one: their parameters lie side by side in one tensor [P, D], of which the module sees views.
+
+Operations on rows of that tensor are all that a population needs: acting and learning of all members at once, Adam with
+a rate per member, copies of members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Values = Mapping[NestedKey, Tensor]
+"""Entries of a tensordict, by key."""
+Function = Callable[[TensorDictBase], Mapping[NestedKey, Tensor] | TensorDictBase]
+"""What a member does with a tensordict."""
+OneMember = Callable[[dict[str, Tensor], dict[str, Tensor], Values], dict[NestedKey, Tensor]]
+"""The same with a member's parameters, its other tensors, and entries."""
+
+
+class Stack(nn.Module):
+    """Parameters and buffers of P modules of one kind; a template of that kind computes with each member's.
+
+    Args:
+        modules: of one architecture; their parameters and buffers are copied, and the first becomes the template.
+        parts: parameters of the template that learn, of which each part shall have columns next to each other; by
+            default all in one part.
+
+    Attributes:
+        flat: the parameters that learn, [P, D].
+        ranges: of each part, its first column and the one after its last.
+    """
+
+    flat: nn.Parameter
+
+    def __init__(self, modules: Sequence[nn.Module], parts: Sequence[Sequence[nn.Parameter]] | None = None) -> None:
+        super().__init__()
+        template = modules[0]
+        # beside the registered modules: its own parameters are nobody's
+        self.__dict__["_template"] = _Template(template)
+        parts = [list(template.parameters())] if parts is None else parts
+        known = {parameter: name for name, parameter in template.named_parameters()}
+        self.names = [known[parameter] for part in parts for parameter in part]
+        self.shapes = [parameter.shape for part in parts for parameter in part]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        self.ranges, begin = [], 0
+        for part in parts:
+            end = begin + sum(parameter.numel() for parameter in part)
+            self.ranges.append((begin, end))
+            begin = end
+        states = [_tensors(module) for module in modules]
+        self.flat = nn.Parameter(torch.stack([torch.cat([s[name].flatten() for name in self.names]) for s in states]))
+        self._places = {name: name.replace(".", "/") for name in states[0] if name not in self.names}
+        for name, place in self._places.items():  # buffers, and parameters that do not learn
+            self.register_buffer(place, torch.stack([state[name] for state in states]))
+
+    @property
+    def size(self) -> int:
+        """Number of members P."""
+        return self.flat.shape[0]
+
+    def others(self) -> dict[str, Tensor]:
+        """All that is no parameter that learns, by its name in the template, [P, ...]."""
+        return {name: getattr(self, place) for name, place in self._places.items()}
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """The parameters in rows [..., D] by their names, as views."""
+        pieces = zip(self.names, flat.split(self.sizes, -1), self.shapes, strict=True)
+        return {name: piece.reshape(*flat.shape[:-1], *shape) for name, piece, shape in pieces}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything by its name in the template, [P, ...]."""
+        return self.split(self.flat.detach()) | self.others()
+
+    def member(self, index: int) -> dict[str, Tensor]:
+        """Everything of one member by its name in the template; what is written there is the member's."""
+        return {name: value[index] for name, value in self.tensors().items()}
+
+    # --- calling ------------------------------------------------------------------------------------------------------
+
+    def one(self, function: Function, batch_dims: int) -> OneMember:
+        """A function of the template, of entries with so many batch dimensions, as a function of whose tensors it shall
+        compute with; it may write to buffers.
+        """
+
+        def run(parameters: dict[str, Tensor], others: dict[str, Tensor], values: Values) -> dict[NestedKey, Tensor]:
+            # Names are unique; with ties PyTorch would look for others and leave a member's tensor under them.
+            given = {f"module.{name}": value for name, value in (parameters | others).items()}
+            return functional_call(self._template, given, (function, values, batch_dims), tie_weights=False)
+
+        return run
+
+    def call(
+        self, function: Function, values: Values, batch_dims: int, *, together: bool = True, randomness: str = "error"
+    ) -> dict[NestedKey, Tensor]:
+        """What a function of the template makes of every member's entries [P, ...].
+
+        Args:
+            function: what it uses of the template are the member's tensors while it runs; it may write to buffers.
+            values: entries of the members' tensordicts.
+            batch_dims: of each of these tensordicts.
+            together: by ``torch.vmap``; else member after member, for what it cannot run.
+            randomness: of ``torch.vmap``: ``different`` lets members draw different numbers.
+        """
+        run, inputs = self.one(function, batch_dims), (self.split(self.flat), self.others(), dict(values))
+        if together:
+            return torch.vmap(run, randomness=randomness)(*inputs)
+        rows = [run(*({key: each[row] for key, each in part.items()} for part in inputs)) for row in range(self.size)]
+        return stack_rows(rows)
+
+
+class _Template(nn.Module):
+    """A module in which functions run that know it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, function: Function, values: Values, batch_dims: int) -> dict[NestedKey, Tensor]:
+        """The function's answer to the entries."""
+        shape = next(iter(values.values())).shape[:batch_dims]
+        found = function(TensorDict(dict(values), shape))
+        return dict(found.items(True, True)) if isinstance(found, TensorDictBase) else dict(found)
+
+
+def stack_rows(rows: Sequence[Mapping[NestedKey, Tensor]]) -> dict[NestedKey, Tensor]:
+    """Entries of every member, by key, [P, ...]."""
+    return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def entries(tensordict: TensorDictBase, keys: Iterable[NestedKey] | None = None) -> dict[NestedKey, Tensor]:
+    """The tensors of a tensordict by key, those asked for that are there."""
+    if keys is None:
+        return dict(tensordict.items(True, True))
+    return {key: value for key in keys if (value := tensordict.get(key, None)) is not None}
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}

@@ -1,0 +1,157 @@
+"""The members of a population as runs of their own, and tables of who was good and who descends from whom.
+
+``members/03/`` is an ordinary run folder, so that whatever takes a run takes a member.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.training.checkpoint import TRAINING_RETURN, save_checkpoint, write_json, write_text
+from torchrl_agent.training.metrics import MetricsWriter
+
+FOLDER = "members"
+BEST = "best"
+
+
+class MemberBooks:
+    """Keeps each member's metrics, checkpoints and configuration, and the population's tables.
+
+    Args:
+        folder: of the population's run.
+        learner: the population.
+        resumed: it goes on from a checkpoint in the folder.
+    """
+
+    def __init__(self, folder: Path, learner: PopulationLearner, resumed: bool) -> None:
+        self.folder, self.learner = folder, learner
+        self._folders = [member_folder(folder, index) for index in range(learner.members)]
+        self._writers = []
+        for place in self._folders:
+            (place / "checkpoints").mkdir(parents=True, exist_ok=True)
+            tensorboard = learner.experiment.run.tensorboard
+            self._writers.append(MetricsWriter(place, tensorboard, learner.frames if resumed else None))
+        self._looks = -1
+        self._describe()
+
+    def enter(self) -> None:
+        """Write down what the last iteration said of each member, and what a look at them did."""
+        for writer, metrics in zip(self._writers, self.learner.member_metrics, strict=True):
+            writer.write(self.learner.frames, metrics)
+        looks = self.learner.evolution.looks
+        if len(looks) != self._looks:
+            self._looks = len(looks)
+            write_table(self.folder / "members.csv", member_rows(self.learner))
+            write_table(self.folder / "lineage.csv", lineage_rows(self.learner))
+
+    def save(self) -> None:
+        """Write a checkpoint of each member beside the population's."""
+        self._describe()
+        for index, place in enumerate(self._folders):
+            score = self.learner.member_metrics[index].get(TRAINING_RETURN, float("nan"))
+            experiment = self.learner.experiment
+            save_checkpoint(
+                place / "checkpoints",
+                self.learner.frames,
+                self.learner.member_state(index),
+                self.learner.statistics(index),
+                experiment.hash(),
+                None if score != score else score,
+                experiment.run.keep_checkpoints,
+            )
+
+    def summarize(self, summary: dict[str, Any]) -> None:
+        """Leave a summary of each member: the population's, with its own metrics and nothing that is the best one's."""
+        for place, metrics in zip(self._folders, self.learner.member_metrics, strict=True):
+            known = {name: None if value != value else value for name, value in metrics.items()}
+            told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
+            write_json(place / "summary.json", {**told, "metrics": known})
+
+    def close(self) -> None:
+        """Flush everything."""
+        for writer in self._writers:
+            writer.close()
+
+    def _describe(self) -> None:
+        """Let each member's configuration say what it is now."""
+        for index, place in enumerate(self._folders):
+            write_text(place / "config.yaml", member_experiment(self.learner, index).to_yaml())
+
+
+def member_folder(run: Path, member: int) -> Path:
+    """The folder of a member of a population's run."""
+    return run / FOLDER / f"{member:02d}"
+
+
+def find_member(run: Path, member: int | str) -> Path:
+    """The folder of a member that is there, by its number, or that of the run itself for ``best``: it holds its agent.
+
+    Raises:
+        ValueError: the run is no population's, or has no such member.
+    """
+    known = sorted((run / FOLDER).glob("[0-9]*"))
+    if not known:
+        raise ValueError(f"{run} is not the run of a population, it has no {FOLDER}: leave --member out.")
+    if member == BEST:
+        return run
+    if str(member).isdecimal() and (folder := member_folder(run, int(member))) in known:
+        return folder
+    raise ValueError(f"{run} has no member {member}: use best, or a number from 0 to {len(known) - 1}.")
+
+
+def member_experiment(learner: PopulationLearner, member: int) -> Experiment:
+    """The configuration of one member, with the numbers that it has now."""
+    experiment = copy.deepcopy(learner.experiment)
+    experiment.seed += member
+    experiment.population = PopulationConfig()
+    config = OmegaConf.structured(experiment)
+    for name, values in learner.evolution.genes.items():
+        OmegaConf.update(config, name, float(values[member]))
+    result = OmegaConf.to_object(config)
+    assert isinstance(result, Experiment)
+    return result
+
+
+def member_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
+    """Fitness and genes of every member at every look."""
+    return [
+        {"frames": look.frames, "member": index, "fitness": float(look.fitness[index])}
+        | {name: float(values[index]) for name, values in look.before.items()}
+        for look in learner.evolution.looks
+        for index in range(learner.members)
+    ]
+
+
+def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
+    """Every copy that was made: whose, and what became of its genes."""
+    rows: list[dict[str, Any]] = []
+    for look in learner.evolution.looks:
+        for child, parent in enumerate(look.parents.tolist()):
+            if child == parent:
+                continue
+            fitness = {"child_fitness": float(look.fitness[child]), "parent_fitness": float(look.fitness[parent])}
+            row = {"frames": look.frames, "child": child, "parent": parent, **fitness}
+            for name in look.after:
+                row |= {f"{name} (parent)": float(look.before[name][parent]), name: float(look.after[name][child])}
+            rows.append(row)
+    return rows
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows as CSV, atomically."""
+    text = io.StringIO()
+    if rows:
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    write_text(path, text.getvalue())

@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, headroom, modules, skill
+from torchrl_agent.benchmarks import ablations, headroom, modules, population, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
-from torchrl_agent.commands.arguments import add_json, add_overrides
+from torchrl_agent.commands.arguments import add_json, add_overrides, print_table
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
@@ -198,6 +198,37 @@ def _add_seeds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
 
 
+def _add_population(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="arena", help="a configuration of one agent (arena)")
+    add_overrides(parser)
+    parser.add_argument("--members", type=int, default=8, help="members of the population (8)")
+
+
+def _population(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Speed of members that learn in one program, beside as many runs one after another."""
+    if parsed.members < 2:
+        raise ValueError(f"--members is {parsed.members}: give at least 2.")
+    result = population.measure_speed(parsed.config, parsed.overrides, parsed.members)
+    print_table(result)
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
+def _add_evolution(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="arena_pbt", help="a population that evolves (arena_pbt)")
+    add_overrides(parser)
+    _add_seeds(parser)
+    parser.add_argument("--episodes", type=int, default=64, help="unseen episodes by which each member is judged (64)")
+
+
+def _evolution(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What evolution gains over the same members without it, at equal frames and first genes, over seeds."""
+    result = population.measure_evolution(parsed.config, parsed.overrides, parsed.seeds, parsed.episodes)
+    for what in ("best", "median"):
+        found = result[what]["difference"]
+        print(f"{what} member: {found['mean']:+,.4g} +- {found['half_width']:,.3g} over random search")
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
 SUBJECTS = {
     "speed": (_add_speed, _speed),
     "agent": (_add_agent, _agent),
@@ -205,5 +236,7 @@ SUBJECTS = {
     "skill": (_add_skill, _skill),
     "claims": (_add_claims, _claims),
     "headroom": (_add_headroom, _headroom),
+    "population": (_add_population, _population),
+    "evolution": (_add_evolution, _evolution),
 }
 """What can be measured: its arguments, and what measures it."""

@@ -47,7 +47,7 @@ class MembersAlgorithm(Algorithm):
         ValueError: the algorithm or its configuration cannot be that of a population.
     """
 
-    def __init__(self, algorithms: Sequence[Algorithm]) -> None:  # noqa: D107 - as the class says
+    def __init__(self, algorithms: Sequence[Algorithm]) -> None:
         template = algorithms[0]
         check_algorithm(template)
         assert isinstance(template, OnPolicyActorCritic)
@@ -198,7 +198,7 @@ class MembersAlgorithm(Algorithm):
         with self.updater.autocast(), modes[0], modes[1]:
             gradient, metrics = self._gradient(minibatch) if self.together else self._gradients_one_by_one(minibatch)
         total = metrics.pop(TOTAL)
-        norm, made, bad = self.adam(gradient, total, metrics["kl"] if "kl" in metrics else total)
+        norm, made, bad = self.adam(gradient, total, metrics.get("kl", total))
         counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.skips_in_row.clone()}
         return TensorDict({**metrics, "grad_norm": norm, **counts}, [self.stack.size])
 

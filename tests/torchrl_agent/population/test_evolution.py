@@ -118,7 +118,7 @@ def mutate_once(value, gene, way):
 
 def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     one = evolution(warmup=300, grace=150)
-    assert [frames for frames in range(0, 1000, 50) if one.due(frames)][0] == 400
+    assert next(frames for frames in range(0, 1000, 50) if one.due(frames)) == 400
     one.look(400, torch.arange(8.0))
     assert not one.due(450)
     assert one.due(500)
@@ -159,5 +159,5 @@ def test_a_rule_of_ones_own(monkeypatch):
     config = PopulationConfig(members=3, evolve={"_target_": "a_rule.keep_the_second"}, genes=GENES)
     assert Evolution(config, CONFIGURED, 0).look(1, torch.zeros(3)).parents.tolist() == [1, 1, 1]
     config.evolve = {"_target_": "a_rule.nobody"}
-    with pytest.raises(ValueError, match="a_rule.nobody"):
+    with pytest.raises(ValueError, match=r"a_rule\.nobody"):
         Evolution(config, CONFIGURED, 0)

@@ -113,7 +113,7 @@ def test_so_does_a_population_of_one_of_other_kinds(kind):
 
 def test_the_dead_are_left_out_of_a_members_statistics():
     played = Played("town")
-    rows, shares = played.rows()
+    rows, _ = played.rows()
     assert keys.ALIVE in rows.keys()
     rows[keys.ALIVE][:, : rows.shape[1] // 3] = False
     played.learn(rows)

@@ -12,7 +12,7 @@ from torch import Tensor
 from envs.arena.collisions import hit_ship, hit_targets, ram_ship
 from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_enemies
 from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
-from envs.arena.state import Projectiles, State, no_events, place_spawners
+from envs.arena.state import Projectiles, Ship, State, no_events, place_spawners
 from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
 
@@ -43,10 +43,17 @@ def begin_step(state: State) -> State:
 
 def move_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
     """Steer and move the ship; its cooldown ticks."""
-    ship = state.ship
     steer = _thrust_and_turn if style == 1 else _walk
-    vx, vy, rotation = steer(state, action, rules)
-    ship = ship._replace(
+    return state._replace(ship=_moved(state.ship, *steer(state.ship, action, rules), rules))
+
+
+def fly_ship(ship: Ship, action: Tensor, rules: Rules) -> Ship:
+    """Steer and move ships of any shape [...] in style 1; their cooldowns tick."""
+    return _moved(ship, *_thrust_and_turn(ship, action, rules), rules)
+
+
+def _moved(ship: Ship, vx: Tensor, vy: Tensor, rotation: Tensor, rules: Rules) -> Ship:
+    return ship._replace(
         x=clamp_disc(ship.x + vx, rules.ship_radius, rules.width),
         y=clamp_disc(ship.y + vy, rules.ship_radius, rules.height),
         vx=vx,
@@ -54,11 +61,9 @@ def move_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
         rotation=rotation,
         cooldown=(ship.cooldown - 1).clamp_min(0),
     )
-    return state._replace(ship=ship)
 
 
-def _thrust_and_turn(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
-    ship = state.ship
+def _thrust_and_turn(ship: Ship, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
     thrust = torch.where(action == THRUSTING.thrust, rules.ship_thrust, 0.0)
     vx = (ship.vx + thrust * torch.cos(ship.rotation)) * rules.ship_friction
     vy = (ship.vy + thrust * torch.sin(ship.rotation)) * rules.ship_friction
@@ -68,23 +73,29 @@ def _thrust_and_turn(state: State, action: Tensor, rules: Rules) -> tuple[Tensor
     return vx * limit, vy * limit, wrapped(ship.rotation + turn, TAU)
 
 
-def _walk(state: State, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
+def _walk(ship: Ship, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
     speed = rules.ship_walk_speed
     vx = look_up(action, (0.0, 0.0, 0.0, -speed, speed, 0.0))
     vy = look_up(action, (0.0, -speed, speed, 0.0, 0.0, 0.0))
     direction = look_up(action, (0.0, -math.pi / 2, math.pi / 2, math.pi, 0.0, 0.0))
     moves = (action >= WALKING.up) & (action <= WALKING.right)
-    return vx, vy, torch.where(moves, direction, state.ship.rotation)
+    return vx, vy, torch.where(moves, direction, ship.rotation)
 
 
 def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
-    """A shot along the rotation, if asked for and cooled down.
+    """A shot along the rotation, if asked for and cooled down."""
+    ship, shots, fires = fire_shots(state.ship, state.shots, action == ACTIONS[style].shoot, rules)
+    return state._replace(ship=ship, shots=shots, events=state.events._replace(shots=fires.float()))
+
+
+def fire_shots(ship: Ship, shots: Projectiles, wanted: Tensor, rules: Rules) -> tuple[Ship, Projectiles, Tensor]:
+    """Ships [...], their shots [slots, ...] and who has fired of those who ``wanted`` to (bool [...]) and have cooled
+    down.
 
     The slots are a queue: a shot enters at the end and pushes the oldest out, which has expired by then because there
     are as many slots as shots in a projectile's lifetime.
     """
-    ship = state.ship
-    fires = (action == ACTIONS[style].shoot) & (ship.cooldown == 0)
+    fires = wanted & (ship.cooldown == 0)
     new = Projectiles(
         x=ship.x,
         y=ship.y,
@@ -95,19 +106,19 @@ def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
     shots = Projectiles(
         *(
             torch.where(fires, torch.cat((old[1:], entry.unsqueeze(0))), old)
-            for old, entry in zip(state.shots, new, strict=True)
+            for old, entry in zip(shots, new, strict=True)
         )
     )
-    ship = ship._replace(cooldown=torch.where(fires, float(rules.ship_cooldown), ship.cooldown))
-    return state._replace(ship=ship, shots=shots, events=state.events._replace(shots=fires.float()))
+    return ship._replace(cooldown=torch.where(fires, float(rules.ship_cooldown), ship.cooldown)), shots, fires
 
 
 def move_projectiles(state: State, rules: Rules) -> State:
     """Every projectile moves and ages; it dies when its center leaves the field or its life ends."""
-    return state._replace(shots=_fly(state.shots, rules), enemy_shots=_fly(state.enemy_shots, rules))
+    return state._replace(shots=fly_shots(state.shots, rules), enemy_shots=fly_shots(state.enemy_shots, rules))
 
 
-def _fly(shots: Projectiles, rules: Rules) -> Projectiles:
+def fly_shots(shots: Projectiles, rules: Rules) -> Projectiles:
+    """Projectiles [slots, ...] a step later."""
     x, y, life = shots.x + shots.vx, shots.y + shots.vy, (shots.life - 1).clamp_min(0)
     inside = (x >= 0) & (x <= rules.width) & (y >= 0) & (y <= rules.height)
     return shots._replace(x=x, y=y, life=torch.where(inside, life, 0.0))

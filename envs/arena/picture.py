@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,12 @@ def draw(
     one, books = row(world, state, episode)
     origin, scale = viewport(rules, size)
     canvas = Canvas(size, GROUND, origin, scale)
-    _draw_field(canvas, rules)
+    draw_field(canvas, rules)
     _draw_spawners(canvas, one, rules)
-    _draw_shots(canvas, one.enemy_shots, ENEMY_SHOT, rules)
+    draw_shots(canvas, one.enemy_shots, ENEMY_SHOT, rules)
     _draw_enemies(canvas, one, rules)
-    _draw_shots(canvas, one.shots, SHOT, rules)
-    _draw_ship(canvas, one, rules)
+    draw_shots(canvas, one.shots, SHOT, rules)
+    draw_ship(canvas, one.ship, SHIP, rules)
     _draw_header(canvas, one, books, rules)
     return canvas.picture()
 
@@ -71,7 +72,8 @@ def _header_height(size: tuple[int, int]) -> float:
     return size[1] / 14
 
 
-def _draw_field(canvas: Canvas, rules: Rules) -> None:
+def draw_field(canvas: Canvas, rules: Rules) -> None:
+    """The ground between the walls, with a grid."""
     canvas.box((0, 0), (rules.width, rules.height), FIELD)
     cell = rules.width / GRID_LINES
     for line in range(1, GRID_LINES):
@@ -97,23 +99,25 @@ def _draw_enemies(canvas: Canvas, one: State, rules: Rules) -> None:
         canvas.disc((x, y), rules.enemy_radius * 0.4, FIELD)
 
 
-def _draw_shots(canvas: Canvas, shots: Any, color: Color, rules: Rules) -> None:
+def draw_shots(canvas: Canvas, shots: Any, color: Color, rules: Rules) -> None:
+    """The living projectiles of one world, each with its trail."""
     for x, y, vx, vy in _living(shots, shots.life, "x", "y", "vx", "vy"):
         canvas.line((x - 3 * vx, y - 3 * vy), (x, y), mix(FIELD, color, 0.5))
         canvas.disc((x, y), max(rules.projectile_radius * 1.3, 1.6 / canvas.scale), color)
 
 
-def _draw_ship(canvas: Canvas, one: State, rules: Rules) -> None:
-    ship, radius = one.ship, rules.ship_radius
+def draw_ship(canvas: Canvas, ship: Any, color: Color, rules: Rules) -> None:
+    """A ship of one world, with a bar for its health."""
+    radius = rules.ship_radius
     center, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
-    canvas.disc(center, radius, mix(FIELD, SHIP, 0.35), mix(FIELD, SHIP, 0.7), 0.7)
+    canvas.disc(center, radius, mix(FIELD, color, 0.35), mix(FIELD, color, 0.7), 0.7)
 
     def corner(ahead: float, aside: float) -> Point:
         return ship.x + radius * (ahead * cos - aside * sin), ship.y + radius * (ahead * sin + aside * cos)
 
-    canvas.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], SHIP)
+    canvas.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], color)
     share = ship.health / rules.ship_health
-    canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, _health_color(share), EMPTY)
+    canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, health_color(share), EMPTY)
 
 
 def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
@@ -126,9 +130,14 @@ def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> 
     entries = (
         ("phase", phase, WORDS),
         ("step", f"{progress.step:.0f}", WORDS),
-        ("health", f"{one.ship.health:.0f}", _health_color(share)),
+        ("health", f"{one.ship.health:.0f}", health_color(share)),
         ("return", f"{episode.total_reward:.1f}", WORDS),
     )
+    draw_entries(canvas, entries, rules)
+
+
+def draw_entries(canvas: Canvas, entries: Sequence[tuple[str, str, Color]], rules: Rules) -> None:
+    """Names with their values, in their colors, side by side above the field."""
     width, height = canvas.size[0], _header_height(canvas.size)
     letters = min(height * 0.5, width / 36)
     left, stride = canvas.origin[0], canvas.scale * rules.width / len(entries)
@@ -138,7 +147,8 @@ def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> 
         canvas.text((end + letters / 2, height / 2), value, letters, color)
 
 
-def _health_color(share: float) -> Color:
+def health_color(share: float) -> Color:
+    """What a share of full health is drawn in."""
     return HEALTH if share > 0.34 else DANGER
 
 

@@ -201,8 +201,9 @@ RULES = {"classic": Rules()}
 """Named presets."""
 
 
-def make_rules(rules: Rules | str | dict[str, float]) -> Rules:
-    """Rules from a preset's name, or from a mapping of numbers that differ from the classic ones.
+def make_rules(rules: Rules | str | dict[str, float], base: Rules | None = None) -> Rules:
+    """Rules from a preset's name, or from a mapping of numbers that differ from the ``base``, by default the classic
+    ones.
 
     Raises:
         ValueError: an unknown name, or a value that is no number.
@@ -221,7 +222,7 @@ def make_rules(rules: Rules | str | dict[str, float]) -> Rules:
             raise ValueError(f"rules.{name} is unknown: use {', '.join(numbers)}.")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"rules.{name} is {value!r}: give a number.")
-    return dataclasses.replace(RULES["classic"], **rules)  # type: ignore[arg-type]
+    return dataclasses.replace(base or RULES["classic"], **rules)  # type: ignore[arg-type]
 
 
 class Difficulty(NamedTuple):

@@ -1,0 +1,52 @@
+"""One step of the duel, and how it ends."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.arena.dynamics import fire_shots, fly_ship, fly_shots
+from envs.arena.rules import THRUSTING, Rules
+from envs.duel.rules import REWARD_HIT, REWARD_RESULT
+from envs.duel.state import State
+from envs.toolkit.geometry import squared_distance
+
+
+def advance(state: State, action: Tensor, rules: Rules) -> State:
+    """Both ships steer and shoot at once, all shots fly, the hits of both count at once; ``action`` int64 [seats, N]."""
+    ships = fly_ship(state.ships, action, rules)
+    ships, shots, _ = fire_shots(ships, state.shots, action == THRUSTING.shoot, rules)
+    shots = fly_shots(shots, rules)
+    # the shots of a seat fly at the other one
+    reach = (rules.projectile_radius + rules.ship_radius) ** 2
+    touches = (shots.life > 0) & (squared_distance(shots.x - ships.x.flip(0), shots.y - ships.y.flip(0)) < reach)
+    left = torch.ceil(ships.health.flip(0) / rules.projectile_damage)
+    dealt = torch.minimum(touches.sum(0).float(), left)
+    health = (ships.health - dealt.flip(0) * rules.projectile_damage).clamp_min(0)
+    return State(
+        ships._replace(health=health),
+        shots._replace(life=torch.where(touches, 0.0, shots.life)),
+        state.step + 1,
+        dealt,
+        state.total + dealt,
+    )
+
+
+def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Whether a ship is dead, and whether time is up before, bool [N] each."""
+    dead = (state.ships.health <= 0).any(0)
+    return dead, (state.step >= rules.max_steps) & ~dead
+
+
+def result(state: State, rules: Rules) -> Tensor:
+    """1 for the seat that has won, -1 for the one that has lost, 0 for a draw and as long as it goes on, [seats, N].
+    When time is up, the healthier ship wins.
+    """
+    dead, late = ends(state, rules)
+    health = state.ships.health
+    return torch.where(dead | late, (health - health.flip(0)).sign(), 0.0)
+
+
+def reward(state: State, rules: Rules) -> Tensor:
+    """What each seat gets for the last step, [seats, N]: together nothing."""
+    return REWARD_HIT * (state.dealt - state.dealt.flip(0)) + REWARD_RESULT * result(state, rules)

@@ -1,0 +1,143 @@
+"""The duel as a TorchRL environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, Composite
+
+from envs.arena.rules import THRUSTING, Rules, make_rules
+from envs.contract import GROUP
+from envs.duel.dynamics import advance, ends, result, reward
+from envs.duel.observation import NAMES, observe
+from envs.duel.picture import draw
+from envs.duel.rules import DUEL, SEATS
+from envs.duel.scripted import ScriptedPlayer, play
+from envs.duel.state import STREAM_OPPONENT, State, spawn
+from envs.toolkit.chance import Chance
+from envs.world import World
+
+OPPONENTS = ("scripted", "turret", "random", "idle")
+"""Who may hold the second seat: a player that flies, one that stands and shoots, chance, and nobody."""
+
+
+class Settings(NamedTuple):
+    """A duel has none; this is as long as there are worlds."""
+
+    worlds: Tensor
+
+
+class DuelEnv(World):
+    """Two ships of the Arena against each other, each with six hits to lose; ``num_envs`` worlds at once on one device.
+
+    Both see the game from where they are, so that one policy plays both seats (self-play); with an ``opponent`` the
+    world plays the second seat itself, and there is one agent.
+
+    Keys: ``("agents", "observation")`` float32 [N, A, 38] (envs/duel/observation.py names the features); ``("agents",
+    "action")`` int64 [N, A] as in the Arena's style 1; ``("agents", "reward")`` [N, A, 1], 0.1 for a hit dealt, -0.1 for
+    one taken and 1, -1 or 0 for the result, so that both together get nothing; ``done``, ``terminated`` (a ship is
+    dead), ``truncated`` (time is up: the healthier ship wins) [N, 1]; ``("episode", name)`` [N, 1], the statistics of
+    the running episode from the first seat's view: ``win``, ``draw``, ``hits_dealt``, ``hits_taken``, ``knockout``.
+
+    Args:
+        num_envs: number of worlds.
+        device: where they live; the CPU by default.
+        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
+        rules: a :class:`~envs.arena.rules.Rules`, or a mapping of what differs from the duel's.
+        opponent: None for two agents, or ``scripted``, ``turret``, ``random`` or ``idle``, who takes the second seat.
+        desynchronize: start worlds at random step counts, so that they do not all end at once.
+        action_repeat: steps of the game with the same action in each step of the world.
+        compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
+
+    Raises:
+        ValueError: an argument is out of its range; the sentence says which and what to give.
+    """
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        rules: Rules | dict[str, float] | None = None,
+        opponent: str | None = None,
+        desynchronize: bool = False,
+        action_repeat: int = 1,
+    ) -> None:
+        if opponent is not None and opponent not in OPPONENTS:
+            raise ValueError(f"opponent is {opponent!r}: use one of {', '.join(OPPONENTS)}, or None for two agents.")
+        super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
+        self.rules, self.opponent = make_rules({} if rules is None else rules, DUEL), opponent
+        self.num_agents = SEATS if opponent is None else 1
+        self.truncation_limit = math.ceil(self.rules.max_steps / self.action_repeat)
+        shape = (num_envs, self.num_agents)
+        seen = Bounded(-1.0, 1.0, (*shape, len(NAMES)), device=self.device)
+        group = Composite(observation=seen, shape=shape, device=self.device)
+        observations = Composite({GROUP: group}, shape=(num_envs,), device=self.device)
+        actions = Categorical(len(THRUSTING), shape=shape, dtype=torch.int64, device=self.device)
+        self._build(observations, actions, midway=desynchronize)
+
+    def settings(self) -> Settings:
+        """Nothing."""
+        return Settings(torch.zeros(self.num_envs, device=self.device))
+
+    def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
+        """Ships at opposite places."""
+        return spawn(settings.worlds, chance, self.rules, midway)
+
+    def advance(self, state: State, action: Tensor, chance: Chance) -> State:
+        """One step of the game."""
+        seats = action.T
+        if self.opponent is not None:
+            seats = torch.cat((seats, self._opponents(state, chance).unsqueeze(0)))
+        return advance(state, seats, self.rules)
+
+    def _opponents(self, state: State, chance: Chance) -> Tensor:
+        """What the world does in the second seat, int64 [N]."""
+        if self.opponent == "random":
+            return (chance.uniform(STREAM_OPPONENT, 1)[0] * len(THRUSTING)).long()
+        if self.opponent == "idle":
+            return torch.zeros_like(state.step, dtype=torch.int64)
+        return play(state, self.rules, flies=self.opponent == "scripted")[1]
+
+    def observe(self, state: State) -> dict[str, dict[str, Tensor]]:
+        """What the agents see."""
+        return {GROUP: {"observation": observe(state, self.rules)[:, : self.num_agents].clone()}}
+
+    def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, terminated, truncated."""
+        return reward(state, self.rules)[: self.num_agents], *ends(state, self.rules)
+
+    def statistics(self, state: State) -> dict[str, Tensor]:
+        """The result so far, from the first seat's view."""
+        first, dead = result(state, self.rules)[0], ends(state, self.rules)[0]
+        over = dead | ends(state, self.rules)[1]
+        return {
+            "win": (first > 0).float(),
+            "draw": (over & (first == 0)).float(),
+            "hits_dealt": state.total[0],
+            "hits_taken": state.total[1],
+            "knockout": dead.float(),
+        }
+
+    def names(self) -> dict[str, Sequence[str]]:
+        """Words for the actions."""
+        return {"actions": THRUSTING._fields}
+
+    def players(self) -> dict[str, TensorDictModuleBase]:
+        """Players of this very world: one that flies, one that does not, and chance."""
+        return {
+            "scripted": ScriptedPlayer(self, flies=True),
+            "turret": ScriptedPlayer(self, flies=False),
+            **super().players(),
+        }
+
+    def draw(self, world: int = 0) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]."""
+        return draw(self.state, world, self.rules)

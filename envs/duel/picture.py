@@ -1,0 +1,52 @@
+"""One duel drawn as an RGB frame."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.arena.picture import (
+    GROUND,
+    SHIP,
+    WORDS,
+    draw_entries,
+    draw_field,
+    draw_ship,
+    draw_shots,
+    health_color,
+    viewport,
+)
+from envs.arena.rules import Rules
+from envs.arena.state import Projectiles, Ship
+from envs.duel.rules import SEATS
+from envs.duel.state import State
+from envs.toolkit.drawing import Canvas, Color
+from envs.toolkit.records import row
+
+COLORS: tuple[Color, ...] = (SHIP, (230, 159, 0))
+NAMES = ("blue", "orange")
+
+
+def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 408)) -> NDArray[np.uint8]:
+    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+
+    Raises:
+        ValueError: there is no such world, or the picture would be too small to show anything.
+    """
+    worlds = state.step.shape[-1]
+    if not 0 <= world < worlds:
+        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
+    if min(size) < 32:
+        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+    (one,) = row(world, state)
+    canvas = Canvas(size, GROUND, *viewport(rules, size))
+    draw_field(canvas, rules)
+    entries = [("step", f"{one.step:.0f}", WORDS)]
+    for seat in range(SEATS):
+        ship = Ship(*(values[seat] for values in one.ships))
+        shots = Projectiles(*([slot[seat] for slot in values] for values in one.shots))
+        draw_shots(canvas, shots, COLORS[seat], rules)
+        draw_ship(canvas, ship, COLORS[seat], rules)
+        entries.append((NAMES[seat], f"{ship.health:.0f}", health_color(ship.health / rules.ship_health)))
+    draw_entries(canvas, entries, rules)
+    return canvas.picture()

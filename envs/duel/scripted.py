@@ -1,0 +1,65 @@
+"""Hand-written players of the duel: one that stands and shoots, and one that flies besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from envs.arena.rules import THRUSTING, Rules
+from envs.contract import GROUP
+from envs.duel.state import State
+from envs.toolkit.geometry import TAU, squared_distance
+
+NEAR = 260.0
+"""Pixels within which the flying player comes no closer."""
+CALM = 0.25
+"""It thrusts if it faces the other to within this angle."""
+DRIFT, PERIOD = 12, 40
+"""It thrusts in the first steps of every period anyway, so as not to sit there."""
+WIDTH = 18.0
+"""Pixels by which a shot may miss the middle of the other."""
+
+
+def play(state: State, rules: Rules, flies: bool) -> Tensor:
+    """Actions of every seat, int64 [seats, N]: turn to where the other will be when a shot arrives, and shoot when it
+    would hit.
+    """
+    ships = state.ships
+    x, y = ships.x.flip(0) - ships.x, ships.y.flip(0) - ships.y
+    distance = torch.sqrt(squared_distance(x, y))
+    arrival = distance / rules.projectile_speed
+    for _ in range(2):
+        ahead = x + ships.vx.flip(0) * arrival, y + ships.vy.flip(0) * arrival
+        arrival = torch.sqrt(squared_distance(*ahead)) / rules.projectile_speed
+    aim = torch.atan2(y + ships.vy.flip(0) * arrival, x + ships.vx.flip(0) * arrival) - ships.rotation
+    aim = aim - TAU * torch.floor(aim / TAU + 0.5)
+    action = torch.where(aim > 0, THRUSTING.right, THRUSTING.left)
+    action = torch.where(aim.abs() < rules.ship_turn / 2, THRUSTING.idle, action)
+    if flies:
+        drifts = (torch.remainder(state.step, PERIOD) < DRIFT) & (ships.cooldown > 2)
+        action = torch.where(((distance > NEAR) & (aim.abs() < CALM)) | drifts, THRUSTING.thrust, action)
+    ready = (ships.cooldown <= 1) & (aim.abs() < torch.atan2(torch.full_like(distance, WIDTH), distance.clamp_min(30)))
+    return torch.where(ready, THRUSTING.shoot, action)
+
+
+class ScriptedPlayer(TensorDictModuleBase):
+    """Plays all seats that are to be played, by the record of the world.
+
+    Args:
+        env: the world.
+        flies: or stands still and shoots, a turret.
+    """
+
+    def __init__(self, env: Any, flies: bool) -> None:
+        super().__init__()
+        self.__dict__["env"], self.flies = env, flies  # not as a submodule: a policy does not own its world
+        self.in_keys, self.out_keys = [], [(GROUP, "action")]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions."""
+        action = play(self.env.state, self.env.rules, self.flies).T
+        return tensordict.set((GROUP, "action"), action[:, : self.env.num_agents].contiguous())

@@ -13,7 +13,10 @@ from envs.toolkit.geometry import squared_distance
 
 
 def advance(state: State, action: Tensor, rules: Rules) -> State:
-    """Both ships steer and shoot at once, all shots fly, the hits of both count at once; ``action`` int64 [seats, N]."""
+    """Both ships steer and shoot at once, all shots fly, the hits of both count at once.
+
+    ``action`` is int64 [seats, N].
+    """
     ships = fly_ship(state.ships, action, rules)
     ships, shots, _ = fire_shots(ships, state.shots, action == THRUSTING.shoot, rules)
     shots = fly_shots(shots, rules)

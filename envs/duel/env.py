@@ -40,8 +40,8 @@ class DuelEnv(World):
     world plays the second seat itself, and there is one agent.
 
     Keys: ``("agents", "observation")`` float32 [N, A, 38] (envs/duel/observation.py names the features); ``("agents",
-    "action")`` int64 [N, A] as in the Arena's style 1; ``("agents", "reward")`` [N, A, 1], 0.1 for a hit dealt, -0.1 for
-    one taken and 1, -1 or 0 for the result, so that both together get nothing; ``done``, ``terminated`` (a ship is
+    "action")`` int64 [N, A] as in the Arena's style 1; ``("agents", "reward")`` [N, A, 1], 0.1 for a hit dealt, -0.1
+    for one taken and 1, -1 or 0 for the result, so that both together get nothing; ``done``, ``terminated`` (a ship is
     dead), ``truncated`` (time is up: the healthier ship wins) [N, 1]; ``("episode", name)`` [N, 1], the statistics of
     the running episode from the first seat's view: ``win``, ``draw``, ``hits_dealt``, ``hits_taken``, ``knockout``.
 

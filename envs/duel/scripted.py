@@ -57,7 +57,8 @@ class ScriptedPlayer(TensorDictModuleBase):
     def __init__(self, env: Any, flies: bool) -> None:
         super().__init__()
         self.__dict__["env"], self.flies = env, flies  # not as a submodule: a policy does not own its world
-        self.in_keys, self.out_keys = [], [(GROUP, "action")]
+        self.in_keys: list[str] = []
+        self.out_keys = [(GROUP, "action")]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""

@@ -34,6 +34,7 @@ VARIANTS = {
         {"style": 1, "curriculum": "ladder", "desynchronize": True},
         {"style": 2, "mirror": True},
     ],
+    "duel": [{}, {"opponent": "scripted"}, {"opponent": "random", "desynchronize": True, "action_repeat": 2}],
     "town": [
         {"level": "L3"},
         {"level": "L5", "num_agents": 3, "privileged": True},
@@ -395,7 +396,7 @@ def test_an_action_of_the_wrong_shape_is_refused(make):
     env = make(num_envs=3)
     root = env.reset()
     with pytest.raises(ValueError, match="shape"):
-        env.step(root.set(env.action_key, torch.zeros(3, 1, 1, 1, dtype=torch.int64)))
+        env.step(root.set(env.action_key, torch.zeros(3, env.num_agents or 1, 1, 1, dtype=torch.int64)))
 
 
 @pytest.mark.parametrize("wrapper", [TransformedEnv, BranchlessTransformedEnv])

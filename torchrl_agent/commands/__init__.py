@@ -5,6 +5,7 @@ VERBS = {
     "pretrain": ("commands.pretrain", "teach one module from rollouts of scripted and random players"),
     "resume": ("commands.resume", "continue a run from its last checkpoint"),
     "evaluate": ("commands.evaluate", "judge a run's policy"),
+    "match": ("commands.match", "two agents against each other, in a world with two seats"),
     "film": ("commands.film", "film a run's policy"),
     "explain": ("commands.explain", "open an agent's head in one step of an evaluation episode"),
     "plot": ("commands.plot", "draw learning curves of runs, one per configuration, over its seeds"),

@@ -172,17 +172,23 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
 
 def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """95 % confidence intervals of ``return_mean`` (by the normal distribution) and of ``win_rate``, if there is one
-    (Wilson 1927, score interval).
+    (:func:`wilson`).
     """
     count, z = summary["episodes"], 1.96
     half = z * summary["return_std"] / math.sqrt(count)
     result = {"return_mean": (summary["return_mean"] - half, summary["return_mean"] + half)}
     if "win_rate" in summary:
-        rate, scale = summary["win_rate"], 1 + z**2 / count
-        middle = (rate + z**2 / (2 * count)) / scale
-        half = z * math.sqrt(rate * (1 - rate) / count + z**2 / (4 * count**2)) / scale
-        result["win_rate"] = (middle - half, middle + half)
+        result["win_rate"] = wilson(summary["win_rate"], count)
     return result
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """95 % confidence interval of a share of so many cases (Wilson 1927, score interval)."""
+    z = 1.96
+    scale = 1 + z**2 / count
+    middle = (share + z**2 / (2 * count)) / scale
+    half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / scale
+    return middle - half, middle + half
 
 
 def clearly_other(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

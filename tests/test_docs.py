@@ -414,6 +414,36 @@ def test_models_come_from_stable_baselines_and_go_back(folder):
     assert kept == careful and kept["obs_count"] > 32
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_study_of_optunas_tries_shapes(folder):
+    pytest.importorskip("optuna").logging.set_verbosity(40)
+    study = run_page(DOCS / "howto" / "sweeps.md")["study"]
+    assert len(study.trials) == 4
+    assert study.best_params.keys() == {"width", "rollout_steps", "rate"}
+    assert math.isfinite(study.best_value)
+    assert not list(folder.iterdir()), "learn() touches no file"
+
+
+def test_a_population_learns_as_its_page_says(folder):
+    rule, learning = (code for name, code in blocks(DOCS / "population.md") if name == "python")
+    (folder / "my_module.py").write_text(rule)
+    names: dict = {}
+    exec(learning.replace("total_frames=1024", "total_frames=512"), names)
+    assert len(names["population"].member_metrics) == 4
+    assert names["agent"] is names["population"].present(2)
+    words = ["population.members=3", "population.every=256", "population.evolve={_target_: my_module.worst_copies_best}"]
+    evolution = Experiment.load("smoke", "device=cpu", *words).make_learner().evolution
+    assert evolution.look(256, torch.tensor([3.0, 1.0, 2.0])).parents.tolist() == [0, 0, 2]
+    assert evolution.look(512, torch.tensor([3.0, math.nan, 2.0])).parents.tolist() == [0, 1, 0]
+
+
+def test_the_duels_first_lines_run():
+    names: dict = {}
+    exec(block(DOCS / "duel.md", "python").replace("1024", "8"), names)
+    assert names["data"]["next", "agents", "reward"].shape == (8, 100, 1, 1)
+
+
 def test_every_how_to_page_is_tested():
     pages = {path.stem for path in (DOCS / "howto").glob("*.md")}
     tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_docs.py", "test_benchmarl.py"))

@@ -237,7 +237,7 @@ def genes_of(algorithm: MembersAlgorithm, config: PopulationConfig) -> dict[str,
         if name not in values:
             raise ValueError(
                 f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
-                "what changes shapes is for a sweep (docs/population.md)."
+                "what changes shapes is for a sweep (docs/howto/sweeps.md)."
             )
         gene = config.genes[name]
         if gene.low < 0 or (name in SHARES and gene.high > 1):

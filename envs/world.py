@@ -104,9 +104,9 @@ class World(EnvBase):
     branchless = True
     """The step, resets included, can be traced as one graph without asking the device anything."""
     curriculum: Curriculum | None = None
+    """Set by a subclass that has stages of difficulty; where groups of worlds have one each, that of any of them."""
     curricula: Sequence[Curriculum] = ()
     """One for each group of worlds, if there are groups (see :meth:`split_curriculum`)."""
-    """Set by a subclass that has stages of difficulty."""
     transformed_class: type[TransformedEnv]
     """What to wrap such a world in so that it keeps its branchless reset."""
     action_repeat: int = 1

@@ -432,7 +432,11 @@ def test_a_population_learns_as_its_page_says(folder):
     exec(learning.replace("total_frames=1024", "total_frames=512"), names)
     assert len(names["population"].member_metrics) == 4
     assert names["agent"] is names["population"].present(2)
-    words = ["population.members=3", "population.every=256", "population.evolve={_target_: my_module.worst_copies_best}"]
+    words = [
+        "population.members=3",
+        "population.every=256",
+        "population.evolve={_target_: my_module.worst_copies_best}",
+    ]
     evolution = Experiment.load("smoke", "device=cpu", *words).make_learner().evolution
     assert evolution.look(256, torch.tensor([3.0, 1.0, 2.0])).parents.tolist() == [0, 0, 2]
     assert evolution.look(512, torch.tensor([3.0, math.nan, 2.0])).parents.tolist() == [0, 1, 0]

@@ -119,6 +119,10 @@ class Learner:
         """The agent to judge, to film and to show, as it is now: of a population the best."""
         return self.agent
 
+    def bears(self, rollout: TensorDict) -> bool:
+        """Whether it goes on although answers of the policy in a rollout are not finite: a population may."""
+        return False
+
     def report(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
         finished = finished_episodes(rollout, self.collector.statistics)
@@ -156,6 +160,12 @@ class Learner:
             **self.books(),
             "world": self.env.state_dict() if saved_world else None,
             "root": self.collector.root.to_dict() if saved_world else None,
+            **self.random_state(),
+        }
+
+    def random_state(self) -> dict[str, Any]:
+        """Of the generators of the CPU and of the device, as part of :meth:`state_dict`."""
+        return {
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
@@ -190,6 +200,9 @@ class Learner:
                 seen = TensorDict(state["root"])
                 known = self.collector.root.keys(True, True)  # a picture had another key once
                 self.collector.root.update_(seen.select(*known, strict=False))
+            if state.get("curriculum") is not None and getattr(self.env, "curriculum", None) is not None:
+                self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
+                self.env.begin_stage()
             self.load_books(state)
             self.frames, self.number = state["frames"], state["number"]
             torch.set_rng_state(state["random"].cpu())

@@ -17,7 +17,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import MODES
-from torchrl_agent.training.metrics import to_host
+from torchrl_agent.training.metrics import to_host, train_tag
 from torchrl_agent.training.schedules import learning_rate
 from torchrl_agent.training.updates import NonFiniteError
 
@@ -84,7 +84,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         learner.number += 1
         metrics = {
             **reported,
-            **{TRAIN_TAGS.get(name, f"train/{name}"): value for name, value in diagnostics.items()},
+            **{train_tag(name): value for name, value in diagnostics.items()},
             **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
             **_speed(learner, rollout.numel(), start, collected),
         }
@@ -98,8 +98,8 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
 
 
 def _usable(learner: Learner, rollout: TensorDict) -> bool:
-    """Whether a rollout can be learnt from; False if only the policy's own answers are not finite, which its governor
-    has undone: its weights did that.
+    """Whether a rollout can be learnt from, as it can if only some members' answers are not finite; False if only the
+    policy's own answers are not, which its governor has undone: its weights did that.
 
     Raises:
         NonFiniteError: see :func:`check_finite`.
@@ -108,7 +108,11 @@ def _usable(learner: Learner, rollout: TensorDict) -> bool:
         check_finite(rollout)
     except NonFiniteError as error:
         answers = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
-        if learner.governor is None or not {key[-1] for key in error.culprits} <= answers:
+        its_own = {key[-1] for key in error.culprits} <= answers
+        if its_own and learner.bears(rollout):
+            learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what is remembered
+            return True
+        if learner.governor is None or not its_own:
             raise
         told = ", ".join(key[-1] for key in error.culprits)
         learner.governor.undo(f"{told} not finite", learner.frames, float(learner.episodes.total))
@@ -137,15 +141,6 @@ def check_finite(rollout: TensorDict) -> None:
         f"{'.'.join(culprits[0])} leaves a living agent no action: let the world allow at least one, such as doing "
         "nothing."
     )
-
-
-TRAIN_TAGS = {
-    "loss_objective": "train/policy_gradient_loss",
-    "loss_critic": "train/value_loss",
-    "loss_entropy": "train/entropy_loss",
-    "kl": "train/approx_kl",
-}
-"""Stable-Baselines3's names for what TorchRL calls otherwise."""
 
 
 def _speed(learner: Learner, frames: int, start: float, collected: float) -> dict[str, float]:

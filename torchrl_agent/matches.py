@@ -77,10 +77,12 @@ def match(one: str, other: str, games: int = 512, device: str = "auto", seed: in
     assert group is not None
     policies = [_player(name, env, device) for name in (one, other)]
     result: dict[str, Any] = {"one": one, "other": other, "games": games}
-    for way, greedy in WAYS.items():
-        torch.manual_seed(experiment.evaluation.seed if seed is None else seed)
-        env.set_seed(experiment.evaluation.seed if seed is None else seed)
-        result[way] = points(evaluate_policy(SeatedPolicies(policies, group), env, greedy))
+    seed = experiment.evaluation.seed if seed is None else seed
+    with torch.random.fork_rng([env.device] if env.device.type == "cuda" else []):
+        for way, greedy in WAYS.items():
+            torch.manual_seed(seed)
+            env.set_seed(seed)
+            result[way] = points(evaluate_policy(SeatedPolicies(policies, group), env, greedy))
     return result
 
 
@@ -97,11 +99,16 @@ def points(episodes: dict[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def _match_world(experiment: Experiment, games: int, seed: int | None) -> EnvBase:
-    """The training world, changed as evaluation changes what training says of it: not by whom one meets there."""
-    changes = {name: value for name, value in experiment.evaluation.world.items() if name in experiment.world}
-    arguments = {**experiment.world, **changes, "num_envs": games}
-    device = resolve_device(experiment.device)
-    env = make_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
+    """The evaluation world, or what is left of it without the one change that takes a seat away: an opponent of the
+    world's own.
+    """
+    changes, device = experiment.evaluation.world, resolve_device(experiment.device)
+    for left_out in (None, *changes):
+        kept = {name: value for name, value in changes.items() if name != left_out}
+        arguments = {**experiment.world, **kept, "num_envs": games}
+        env = make_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
+        if getattr(env, "num_agents", None) == SEATS:
+            break
     names = env.observation_spec.get(keys.EPISODE, {}).keys()
     if getattr(env, "num_agents", None) != SEATS or keys.EPISODE_WIN not in names or "draw" not in names:
         raise ValueError(

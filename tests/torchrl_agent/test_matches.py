@@ -1,6 +1,7 @@
 """Agents against each other: who sits where, how points are counted, and what cannot meet."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -76,6 +77,10 @@ def test_a_run_meets_a_run_and_a_scripted_player(runs, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("likeliest actions: ")
     assert json.loads(printed[-1])["likeliest"]["share"] < 0.5
+    config = Path(one) / "config.yaml"
+    stated = config.read_text().replace("  num_envs: 8", "  num_envs: 8\n  opponent: null")
+    config.write_text(stated.replace("    opponent: scripted", "    opponent: scripted\n    rules: {max_steps: 50}"))
+    assert match(one, other, games=16, device="cpu")["likeliest"]["drawn"] >= found["likeliest"]["drawn"]
 
 
 def test_what_cannot_meet_is_refused_in_one_sentence(runs, tmp_path, capsys):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.benchmarks.ablations.verdicts import interval
-from torchrl_agent.benchmarks.timing import WARMUP
+from torchrl_agent.benchmarks.timing import WARMUP, synchronize
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
@@ -31,9 +31,11 @@ def measure_speed(config: str, overrides: Sequence[str], members: int) -> dict[s
     seconds: dict[str, list[float]] = {"alone": [], "together": []}
     for number in range(WARMUP + ROUNDS):
         for name, learner in (("alone", alone), ("together", together)):
+            synchronize(learner.device)
             start = time.perf_counter()
             for _ in range(1 if number < WARMUP or name == "together" else members):
                 _iteration(learner)
+            synchronize(learner.device)
             if number >= WARMUP:
                 seconds[name].append(time.perf_counter() - start)
     frames = together.num_envs * together.collector.steps
@@ -60,11 +62,11 @@ def _seconds_of_a_copy(learner: PopulationLearner) -> float:
     sources = torch.arange(learner.members, device=learner.device) % max(learner.members // 2, 1)
     found = []
     for _ in range(30):
+        synchronize(learner.device)
         start = time.perf_counter()
         learner.algorithm.copy(sources)
         learner.algorithm.write_numbers()
-        if learner.device.type == "cuda":
-            torch.cuda.synchronize(learner.device)
+        synchronize(learner.device)
         found.append(time.perf_counter() - start)
     return min(found)
 

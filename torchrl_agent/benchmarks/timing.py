@@ -19,16 +19,17 @@ def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.
         function()
     best = float("inf")
     for _ in range(ROUNDS):
-        _synchronize(device)
+        synchronize(device)
         start, calls = time.perf_counter(), 0
         while calls == 0 or time.perf_counter() - start < seconds / ROUNDS:
             function()
             calls += 1
-            _synchronize(device)
+            synchronize(device)
         best = min(best, (time.perf_counter() - start) / calls)
     return best
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

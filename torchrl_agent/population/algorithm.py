@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from torchrl_agent.population.row_adam import RowAdam
 from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, Captured
-from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, Draw, OnPolicyActorCritic
+from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.objectives import explained_variance
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
@@ -59,6 +60,8 @@ class MembersAlgorithm(Algorithm):
         self.stack = Stack([Member(each) for each in algorithms], [part for part in parts if part])
         self.agent = self.behavior = MembersAgent(self.stack, template.agent)
         self.together = not template.agent.sequential
+        if self.together:
+            template.frames_at_once = max(1, template.frames_at_once // self.stack.size)
         self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, self.config.adam_epsilon)
         self.numbers = self._numbers()
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
@@ -259,17 +262,8 @@ class MembersAlgorithm(Algorithm):
 
     def _numbers(self) -> dict[str, Tensor]:
         """Hyper-parameters as configured, for every member."""
-        config, size = self.config, self.stack.size
-        values = {
-            name: getattr(config, name.removeprefix("algorithm."), None)
-            for name in (*PLACES, "algorithm.lmbda", "algorithm.max_grad_norm")
-        }
-        values["algorithm.learning_rate.initial"] = config.learning_rate.initial
-        return {
-            name: torch.full((size,), float(value), device=self.device)
-            for name, value in values.items()
-            if value is not None
-        }
+        size = (self.stack.size,)
+        return {name: torch.full(size, value, device=self.device) for name, value in numbers_of(self.config).items()}
 
     def state_dict(self) -> dict[str, Any]:
         """All members, stacked, [P, ...] each; views of one tensor are saved as that tensor."""
@@ -278,7 +272,6 @@ class MembersAlgorithm(Algorithm):
             "members": self.stack.flat.detach().clone(),
             "others": {name: value.clone() for name, value in self.stack.others().items()},
             "optimizer": {name: value.clone() for name, value in self.optimizer.tensors().items()},
-            "numbers": {name: value.clone() for name, value in self.numbers.items()},
             "skips_in_row": self.skips_in_row.clone(),
         }
 
@@ -290,17 +283,22 @@ class MembersAlgorithm(Algorithm):
         learning = [names[parameter] for parameter in agent.parameters() if parameter.requires_grad]
         step = self.optimizer.steps[member, 0]
         state = {
-            place: {"step": step, "exp_avg": mean[name][member], "exp_avg_sq": square[name][member]}
+            # clones: a view would be saved with all that it is a view of
+            place: {
+                "step": step.clone(),
+                "exp_avg": mean[name][member].clone(),
+                "exp_avg_sq": square[name][member].clone(),
+            }
             for place, name in enumerate(learning)
         }
         return {
             "optimizer": {**optimizer.state_dict(), "state": state},
             "grad_scaler": self.updater.grad_scaler.state_dict(),
-            "skips_in_row": self.skips_in_row[member],
+            "skips_in_row": self.skips_in_row[member].clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`.
+        """Continue from :meth:`state_dict`; numbers are the configuration's, until genes are written over them.
 
         Raises:
             ValueError: another algorithm wrote it, or another number of members.
@@ -314,21 +312,32 @@ class MembersAlgorithm(Algorithm):
         with torch.no_grad():
             self.stack.flat.copy_(state["members"])
             self.skips_in_row.copy_(state["skips_in_row"])
-            for mine, theirs in ((self.stack.others(), state["others"]), (self.numbers, state["numbers"])):
-                for name, value in mine.items():
-                    value.copy_(theirs[name])
+            for name, value in self.stack.others().items():
+                if name not in PLACES.values():
+                    value.copy_(state["others"][name])
         self.optimizer.load(state["optimizer"])
         self.captured.forget()
 
 
 PLACES = {
-    "algorithm.learning_rate.initial": "",
     "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
     "algorithm.critic_coeff": "loss.objective.clipped.critic_coeff",
     "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
     "algorithm.gamma": "scaler.gamma",
 }
 """Hyper-parameters that lie in a member's own tensors, and where."""
+NUMBERS = (*PLACES, "algorithm.learning_rate.initial", "algorithm.lmbda", "algorithm.max_grad_norm")
+"""Hyper-parameters in which members may differ, as far as their algorithm has them."""
+
+
+def numbers_of(config: ActorCriticConfig) -> dict[str, float]:
+    """What a configuration says of :data:`NUMBERS`."""
+    names = {name: name.removeprefix("algorithm.") for name in NUMBERS}
+    return {
+        name: float(operator.attrgetter(path)(config))
+        for name, path in names.items()
+        if hasattr(config, path.split(".")[0])
+    }
 
 
 def check_algorithm(algorithm: Algorithm) -> None:

@@ -83,10 +83,11 @@ def check_population(config: PopulationConfig, total_frames: int) -> None:
             f"population.replace={config.replace:g} of {config.members} members is nobody: give a larger share, or "
             "more members."
         )
-    if config.evolve != "none" and config.every + config.warmup > total_frames:
+    name = "every" if config.every >= config.warmup else "warmup"
+    if config.evolve != "none" and getattr(config, name) > total_frames:
         raise ValueError(
-            f"population.every={config.every} is beyond the {total_frames} frames of the training, so nobody would "
-            "ever look: make it smaller."
+            f"population.{name}={getattr(config, name)} is beyond the {total_frames} frames of the training, so nobody "
+            "would ever look: make it smaller."
         )
 
 
@@ -98,9 +99,9 @@ def _check_numbers(config: PopulationConfig) -> None:
             raise ValueError(f"population.{name} is {getattr(config, name)}: give a share in [{low}, {high}].")
     if config.factor <= 1:
         raise ValueError(f"population.factor is {config.factor}: it must be above 1.")
-    for name in ("every", "least_episodes"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"population.{name} is {getattr(config, name)}: it must be at least 1.")
+    for name, least in (("every", 1), ("least_episodes", 1), ("warmup", 0), ("grace", 0), ("margin", 0)):
+        if getattr(config, name) < least:
+            raise ValueError(f"population.{name} is {getattr(config, name)}: it must be at least {least}.")
 
 
 def _check_genes(config: PopulationConfig) -> None:

@@ -85,13 +85,14 @@ class Evolution:
         """Whether it is time for the next look, after so many frames of each member."""
         if self.config.evolve == "none":
             return False
-        last = self.looks[-1].frames if self.looks else self.config.warmup
-        return frames - last >= self.config.every
+        if not self.looks:
+            return frames >= max(self.config.warmup, self.config.every)
+        return frames - self.looks[-1].frames >= self.config.every
 
     def look(self, frames: int, fitness: Tensor) -> Look:
         """Judge the members by their fitness [P], let copies take over and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
-        parents = self.rule(judged, self.genes, self.random)
+        parents = checked_parents(self.rule(judged, self.genes, self.random), self.config)
         copies, before = parents != torch.arange(len(parents)), self.genes
         self.genes = {name: values[parents] for name, values in before.items()}
         for name, gene in self.config.genes.items():
@@ -122,11 +123,19 @@ class Evolution:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
-        self.genes = {name: state["genes"][name].cpu() for name in self.genes}
-        self.founders, self._copied_at = state["founders"].cpu(), state["copied_at"].cpu()
+        """Continue from :meth:`state_dict`, wherever its tensors are.
+
+        Raises:
+            ValueError: other genes were saved.
+        """
+        state = _on_cpu(state)
+        if state["genes"].keys() != self.genes.keys():
+            saved = ", ".join(state["genes"]) or "none"
+            raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
+        self.genes = state["genes"]
+        self.founders, self._copied_at = state["founders"], state["copied_at"]
         self.looks = [Look(**look) for look in state["looks"]]
-        self.random.set_state(state["random"].cpu())
+        self.random.set_state(state["random"])
 
 
 def find_rule(config: PopulationConfig) -> Rule:
@@ -147,6 +156,21 @@ def find_rule(config: PopulationConfig) -> Rule:
             f"population.evolve._target_ is {path!r}, which is no function that can be imported: give the path of one, "
             "such as my_module.my_rule."
         ) from None
+
+
+def checked_parents(parents: Any, config: PopulationConfig) -> Tensor:
+    """What a rule has answered.
+
+    Raises:
+        ValueError: it is no member for each member.
+    """
+    members = config.members
+    fits = isinstance(parents, Tensor) and parents.dtype == torch.int64 and parents.shape == (members,)
+    if fits and bool(((parents >= 0) & (parents < members)).all()):
+        return parents
+    raise ValueError(
+        f"population.evolve answered {parents}: let it give an int64 tensor [{members}] of members, 0 to {members - 1}."
+    )
 
 
 def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin: float = 0.1) -> Tensor:
@@ -170,7 +194,8 @@ def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin:
     order = known[fitness[known].argsort(stable=True)]
     worst, best = order[:count], order[len(order) - count :]
     sources = best[torch.randint(count, (count,), generator=random)]
-    leads = fitness[sources] - fitness[worst] > margin * fitness[known].std(correction=0)
+    spread = fitness[fitness.isfinite()].std(correction=0).nan_to_num()
+    leads = fitness[sources] - fitness[worst] > margin * spread
     parents[worst] = torch.where(leads, sources, worst)
     return parents
 
@@ -186,6 +211,15 @@ def mutate(values: Tensor, gene: GeneConfig, factor: float, chance: float, rando
     else:
         moved = values * factor ** up.double()
     return torch.where(moves, moved, values).clamp(gene.low, gene.high)
+
+
+def _on_cpu(value: Any) -> Any:
+    """Plain values whose tensors are on the CPU."""
+    if isinstance(value, Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {name: _on_cpu(each) for name, each in value.items()}
+    return [_on_cpu(each) for each in value] if isinstance(value, list) else value
 
 
 def _bounds(gene: GeneConfig) -> Tensor:

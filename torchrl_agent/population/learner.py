@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,13 +17,15 @@ from torchrl_agent import keys
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
-from torchrl_agent.population.algorithm import MembersAlgorithm
+from torchrl_agent.population.algorithm import MembersAlgorithm, numbers_of
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.evolution import Evolution, Look
 from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.metrics import EpisodeWindow
+from torchrl_agent.training.metrics import EpisodeWindow, train_tag
 from torchrl_agent.training.rollout import finished_episodes, finished_worlds
 from torchrl_agent.transforms import get_statistics
+
+logger = logging.getLogger(__name__)
 
 
 class PopulationLearner(Learner):
@@ -59,7 +62,8 @@ class PopulationLearner(Learner):
     ) -> None:
         self.members = len(algorithms)
         algorithm = MembersAlgorithm(algorithms)
-        self.evolution = Evolution(config, genes_of(algorithm, config), seed)
+        check_genes(algorithm, config)
+        self.evolution = Evolution(config, numbers_of(algorithm.config), seed)
         self._write_genes(algorithm)
         if hasattr(env, "split_curriculum"):
             env.split_curriculum(self.members)
@@ -74,6 +78,7 @@ class PopulationLearner(Learner):
         self.member_metrics: list[dict[str, float]] = [{} for _ in algorithms]
         self._since_look = torch.zeros(2, self.members, dtype=torch.float64)
         """Sum of the fitness of episodes since the last look, and their number."""
+        self._broken: list[int] = []
         self._shown: Member = copy.deepcopy(Member(algorithms[0]))
         self.present()
 
@@ -109,6 +114,23 @@ class PopulationLearner(Learner):
         agent = self.present(member)
         return get_statistics(agent.normalizer, self._shown.scaler)
 
+    def bears(self, rollout: TensorDict) -> bool:
+        """Whether some members' answers are finite: then those of the others are theirs alone, who do not learn from
+        them and may be replaced.
+        """
+        answers = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
+        finite = [
+            value.isfinite().reshape(*rollout.shape, -1).all(-1).all(0)
+            for value in answers
+            if value.is_floating_point()
+        ]
+        whole = torch.stack(finite).all(0).view(self.members, -1).all(1).tolist()
+        broken = [index for index, fine in enumerate(whole) if not fine]
+        if broken != self._broken:
+            self._broken = broken
+            logger.warning("the answers of members %s are not finite: they learn no more until replaced", broken)
+        return any(whole)
+
     # --- what an iteration does ---------------------------------------------------------------------------------------
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
@@ -132,7 +154,7 @@ class PopulationLearner(Learner):
             self._count_fitness(index, mine)
             stage = self.env.update_curriculum(mine, index) if hasattr(self.env, "update_curriculum") else {}
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
-        learnt = [{f"train/{name}": value for name, value in each.items()} for each in self.member_metrics]
+        learnt = [{train_tag(name): value for name, value in each.items()} for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
 
@@ -168,9 +190,14 @@ class PopulationLearner(Learner):
         """Let rows follow a look: weights, statistics, optimiser, curricula; the worlds go on."""
         self.algorithm.copy(look.parents.to(self.device))
         self._write_genes(self.algorithm)
+        parents = look.parents.tolist()
         if hasattr(self.env, "copy_curricula"):
-            self.env.copy_curricula(look.parents.tolist())
+            self.env.copy_curricula(parents)
         self._since_look.zero_()
+        played = [window.state_dict() for window in self.windows]
+        for window, parent in zip(self.windows, parents, strict=True):
+            window.load_state_dict(played[parent])  # what it is known by until it has played itself
+        self.member_metrics = [dict(self.member_metrics[parent]) for parent in parents]
 
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:
         for name, values in self.evolution.genes.items():
@@ -185,21 +212,25 @@ class PopulationLearner(Learner):
         return {**state, "algorithm": {**state["algorithm"], "reward_scaler": self._shown.scaler.state_dict()}}
 
     def member_state(self, member: int) -> dict[str, Any]:
-        """The checkpoint from which a member would go on alone: its worlds begin afresh then."""
-        shared = super().state_dict()  # which shows the best member
-        alone = {
-            **shared,
-            "agent": self.present(member).state_dict(),
-            "algorithm": {
-                **self.algorithm.optimizer_state_of(member),
-                "name": self.algorithm.template.name,
-                "reward_scaler": self._shown.scaler.state_dict(),
-            },
+        """The checkpoint from which a member would go on alone: its worlds begin afresh then, where it is in the
+        curriculum.
+        """
+        agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.present(member), self._shown.scaler))
+        curricula = getattr(self.env, "curricula", ())
+        algorithm = {**self.algorithm.optimizer_state_of(member), "reward_scaler": scaler}
+        return {
+            "agent": agent,
+            "algorithm": {**algorithm, "name": self.algorithm.template.name},
+            "replay": None,
+            "governor": None,
+            "frames": self.frames,
+            "number": self.number,
             "episodes": self.windows[member].state_dict(),
             "world": None,
             "root": None,
+            "curriculum": curricula[member].state_dict() if curricula else None,
+            **self.random_state(),
         }
-        return copy.deepcopy({name: alone[name] for name in alone if name not in self.books() or name == "episodes"})
 
     def books(self) -> dict[str, Any]:
         """Episodes and evolution."""
@@ -217,6 +248,7 @@ class PopulationLearner(Learner):
         self._since_look.copy_(state["since_look"])
         self.member_metrics = state["member_metrics"]
         self.evolution.load_state_dict(state["evolution"])
+        self._write_genes(self.algorithm)
 
     def load_agent(self, state: dict[str, Any]) -> None:
         """Nothing: the members are the algorithm's."""
@@ -226,12 +258,12 @@ SHARES = ("algorithm.gamma", "algorithm.lmbda")
 """Hyper-parameters that are nothing but shares."""
 
 
-def genes_of(algorithm: MembersAlgorithm, config: PopulationConfig) -> dict[str, float]:
-    """What the configuration says of each gene.
+POSITIVE = ("algorithm.learning_rate.initial", "algorithm.clip_epsilon", "algorithm.max_grad_norm")
+"""Hyper-parameters that cannot be 0."""
 
-    Raises:
-        ValueError: a gene is no number that members of one program may differ in.
-    """
+
+def check_genes(algorithm: MembersAlgorithm, config: PopulationConfig) -> None:
+    """Raise ValueError if a gene is no number that members of one program may differ in."""
     values = algorithm.numbers
     for name in config.genes:
         if name not in values:
@@ -240,10 +272,14 @@ def genes_of(algorithm: MembersAlgorithm, config: PopulationConfig) -> dict[str,
                 "what changes shapes is for a sweep (docs/howto/sweeps.md)."
             )
         gene = config.genes[name]
-        if gene.low < 0 or (name in SHARES and gene.high > 1):
-            bounds = "[0, 1]" if name in SHARES else "0 and above"
+        if gene.low < 0 or (name in SHARES and gene.high > 1) or (name in POSITIVE and gene.low == 0):
+            bounds = "[0, 1]" if name in SHARES else "what is above 0" if name in POSITIVE else "0 and above"
             raise ValueError(f"population.genes.{name} goes from {gene.low:g} to {gene.high:g}: stay within {bounds}.")
-    return {name: float(values[name][0]) for name in config.genes}
+        if name in SHARES and len(algorithm.template.agent.auxiliary):
+            raise ValueError(
+                f"population.genes has {name}, which the agent's modules take from the configuration for all members: "
+                "leave it out, or the modules."
+            )
 
 
 def _comparable(value: float | None) -> float:

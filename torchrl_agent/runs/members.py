@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.training.checkpoint import TRAINING_RETURN, save_checkpoint, write_json, write_text
+from torchrl_agent.training.checkpoint import TRAINING_RETURN, checkpoints, save_checkpoint, write_json, write_text
 from torchrl_agent.training.metrics import MetricsWriter
 
 FOLDER = "members"
@@ -41,7 +41,10 @@ class MemberBooks:
             (place / "checkpoints").mkdir(parents=True, exist_ok=True)
             tensorboard = learner.experiment.run.tensorboard
             self._writers.append(MetricsWriter(place, tensorboard, learner.frames if resumed else None))
-        self._looks = -1
+            if resumed:
+                check_untouched(place, learner.frames)
+                (place / "summary.json").unlink(missing_ok=True)
+        self._looks = 0
         self._describe()
 
     def enter(self) -> None:
@@ -59,7 +62,7 @@ class MemberBooks:
         self._describe()
         for index, place in enumerate(self._folders):
             score = self.learner.member_metrics[index].get(TRAINING_RETURN, float("nan"))
-            experiment = self.learner.experiment
+            experiment = member_experiment(self.learner, index)
             save_checkpoint(
                 place / "checkpoints",
                 self.learner.frames,
@@ -72,10 +75,11 @@ class MemberBooks:
 
     def summarize(self, summary: dict[str, Any]) -> None:
         """Leave a summary of each member: the population's, with its own metrics and nothing that is the best one's."""
-        for place, metrics in zip(self._folders, self.learner.member_metrics, strict=True):
+        for index, (place, metrics) in enumerate(zip(self._folders, self.learner.member_metrics, strict=True)):
             known = {name: None if value != value else value for name, value in metrics.items()}
             told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
-            write_json(place / "summary.json", {**told, "metrics": known})
+            seed = member_experiment(self.learner, index).seed
+            write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})
 
     def close(self) -> None:
         """Flush everything."""
@@ -86,6 +90,15 @@ class MemberBooks:
         """Let each member's configuration say what it is now."""
         for index, place in enumerate(self._folders):
             write_text(place / "config.yaml", member_experiment(self.learner, index).to_yaml())
+
+
+def check_untouched(place: Path, frames: int) -> None:
+    """Raise ValueError if a member has gone on alone beyond the population's frames: that would be lost."""
+    newer = [path.name for path in checkpoints(place / "checkpoints") if int(path.stem.rpartition("_")[2]) > frames]
+    if newer:
+        raise ValueError(
+            f"{place} has gone on alone, to {newer[-1]}, so the population cannot go on: move that folder away first."
+        )
 
 
 def member_folder(run: Path, member: int) -> Path:

@@ -54,6 +54,8 @@ class ActorCritic(Algorithm):
         iteration: all updates of an iteration, given its rollout; one CUDA graph if it can be.
     """
 
+    frames_at_once = FRAMES_AT_ONCE
+
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, "lmbda")
@@ -87,7 +89,7 @@ class ActorCritic(Algorithm):
         chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
         with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
-            values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(FRAMES_AT_ONCE)]
+            values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(self.frames_at_once)]
         return torch.cat(values).reshape(*frames.shape, -1)
 
     def recorded_values(self, frames: TensorDictBase) -> Tensor:

@@ -196,6 +196,20 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+TRAIN_TAGS = {
+    "loss_objective": "train/policy_gradient_loss",
+    "loss_critic": "train/value_loss",
+    "loss_entropy": "train/entropy_loss",
+    "kl": "train/approx_kl",
+}
+"""Stable-Baselines3's names for what TorchRL calls otherwise."""
+
+
+def train_tag(name: str) -> str:
+    """The metric that a diagnostic of updates is shown as."""
+    return TRAIN_TAGS.get(name, f"train/{name}")
+
+
 @spanned("metrics")
 def to_host(values: dict[str, Tensor]) -> dict[str, float]:
     """Device scalars as floats: one transfer for all."""

@@ -54,6 +54,32 @@ def test_who_was_not_judged_is_neither_replaced_nor_copied():
     assert pbt(few, rng()).tolist() == list(range(8))
 
 
+def test_an_infinite_fitness_stops_nobody():
+    assert pbt(torch.tensor([1.0, 2.0, 3.0, math.inf]), rng()).tolist() == [3, 1, 2, 3]
+    assert pbt(torch.tensor([-math.inf, 2.0, 3.0, 4.0]), rng()).tolist() == [3, 1, 2, 3]
+
+
+def test_a_configured_value_may_lie_on_a_bound():
+    for low, high in ((0.99, 0.999), (0.9, 0.99)):
+        genes = {GAMMA: GeneConfig(low, high, "one_minus")}
+        config = PopulationConfig(members=2, genes=genes, spread="same")
+        assert Evolution(config, {GAMMA: 0.99}, 0).genes[GAMMA].tolist() == [0.99, 0.99]
+
+
+@pytest.mark.parametrize("answer", [torch.tensor([0, 1, 7]), torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0]), None])
+def test_what_a_rule_answers_is_looked_at(answer):
+    one = Evolution(PopulationConfig(members=3, evolve="pbt"), {}, 0)
+    one.rule = lambda fitness, genes, random: answer
+    with pytest.raises(ValueError, match="population.evolve answered"):
+        one.look(1, torch.zeros(3))
+
+
+def test_other_genes_do_not_go_on():
+    other = Evolution(PopulationConfig(members=8, evolve="pbt"), {}, 0)
+    with pytest.raises(ValueError, match="the saved members have the genes"):
+        other.load_state_dict(evolution().state_dict())
+
+
 def test_genes_move_by_their_factor_on_their_scale():
     values = torch.full((200,), 1e-3, dtype=torch.float64)
     moved = mutate(values, GENES[RATE], 1.25, 1.0, rng())
@@ -118,13 +144,14 @@ def mutate_once(value, gene, way):
 
 def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     one = evolution(warmup=300, grace=150)
-    assert next(frames for frames in range(0, 1000, 50) if one.due(frames)) == 400
-    one.look(400, torch.arange(8.0))
-    assert not one.due(450)
-    assert one.due(500)
+    assert next(frames for frames in range(0, 1000, 50) if one.due(frames)) == 300
+    one.look(300, torch.arange(8.0))
+    assert not one.due(350)
+    assert one.due(400)
     worst_again = torch.arange(8.0)
-    assert one.look(500, worst_again).parents.tolist()[:2] == [0, 1], "both were copied 100 frames ago"
-    assert one.look(600, worst_again).parents.tolist()[:2] != [0, 1]
+    assert one.look(400, worst_again).parents.tolist()[:2] == [0, 1], "both were copied 100 frames ago"
+    assert one.look(500, worst_again).parents.tolist()[:2] != [0, 1]
+    assert next(frames for frames in range(0, 1000, 50) if evolution(warmup=20).due(frames)) == 100
     assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).due(10**9)
 
 

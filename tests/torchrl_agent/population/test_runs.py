@@ -6,9 +6,11 @@ import json
 import pytest
 import torch
 
-from torchrl_agent import Experiment, cli, learn, load_agent, train
+from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.loop import iterate
+from torchrl_agent.runs.members import member_experiment
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.training.updates import NonFiniteError
 
 ENTROPY, GAMMA = "algorithm.entropy_coeff", "algorithm.gamma"
 GENES = (
@@ -131,6 +133,86 @@ def test_a_member_goes_on_alone(run):
     assert first.metrics["train/updates"] > 0
 
 
+def test_members_metrics_have_the_names_that_runs_have(run):
+    alone = smoke(run.parent, name="alone")
+    tags = set(next(learn(alone)).metrics)
+    mine = set(rows_of(run / "members" / "00" / "metrics.csv")[0])
+    of_modules = {tag for tag in tags if tag.startswith("train/grad_norm/")}  # members' are those of the whole
+    assert {tag for tag in tags if tag.startswith(("train/", "rollout/", "curriculum/"))} - of_modules <= mine
+
+
+def test_a_members_checkpoint_is_as_large_as_that_of_a_run(run):
+    files = [find_checkpoint(run / "members" / f"{member:02d}").stat().st_size for member in range(4)]
+    state = load_checkpoint(find_checkpoint(run))
+    numbers = state["algorithm"]["members"][0].numel() * 4
+    assert max(files) < 8 * numbers  # actor and critic by two names each, and two moments
+    assert state["metadata"]["config_hash"] == Experiment.load(run / "config.yaml").hash()
+    mine = load_checkpoint(find_checkpoint(run / "members" / "02"))["metadata"]["config_hash"]
+    assert mine == Experiment.load(run / "members" / "02" / "config.yaml").hash()
+    assert json.loads((run / "members" / "02" / "summary.json").read_text(encoding="utf-8"))["seed"] == 2
+
+
+def test_numbers_that_are_no_genes_are_those_of_the_configuration_when_a_population_goes_on(run):
+    changed = ["algorithm.learning_rate.initial=0.005", "algorithm.clip_epsilon=0.05", "total_frames=9000"]
+    learner = Experiment.load(run / "config.yaml", *changed).make_learner()
+    state = load_checkpoint(find_checkpoint(run))
+    learner.load_state_dict(state)
+    numbers = learner.algorithm.numbers
+    assert numbers["algorithm.learning_rate.initial"].tolist() == pytest.approx([0.005] * 4)
+    assert learner.algorithm.stack.others()["loss.objective.clipped.clip_epsilon"].tolist() == pytest.approx([0.05] * 4)
+    assert torch.equal(numbers[ENTROPY], state["evolution"]["genes"][ENTROPY].float())
+    assert torch.equal(learner.algorithm.stack.others()["scaler.gamma"], state["evolution"]["genes"][GAMMA].float())
+
+
+def test_a_member_alone_begins_where_it_is_in_the_curriculum(tmp_path):
+    overrides = [word for word in PBT if "rules" not in word]
+    learner = smoke(tmp_path, *overrides, "world.curriculum=ladder").make_learner()
+    good = {name: torch.full((100,), 100.0) for name in learner.collector.statistics} | {"stage": torch.zeros(100)}
+    learner.env.update_curriculum(good, 1)
+    alone = member_experiment(learner, 1).make_learner()
+    alone.load_state_dict(learner.member_state(1))
+    assert alone.env.curriculum.stage == 1
+    assert alone.env._snapshot.stage.unique().tolist() == [1]
+
+
+def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
+    short = ["population.every=512", "world.rules={max_steps: 50}", "population.evolve=none", "total_frames=4096"]
+    overrides = [word for word in PBT if not word.startswith(("population.every", "population.evolve", "world.rules"))]
+    learner = smoke(tmp_path, *overrides, *short).make_learner()
+    with torch.no_grad():
+        learner.algorithm.stack.flat[1] = torch.nan
+    before = learner.algorithm.stack.flat.detach().clone()
+    iterations = iterate(learner)
+    for _ in range(3):
+        iteration = next(iterations)
+    assert "members [1] are not finite" in caplog.text
+    assert caplog.text.count("are not finite") == 1
+    changed = (learner.algorithm.stack.flat != before).any(1)
+    assert changed[[0, 2, 3]].all()
+    assert learner.algorithm.stack.flat[[0, 2, 3]].isfinite().all()
+    assert iteration.metrics["train/skipped_in_row"] == 0
+    assert learner.member_metrics[1]["train/updates"] == 0
+    learner.algorithm.copy(torch.tensor([0, 0, 2, 3]))
+    next(iterations)
+    assert learner.algorithm.stack.flat.isfinite().all()
+    assert learner.member_metrics[1]["train/updates"] > 0
+    with torch.no_grad():
+        learner.algorithm.stack.flat.fill_(torch.nan)
+    with pytest.raises(NonFiniteError):
+        next(iterations)
+
+
+def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(tmp_path, capsys):
+    for _ in train(smoke(tmp_path, "population.members=2", "total_frames=512")):
+        pass
+    folder = tmp_path / "run"
+    alone = Experiment.load(folder / "members" / "01" / "config.yaml", "total_frames=2048")
+    for _ in train(alone, resume=folder / "members" / "01"):
+        pass
+    assert cli.main(["resume", str(folder), "total_frames=4096"]) == 2
+    assert "has gone on alone" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("stop", [3, 9])
 def test_a_resumed_population_is_one_that_never_stopped(tmp_path, stop):
     overrides = (*PBT, "total_frames=4096", "world.desynchronize=true")
@@ -204,6 +286,20 @@ def test_members_go_through_the_curriculum_at_their_own_pace_and_copies_take_the
         (["population.members=4", "population.mutate=2"], "population.mutate is 2"),
         (["population.members=4", "population.factor=1"], "population.factor is 1"),
         (["population.members=4", "population.least_episodes=0"], "population.least_episodes is 0"),
+        (["population.members=4", "population.warmup=-1"], "population.warmup is -1"),
+        (
+            ["population.members=4", "population.evolve=pbt", "population.every=9", "population.warmup=9999"],
+            "warmup=9999",
+        ),
+        (
+            [
+                "population.members=2",
+                "policy=gru",
+                "model.world_model.enabled=true",
+                f"+population.genes={{{GAMMA}: {{low: 0.9, high: 0.995}}}}",
+            ],
+            "modules take from the configuration",
+        ),
         ([*PBT, "population.fitness=joy"], "population.fitness is 'joy'"),
         (["population.members=2", "algorithm=dqn"], "dqn learns one agent at a time"),
         (["population.members=2", "algorithm=impala"], "impala learns one agent at a time"),
@@ -242,3 +338,36 @@ def test_another_number_of_members_cannot_go_on(run):
     experiment = Experiment.load(run / "config.yaml", "population.members=8", "total_frames=9000")
     with pytest.raises(ValueError, match="4 members wrote it, these are 8"):
         next(learn(experiment, load_checkpoint(find_checkpoint(run))))
+
+
+def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):
+    short = ["world.rules={max_steps: 50}", "evaluation.every=512", "evaluation.episodes=4", "total_frames=1536"]
+    learner = smoke(tmp_path, "population.members=3", *short).make_learner()
+    for iteration in iterate(learner):
+        judged = iteration.metrics["eval/return_mean"]
+    assert judged == pytest.approx(evaluate(learner.experiment, learner.present())["return_mean"])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["config=cartpole", "world.num_envs=4", "algorithm.rollout_steps=32", "algorithm.minibatch_size=64"],
+        ["config=duel", "world.num_envs=4", "algorithm.rollout_steps=16", "algorithm.minibatch_size=64"],
+        ["config=small_town", "world.num_envs=2", "algorithm.rollout_steps=16", "frozen=[perception]"],
+    ],
+)
+def test_members_learn_in_other_worlds_and_what_is_frozen_stays(overrides):
+    eager = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
+    config, rest = overrides[0].split("=")[1], overrides[1:]
+    sizes = ["algorithm.minibatch_size=48"] if config == "small_town" else []
+    learner = Experiment.load(config, "device=cpu", "population.members=2", *eager, *rest, *sizes).make_learner()
+    before = {name: value.clone() for name, value in learner.algorithm.stack.tensors().items()}
+    iteration = next(iterate(learner))
+    assert iteration.metrics["train/updates"] > 0
+    now = learner.algorithm.stack.tensors()
+    frozen = [name for name in now if name.startswith("agent.perception.")]
+    changed = [name for name in now if not torch.equal(now[name], before[name])]
+    assert any(name.startswith("agent.actor_head") for name in changed)
+    if config == "small_town":
+        assert frozen
+        assert not set(frozen) & set(changed)

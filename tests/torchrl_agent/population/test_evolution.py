@@ -70,7 +70,7 @@ def test_a_configured_value_may_lie_on_a_bound():
 def test_what_a_rule_answers_is_looked_at(answer):
     one = Evolution(PopulationConfig(members=3, evolve="pbt"), {}, 0)
     one.rule = lambda fitness, genes, random: answer
-    with pytest.raises(ValueError, match="population.evolve answered"):
+    with pytest.raises(ValueError, match=r"population\.evolve answered"):
         one.look(1, torch.zeros(3))
 
 

@@ -175,6 +175,25 @@ def test_a_member_alone_begins_where_it_is_in_the_curriculum(tmp_path):
     assert alone.env._snapshot.stage.unique().tolist() == [1]
 
 
+def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_path):
+    overrides = [word for word in PBT if "rules" not in word]
+    learner = smoke(tmp_path, *overrides, "world.curriculum=ladder").make_learner()
+    good = {name: torch.full((100,), 100.0) for name in learner.collector.statistics} | {"stage": torch.zeros(100)}
+    learner.env.update_curriculum(good, 2)
+    for member, fitness in enumerate((3.0, 1.0, 4.0, 2.0)):
+        episodes = {name: torch.full((5,), fitness) for name in learner.collector.statistics}
+        learner.windows[member].add(episodes)
+        learner._count_fitness(member, episodes)
+        learner.member_metrics[member] = {"rollout/ep_rew_mean": fitness}
+    learner.frames = 1000
+    metrics = learner.conclude({})
+    assert metrics["population/copies"] == 1
+    assert learner.evolution.looks[-1].parents.tolist() == [0, 2, 2, 3]
+    assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]
+    assert [window.metrics()["rollout/ep_rew_mean"] for window in learner.windows] == [3, 4, 4, 2]
+    assert torch.equal(learner.algorithm.stack.flat[1], learner.algorithm.stack.flat[2])
+
+
 def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
     short = ["population.every=512", "world.rules={max_steps: 50}", "population.evolve=none", "total_frames=4096"]
     overrides = [word for word in PBT if not word.startswith(("population.every", "population.evolve", "world.rules"))]

@@ -196,7 +196,7 @@ class Experiment:
         torch.manual_seed(self.seed)
         use_device(self.device)
         members = self.population.members
-        env = self.make_world(num_envs=None if members == 1 else members * self._worlds_of_a_member())
+        env = self.make_world() if members == 1 else self.make_world(num_envs=members * self._worlds_of_a_member())
         check_world(env)
         env.set_seed(self.seed)  # begin anew what the check has played
         check_shaping(env, self.algorithm.gamma)

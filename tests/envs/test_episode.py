@@ -125,7 +125,7 @@ def older(env, town):
     return saved
 
 
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", ["arena", "town"])  # those that there were
 def test_saved_worlds_of_an_older_version_go_on_with_their_books(name):
     options = {"curriculum": "ladder" if name == "arena" else "depletion", "stage": 2, "desynchronize": True}
     env, other = (WORLDS[name](3, seed=seed, **options) for seed in (1, 2))

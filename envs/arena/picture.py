@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.episode import Episode
-from envs.toolkit.drawing import Canvas, Color, Point, mix, regular
+from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 
 GROUND: Color = (8, 10, 16)
@@ -42,11 +42,7 @@ def draw(
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
-    worlds = state.ship.x.shape[-1]
-    if not 0 <= world < worlds:
-        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
-    if min(size) < 32:
-        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+    check_picture(world, state.ship.x.shape[-1], size)
     one, books = row(world, state, episode)
     origin, scale = viewport(rules, size)
     canvas = Canvas(size, GROUND, origin, scale)

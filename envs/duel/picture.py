@@ -20,7 +20,7 @@ from envs.arena.rules import Rules
 from envs.arena.state import Projectiles, Ship
 from envs.duel.rules import SEATS
 from envs.duel.state import State
-from envs.toolkit.drawing import Canvas, Color
+from envs.toolkit.drawing import Canvas, Color, check_picture
 from envs.toolkit.records import row
 
 COLORS: tuple[Color, ...] = (SHIP, (230, 159, 0))
@@ -33,11 +33,7 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 4
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
-    worlds = state.step.shape[-1]
-    if not 0 <= world < worlds:
-        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
-    if min(size) < 32:
-        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+    check_picture(world, state.step.shape[-1], size)
     (one,) = row(world, state)
     canvas = Canvas(size, GROUND, *viewport(rules, size))
     draw_field(canvas, rules)

@@ -16,6 +16,14 @@ Color: TypeAlias = tuple[int, int, int]
 Point: TypeAlias = tuple[float, float]
 
 
+def check_picture(world: int, worlds: int, size: tuple[int, int]) -> None:
+    """Raise ValueError if there is no such world among so many, or a picture of this size would show nothing."""
+    if not 0 <= world < worlds:
+        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
+    if min(size) < 32:
+        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+
+
 class Canvas:
     """A picture of ``size`` (width, height) pixels, drawn larger and shrunk at the end, which smooths every edge.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.episode import Episode
-from envs.toolkit.drawing import Canvas, Color, Point, mix, regular
+from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 from envs.town.panel import (
     DANGER,
@@ -58,11 +58,7 @@ def draw(
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
     """
-    worlds = state.step.shape[-1]
-    if not 0 <= world < worlds:
-        raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
-    if min(size) < 32:
-        raise ValueError(f"a picture of {size[0]} x {size[1]} pixels is too small: use at least 32 x 32.")
+    check_picture(world, state.step.shape[-1], size)
     one, books = row(world, state, episode)
     origin, scale = viewport(one.settings.width, one.settings.height, size)
     canvas = Canvas(size, GROUND, origin, scale)

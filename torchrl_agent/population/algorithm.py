@@ -342,7 +342,7 @@ def numbers_of(config: ActorCriticConfig) -> dict[str, float]:
 
 def check_algorithm(algorithm: Algorithm) -> None:
     """Raise ValueError if members of a population cannot learn by it."""
-    if not isinstance(algorithm, OnPolicyActorCritic):
+    if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).draws is OnPolicyActorCritic.draws:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )

@@ -150,9 +150,11 @@ class OnPolicyActorCritic(ActorCritic):
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
         self.accelerated = (self.estimate, *self.accelerated)
 
-    @abstractmethod
     def draws(self, count: int) -> Iterator[Draw]:
-        """What each update of an iteration is made with, of so many frames or sequences."""
+        """What each update of an iteration is made with, of so many frames or sequences: said by algorithms whose
+        iteration is advantages and then such updates, which members of a population can make at once.
+        """
+        raise NotImplementedError
 
     @spanned("advantages")
     @torch.no_grad()

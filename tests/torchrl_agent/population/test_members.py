@@ -11,6 +11,8 @@ from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.row_adam import RowAdam
 from torchrl_agent.population.stack import Stack, entries
+from torchrl_agent.training.actor_critic import OnPolicyActorCritic
+from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 
 EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
@@ -206,6 +208,17 @@ def test_target_kl_stops_the_member_that_went_too_far_and_no_other():
     updates = metrics["updates"].tolist()
     assert updates[:2] == [16, 16]
     assert 1 <= updates[2] < 16
+
+
+def test_an_algorithm_that_does_not_say_what_it_draws_is_refused():
+    class OneOfOnesOwn(PPO):
+        name = "own"
+        draws = OnPolicyActorCritic.draws
+
+    learner = Experiment.load(*KINDS["plain"], *EAGER).make_learner()
+    own = OneOfOnesOwn(learner.agent, learner.algorithm.config, 8)
+    with pytest.raises(ValueError, match="own learns one agent at a time"):
+        MembersAlgorithm([own, own])
 
 
 # --- rows

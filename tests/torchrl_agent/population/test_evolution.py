@@ -48,7 +48,7 @@ def test_who_was_not_judged_is_neither_replaced_nor_copied():
     for seed in range(10):
         parents = pbt(fitness, rng(seed))
         assert parents[[0, 3]].tolist() == [0, 3]
-        assert not {0, 3} & set(parents[[1, 4]].tolist())
+        assert set(parents[[1, 4]].tolist()) <= {2, 7}
     assert pbt(torch.full((8,), math.nan), rng()).tolist() == list(range(8))
     few = torch.tensor([1.0, 2.0, 3.0, *[math.nan] * 5])  # fewer than two quarters: a source would be replaced too
     assert pbt(few, rng()).tolist() == list(range(8))

@@ -161,10 +161,11 @@ def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
 
 
 def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows as CSV, atomically."""
+    """Write rows as CSV, atomically; nothing if there are none."""
+    if not rows:
+        return
     text = io.StringIO()
-    if rows:
-        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
     write_text(path, text.getvalue())

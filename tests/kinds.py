@@ -42,6 +42,7 @@ KINDS = {
     "dict": ["world.observation=dict"],
     "repeated actions": ["+world.action_repeat=4"],
     "lstm": ["policy=lstm"],
+    "duel": ["config=duel", "world.num_envs=4", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16"],
     "a2c": ["algorithm=a2c", "algorithm.rollout_steps=4"],
     "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=4", "algorithm.optimizer=rmsprop"],
     "impala with a memory": ["algorithm=impala", "algorithm.rollout_steps=4", "policy=lstm"],

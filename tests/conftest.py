@@ -6,6 +6,12 @@ import pytest
 import torch
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """A test that is interrupted inside ``no_grad`` may leave gradients off: that is not for the next one to find."""
+    torch.set_grad_enabled(True)
+
+
 @pytest.fixture(autouse=True)
 def interruptible():
     """A shell starts what runs in its background deaf to Ctrl-C, and Python then leaves it so."""

@@ -40,6 +40,7 @@ DEAR = (
     "batch",
     "samples",
     "iterations",
+    "members",
 )
 """Parts of names of keys for which an honest large number is only a long training."""
 

@@ -10,7 +10,7 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, Tens
 
 from envs.world import GROUP, World
 
-_OTHER = ("episode", "state", "alive", "action_mask", "potential", "privileged")
+_OTHER = ("episode", "state", "alive", "action_mask", "potential", "privileged", "drives", "character")
 """What a world shows besides what one agent sees."""
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
-from envs.curriculum import Stage, load_curriculum
+from envs.curriculum import load_curriculum
 from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
-from envs.toolkit.records import map_record
-from envs.town.checks import check_rules
+from envs.toolkit.records import map_record, named_tensors
+from envs.town.drives import calm, feel
 from envs.town.dynamics import advance, legal_actions, show_cues
 from envs.town.fog import FogPlayer
-from envs.town.levels import load_level
 from envs.town.observation import (
     MODES,
     action_mask,
@@ -33,12 +31,14 @@ from envs.town.observation import (
     others_number,
     privileged,
 )
+from envs.town.people import TRAITS, anybody, send
 from envs.town.picture import draw
 from envs.town.planning import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig
 from envs.town.residents import learners, move_in
 from envs.town.rules import HOURS, Rules, Settings
-from envs.town.scoring import ends, reward, statistics, wellbeing
+from envs.town.scoring import ends, money, reward, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
+from envs.town.stages import level_settings, make_rules, stage_rules
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
 from envs.town.trying import TryingPlayer
@@ -72,6 +72,11 @@ class TownEnv(World):
         privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training
             labels only.
         potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing of the living, for potential-based shaping.
+        drives: add ``("agents", "drives")`` [N, A, 4], what the last step was to each trait (envs/town/drives.py), and
+            ``("agents", "character")`` [N, A, 4], the traits: not observations, but for rewards of the agents' own; and
+            the statistic ``money``.
+        traits: the character of all agents by name (``neuroticism``, ``greed``, ``agreeableness``, ``curiosity``), each
+            in [0, 1]; those that are not named are drawn at every birth (see :meth:`set_people`).
         curriculum: None for the level itself; ``depletion`` or ``levels``, or the path of a YAML list of stages
             (envs/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
             meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
@@ -96,6 +101,8 @@ class TownEnv(World):
         observation: str = "flat",
         privileged: bool = False,
         potential: bool = False,
+        drives: bool = False,
+        traits: Mapping[str, float] | None = None,
         curriculum: str | Path | None = None,
         stage: int | str = "auto",
         desynchronize: bool = False,
@@ -103,7 +110,7 @@ class TownEnv(World):
         if observation not in MODES:
             raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
         super().__init__(num_envs, device=device, seed=seed)
-        self.rules = _rules(level, rules, num_agents)
+        self.rules = make_rules(level, rules, num_agents)
         if privileged and num_visible(self.rules) == 0:
             raise ValueError(
                 "privileged labels are about visible others: use at least 2 agents and 1 of visible_agents."
@@ -111,11 +118,12 @@ class TownEnv(World):
         if potential and not self.rules.needs:
             raise ValueError(f"town {self.rules.name} serves no need: it has no wellbeing to use as a potential.")
         self.num_agents, self.truncation_limit = self.rules.num_agents, self.rules.max_steps
-        self.mode, self.privileged, self.potential = observation, privileged, potential
+        self.mode, self.privileged, self.potential, self.drives = observation, privileged, potential, drives
         if curriculum is not None:
             self.curriculum = load_curriculum(curriculum, CURRICULA, num_envs, stage, ("depletion",))
-            self.stages = [_stage_rules(stage, self.rules) for stage in self.curriculum.stages]
+            self.stages = [stage_rules(stage, self.rules) for stage in self.curriculum.stages]
         self.tables: Tables = make_tables(self.rules, self.device)
+        self.traits = traits
         self._build(self._observation_spec(), self._action_spec(), midway=desynchronize)
 
     def _observation_spec(self) -> Composite:
@@ -139,6 +147,8 @@ class TownEnv(World):
             specs["others_number"] = whole(rules.population + 1, agents, seen)
         if self.potential:
             specs["potential"] = box(agents, 1)
+        if self.drives:
+            specs |= {"drives": box(agents, len(TRAITS)), "character": box(agents, len(TRAITS))}
         if self.privileged:
             specs["privileged"] = Composite(
                 others_meters=box(agents, seen, meters),
@@ -158,9 +168,13 @@ class TownEnv(World):
         return MultiCategorical(heads, shape=(*shape, 2), dtype=torch.int64, device=self.device)
 
     def settings(self) -> Settings:
-        """The level, or the curriculum's stage, everywhere."""
+        """The level, or the curriculum's stage, everywhere; people as they are."""
         rules = self.rules if self.curriculum is None else self.stages[self.curriculum.stage]
-        return level_settings(rules, self.num_envs, self.device)
+        if hasattr(self, "_snapshot"):
+            return level_settings(rules, self._snapshot.settings.people)
+        people = anybody(self.rules.num_agents, self.num_envs, self.device)
+        send(people, self.traits, None)
+        return level_settings(rules, people)
 
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
@@ -168,6 +182,8 @@ class TownEnv(World):
         if self.rules.num_residents:
             state = move_in(state, chance, self.rules, self.tables)
         state = show_cues(state, chance, self.rules, self.tables)
+        if self.drives:
+            state = calm(state, self.rules)
         if not midway:
             return state
         step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
@@ -177,7 +193,8 @@ class TownEnv(World):
         """One step of the game."""
         heads = action.permute(*reversed(range(action.ndim)))  # [A, N], or [2, A, N] with a symbol
         chosen, symbol = (heads[0], heads[1]) if self.rules.symbols else (heads, None)
-        return advance(state, chosen, symbol, chance, self.rules, self.tables)
+        after = advance(state, chosen, symbol, chance, self.rules, self.tables)
+        return feel(after, state, self.rules) if self.drives else after
 
     def observe(self, state: State) -> dict[str, Any]:
         """Observations by key."""
@@ -192,6 +209,9 @@ class TownEnv(World):
         if self.potential:
             alive = own.agents.alive
             groups["potential"] = torch.where(alive, wellbeing(own, self.rules), 0.0).T.unsqueeze(-1).clone()
+        if self.drives:
+            groups["drives"] = state.drives.felt.permute(2, 1, 0).contiguous()
+            groups["character"] = own.traits.permute(2, 1, 0).contiguous()
         if self.privileged:
             groups["privileged"] = privileged(state, self.rules, self.tables)
         return {GROUP: groups, "state": global_state(state, self.rules)}
@@ -203,7 +223,9 @@ class TownEnv(World):
 
     def statistics(self, state: State) -> dict[str, Tensor]:
         """What the game reports of its episodes (envs/town/scoring.py)."""
-        return statistics(learners(state, self.rules), self.rules)
+        own = learners(state, self.rules)
+        found = statistics(own, self.rules)
+        return {**found, "money": money(own, self.rules)} if self.drives else found
 
     def names(self) -> dict[str, Sequence[str]]:
         """Words for actions, meters and kinds of places."""
@@ -246,6 +268,29 @@ class TownEnv(World):
             result |= {"memory": (remembers, forgets_all), "map": (greedy, remembers)}
         return result
 
+    def set_people(
+        self, traits: Mapping[str, float | Tensor] | None = None, money: float | Tensor | None = None
+    ) -> None:
+        """Say who is born in each world from its next reset on; what is not given stays as it was.
+
+        Args:
+            traits: the learning agents' character by name, numbers in [0, 1], or tensors that fit [N, A]; NaN where
+                chance draws it at every birth.
+            money: what their lives begin with besides the level's, likewise, such as an inheritance; money 1.0 is the
+                most that anybody has.
+
+        Raises:
+            ValueError: an unknown trait, a number beyond [0, 1], or money in a town without.
+        """
+        if money is not None and "money" not in self.rules.meters:
+            raise ValueError(f"town {self.rules.name} has no meter money: leave money out.")
+        send(self._snapshot.settings.people, traits, money)
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Continue towns; those that were saved when nobody could send people have the ones that were born there."""
+        people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
+        super().load_state_dict({**people, **state_dict}, strict)
+
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""
         return draw(self.state, self.episode, world, self.rules)
@@ -254,56 +299,3 @@ class TownEnv(World):
         super()._apply(fn, recurse)
         self.tables = map_record(fn, self.tables)
         return self
-
-
-def level_settings(rules: Rules, num_envs: int, device: torch.device) -> Settings:
-    """What the rules of a stage say, for every world."""
-
-    def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.tensor(values, dtype=dtype, device=device).unsqueeze(-1).repeat(1, num_envs)
-
-    return Settings(
-        depletion=column([rules.depletion])[0],
-        width=column([rules.width], torch.int32)[0],
-        height=column([rules.height], torch.int32)[0],
-        initial=column([meter.initial for meter in rules.meters.values()]),
-        deployed=column([float(kind in rules.deployed) for kind in rules.kinds]),
-    )
-
-
-def _rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agents: int | None) -> Rules:
-    changes = {} if num_agents is None else {"num_agents": num_agents}
-    if not isinstance(rules, Rules):
-        return load_level(level, **{**(rules or {}), **changes})
-    rules = dataclasses.replace(rules, **changes)  # type: ignore[arg-type]
-    check_rules(rules)
-    return rules
-
-
-def _stage_rules(stage: Stage, rules: Rules) -> Rules:
-    """The rules of a stage: what of its level can differ from world to world, the rest from the world's own rules."""
-    level = rules if stage.level is None else load_level(stage.level)
-    if level.kinds != rules.kinds or level.meter_names != rules.meter_names:
-        raise ValueError(
-            f"stage {stage.name!r} has level {level.name} with other affordances or meters than {rules.name}: a "
-            "curriculum needs the same content."
-        )
-    missing = set(level.deployed) - set(rules.deployed)
-    if missing:
-        raise ValueError(
-            f"stage {stage.name!r} has level {level.name} with {', '.join(sorted(missing))}, which level {rules.name} "
-            "lacks: begin from the richer level."
-        )
-    meters = {
-        name: dataclasses.replace(rules.meters[name], initial=meter.initial) for name, meter in level.meters.items()
-    }
-    mixed = dataclasses.replace(
-        rules,
-        width=level.width,
-        height=level.height,
-        meters=meters,
-        deployed=level.deployed,
-        depletion=level.depletion * stage.difficulty.get("depletion", 1.0),
-    )
-    check_rules(mixed)
-    return mixed

@@ -10,7 +10,7 @@ window shows the types of what it contains, other agents and walls, and curricul
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -287,6 +287,8 @@ class Settings(NamedTuple):
     """Initial meters, [M, N]."""
     deployed: Tensor
     """1 for kinds that are there, float [K, N]."""
+    people: Any
+    """Who is born (people.People); nobody in the record of a running episode, whose people are there."""
 
 
 def visit(affordance: Affordance, meter: str) -> float:

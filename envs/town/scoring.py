@@ -69,6 +69,14 @@ def _lifetime_reward(state: State, meters: dict[str, Tensor], rules: Rules) -> T
     return value * share
 
 
+def money(state: State, rules: Rules) -> Tensor:
+    """What agents own, mean over a world's, float32 [N]; 0 in towns without money."""
+    row = torch.zeros_like(state.tally.lifetime)
+    if "money" in rules.meters:
+        row = state.meters[rules.meter_names.index("money")]
+    return row.mean(0)
+
+
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
     """(terminated, truncated), bool [N]: all dead; time is up."""
     terminated = (~state.agents.alive).to(torch.int32).amin(0) > 0

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from envs.toolkit.chance import Chance, shuffled_cells
 from envs.toolkit.records import map_record
+from envs.town.people import TRAITS, characters, purses
 from envs.town.rules import DOWN, LEFT, RIGHT, UP, WAIT, Rules, Settings
 from envs.town.tables import Tables
 
@@ -27,8 +28,7 @@ shuffling of cells, the trading of cells; characters of residents and their mood
 """
 ABSENT = -1000
 """Coordinate of a slot that holds no place."""
-NUM_TRAITS = 4
-"""Neuroticism, greed, agreeableness, curiosity, each in [0, 1]."""
+NUM_TRAITS = len(TRAITS)
 
 
 class Agents(NamedTuple):
@@ -89,8 +89,17 @@ class Residents(NamedTuple):
     """Its mood of the day, bool."""
 
 
+class Drives(NamedTuple):
+    """What agents that learn felt in the last step, where somebody wants to know (drives.py)."""
+
+    felt: Tensor
+    """By trait, [4, A, N]."""
+    known: Tensor
+    """Kinds of places that have served it in this life, bool [K, A, N]."""
+
+
 class Nobody(NamedTuple):
-    """In towns without residents."""
+    """Where there are none."""
 
 
 class State(NamedTuple):
@@ -107,9 +116,11 @@ class State(NamedTuple):
     events: Events
     tally: Tally
     settings: Settings
-    """As they were when the episode began."""
+    """As they were when the episode began, but for the people."""
     residents: Any = Nobody()
     """:class:`Residents`, or :class:`Nobody`."""
+    drives: Any = Nobody()
+    """:class:`Drives`, or :class:`Nobody`."""
 
 
 def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
@@ -120,8 +131,13 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
     no = torch.zeros_like(nothing, dtype=torch.bool)
     zero = torch.zeros_like(nothing, dtype=torch.float32)
     traits = chance.uniform(STREAM_TRAITS, NUM_TRAITS * agents, STREAM_WIDTH)
+    meters = settings.initial.unsqueeze(1).expand(-1, agents, -1)
+    if "money" in rules.meters:
+        row = rules.meter_names.index("money")
+        purse = purses(meters[row], settings.people).unsqueeze(0)
+        meters = torch.cat((meters[:row], purse, meters[row + 1 :]))
     return State(
-        meters=settings.initial.unsqueeze(1).expand(-1, agents, -1).contiguous(),
+        meters=meters.contiguous(),
         agents=Agents(
             x=x,
             y=y,
@@ -133,12 +149,12 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
             symbol=nothing,
             cues=nothing,
         ),
-        traits=traits.reshape(NUM_TRAITS, agents, worlds),
+        traits=characters(traits.reshape(NUM_TRAITS, agents, worlds), settings.people),
         layout=layout,
         step=nothing[0],
         events=Events(acted=no, died=no, retired=no),
         tally=Tally(*[zero] * len(Tally._fields)),
-        settings=settings,
+        settings=settings._replace(people=Nobody()),
     )
 
 

@@ -40,6 +40,7 @@ VARIANTS = {
         {"level": "L5", "num_agents": 3, "privileged": True},
         {"level": "L6", "observation": "groups", "potential": True},
         {"level": "L8"},
+        {"level": "L7", "num_agents": 4, "drives": True, "traits": {"greed": 0.3}},
         {"level": "L3", "curriculum": "levels", "desynchronize": True},
     ],
 }

@@ -30,13 +30,13 @@ def group_spec(env: EnvBase) -> Composite:
 
 def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     """Shapes of what one agent observes by key, in the order of the world's spec: its float entries and its pictures of
-    bytes, except episode statistics, potentials and the agent's own memory.
+    bytes, except episode statistics, potentials, drives and the agent's own memory.
 
     Raises:
         ValueError: there are none.
     """
     group = group_spec(env)
-    other = (keys.POTENTIAL, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values())
+    other = (keys.POTENTIAL, keys.DRIVES, keys.CHARACTER, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values())
     shapes = {
         key: spec.shape[len(group.shape) :]
         for key, spec in group.items()

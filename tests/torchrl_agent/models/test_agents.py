@@ -24,7 +24,7 @@ def test_a_world_of_one_agent_has_no_group():
 
 
 def test_agents_never_see_masks_lives_potentials_labels_or_the_global_state():
-    env = TownEnv(2, level="L6", observation="groups", privileged=True, potential=True)
+    env = TownEnv(2, level="L6", observation="groups", privileged=True, potential=True, drives=True)
     shapes = observation_shapes(env)
     assert set(shapes) <= {
         "meters",

@@ -1,0 +1,63 @@
+"""Drives: what each trait of a character makes of the last step, for rewards of an agent's own (docs/families.md)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.town.people import TRAITS
+from envs.town.residents import learners
+from envs.town.rules import INTERACT, Rules
+from envs.town.state import Drives, State
+
+FEAR = 0.3
+"""A fatal meter below this frightens; below it the cascades begin, and people look tired or sick."""
+
+
+def calm(state: State, rules: Rules) -> State:
+    """Fresh towns, in which nothing has been felt yet and no kind of place is known."""
+    lived = learners(state, rules).tally.lifetime
+    unknown = torch.zeros(len(rules.kinds), *lived.shape, dtype=torch.bool, device=lived.device)
+    return state._replace(drives=Drives(torch.zeros(len(TRAITS), *lived.shape, device=lived.device), unknown))
+
+
+def feel(state: State, before: State, rules: Rules) -> State:
+    """What the step from ``before`` to ``state`` was to each agent that learns, all in [-1, 1], 0 for the dead:
+
+    - neuroticism: minus the depth of the lowest fatal meter below :data:`FEAR`, as a share of it;
+    - greed: the change of money;
+    - agreeableness: the change of the meter ``social``, mean over the family;
+    - curiosity: 1 for using a kind of place for the first time in this life.
+
+    Meters that the town lacks do not change.
+    """
+    own, past = learners(state, rules), learners(before, rules)
+    acted = own.events.acted
+    change = dict(zip(rules.meter_names, own.meters - past.meters, strict=True))
+    nothing = torch.zeros_like(own.tally.lifetime)
+    new = _used(own, rules) & ~state.drives.known
+    felt = {
+        "neuroticism": -_depth(own.meters, rules),
+        "greed": change.get("money", nothing),
+        "agreeableness": _of_family(change.get("social", nothing), rules),
+        "curiosity": new.any(0).float(),
+    }
+    rows = torch.stack([torch.where(acted, felt[name], 0.0) for name in TRAITS])
+    return state._replace(drives=Drives(rows, state.drives.known | new))
+
+
+def _depth(meters: Tensor, rules: Rules) -> Tensor:
+    fatal = [meters[row] for row, name in enumerate(rules.meter_names) if rules.meters[name].fatal]
+    return (FEAR - torch.stack(fatal).amin(0)).clamp_min(0.0) / FEAR
+
+
+def _of_family(change: Tensor, rules: Rules) -> Tensor:
+    """The mean [A, N] over each agent's family, itself included."""
+    return change.unflatten(0, (-1, rules.family_size)).mean(1).repeat_interleave(rules.family_size, 0)
+
+
+def _used(own: State, rules: Rules) -> Tensor:
+    """Kinds of places that served each agent in this step, bool [K, A, N]."""
+    kinds = torch.arange(len(rules.kinds), dtype=torch.int32, device=own.step.device).reshape(-1, 1, 1)
+    kind = torch.div(own.agents.slot, rules.places_per_kind, rounding_mode="floor")
+    return (kinds == kind) & (own.agents.action == INTERACT) & ~own.agents.refused

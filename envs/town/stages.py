@@ -1,0 +1,72 @@
+"""The rules of a town, those of its curriculum's stages, and what of them differs from world to world."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from envs.curriculum import Stage
+from envs.town.checks import check_rules
+from envs.town.levels import load_level
+from envs.town.people import People
+from envs.town.rules import Rules, Settings
+
+
+def level_settings(rules: Rules, people: People) -> Settings:
+    """What the rules of a stage say, for every world, and who is born there."""
+    num_envs, device = people.money.shape[-1], people.money.device
+
+    def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device).unsqueeze(-1).repeat(1, num_envs)
+
+    return Settings(
+        depletion=column([rules.depletion])[0],
+        width=column([rules.width], torch.int32)[0],
+        height=column([rules.height], torch.int32)[0],
+        initial=column([meter.initial for meter in rules.meters.values()]),
+        deployed=column([float(kind in rules.deployed) for kind in rules.kinds]),
+        people=people,
+    )
+
+
+def make_rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agents: int | None) -> Rules:
+    """The rules of a level with changes of it, or those given; with so many agents, if that is said."""
+    changes = {} if num_agents is None else {"num_agents": num_agents}
+    if not isinstance(rules, Rules):
+        return load_level(level, **{**(rules or {}), **changes})
+    rules = dataclasses.replace(rules, **changes)  # type: ignore[arg-type]
+    check_rules(rules)
+    return rules
+
+
+def stage_rules(stage: Stage, rules: Rules) -> Rules:
+    """The rules of a stage: what of its level can differ from world to world, the rest from the world's own rules."""
+    level = rules if stage.level is None else load_level(stage.level)
+    if level.kinds != rules.kinds or level.meter_names != rules.meter_names:
+        raise ValueError(
+            f"stage {stage.name!r} has level {level.name} with other affordances or meters than {rules.name}: a "
+            "curriculum needs the same content."
+        )
+    missing = set(level.deployed) - set(rules.deployed)
+    if missing:
+        raise ValueError(
+            f"stage {stage.name!r} has level {level.name} with {', '.join(sorted(missing))}, which level {rules.name} "
+            "lacks: begin from the richer level."
+        )
+    meters = {
+        name: dataclasses.replace(rules.meters[name], initial=meter.initial) for name, meter in level.meters.items()
+    }
+    mixed = dataclasses.replace(
+        rules,
+        width=level.width,
+        height=level.height,
+        meters=meters,
+        deployed=level.deployed,
+        depletion=level.depletion * stage.difficulty.get("depletion", 1.0),
+    )
+    check_rules(mixed)
+    return mixed

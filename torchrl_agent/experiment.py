@@ -14,10 +14,12 @@ import torch
 from hydra.errors import HydraException
 from hydra.utils import instantiate
 from omegaconf import MISSING, DictConfig, OmegaConf
-from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
+from tensordict.utils import NestedKey
+from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.capacity import size_limit
+from torchrl_agent.character import CharacterConfig, CharacterReward
 from torchrl_agent.composition import CONFIGS as CONFIGS
 from torchrl_agent.composition import SCHEMA, compose_experiment, config_file
 from torchrl_agent.composition import config_names as config_names
@@ -126,6 +128,7 @@ class Experiment:
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
+    character: CharacterConfig = field(default_factory=CharacterConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
@@ -171,16 +174,23 @@ class Experiment:
         if num_envs is not None:
             arguments["num_envs"] = num_envs
         env = make_world(arguments, resolve_device(self.device), self.seed if seed is None else seed)
-        return env if evaluation or not self.shaping.scale else self._shaped(env)
+        return env if evaluation else self._rewarded(env)
 
-    def _shaped(self, env: EnvBase) -> EnvBase:
-        group = agent_group(env)
-        potential = keys.POTENTIAL if group is None else (group, keys.POTENTIAL)
-        if potential not in env.observation_spec.keys(True):
-            raise ValueError("shaping.scale is set but the world shows no potential: use world.potential=true.")
-        gamma = self.algorithm.gamma if self.shaping.gamma is None else self.shaping.gamma
+    def _rewarded(self, env: EnvBase) -> EnvBase:
+        """The world with what training adds to its rewards."""
+        parts: list[Transform] = []
+        if self.shaping.scale:
+            (potential,) = _shown(env, keys.POTENTIAL, but="shaping.scale is set but the world shows no potential")
+            gamma = self.algorithm.gamma if self.shaping.gamma is None else self.shaping.gamma
+            parts.append(PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
+        if self.character.scale:
+            places = (keys.DRIVES, keys.CHARACTER)
+            drives, character = _shown(env, *places, but="character.scale is set but the world shows no drives")
+            parts.append(CharacterReward(drives, character, env.reward_key, self.character.scale))
+        if not parts:
+            return env
         kind = getattr(env, "transformed_class", TransformedEnv)
-        return kind(env, PotentialShaping(potential, env.reward_key, gamma, self.shaping.scale))
+        return kind(env, Compose(*parts))
 
     def make_learner(self, pretrained: bool = True) -> Learner:
         """World, agent and algorithm put together, seeded.
@@ -331,6 +341,15 @@ def make_world(arguments: dict[str, Any], device: torch.device, seed: int) -> En
         env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
     env.set_seed(seed)
     return env
+
+
+def _shown(env: EnvBase, *names: str, but: str) -> list[NestedKey]:
+    """Keys of what a world shows of its agents besides observations."""
+    group = agent_group(env)
+    places: list[NestedKey] = [name if group is None else (group, name) for name in names]
+    if not set(places) <= set(env.observation_spec.keys(True)):
+        raise ValueError(f"{but}: use world.{names[0]}=true.")
+    return places
 
 
 def resolve_device(name: str) -> torch.device:

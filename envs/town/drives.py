@@ -7,7 +7,7 @@ from torch import Tensor
 
 from envs.town.people import TRAITS
 from envs.town.residents import learners
-from envs.town.rules import INTERACT, Rules
+from envs.town.rules import Rules
 from envs.town.state import Drives, State
 
 FEAR = 0.3
@@ -35,7 +35,7 @@ def feel(state: State, before: State, rules: Rules) -> State:
     acted = own.events.acted
     change = dict(zip(rules.meter_names, own.meters - past.meters, strict=True))
     nothing = torch.zeros_like(own.tally.lifetime)
-    new = _used(own, rules) & ~state.drives.known
+    new = _served_by(own, rules) & ~state.drives.known
     felt = {
         "neuroticism": -_depth(own.meters, rules),
         "greed": change.get("money", nothing),
@@ -56,8 +56,8 @@ def _of_family(change: Tensor, rules: Rules) -> Tensor:
     return change.unflatten(0, (-1, rules.family_size)).mean(1).repeat_interleave(rules.family_size, 0)
 
 
-def _used(own: State, rules: Rules) -> Tensor:
-    """Kinds of places that served each agent in this step, bool [K, A, N]."""
+def _served_by(own: State, rules: Rules) -> Tensor:
+    """Kind of the place that served each agent last, in this life, bool [K, A, N]."""
     kinds = torch.arange(len(rules.kinds), dtype=torch.int32, device=own.step.device).reshape(-1, 1, 1)
     kind = torch.div(own.agents.slot, rules.places_per_kind, rounding_mode="floor")
-    return (kinds == kind) & (own.agents.action == INTERACT) & ~own.agents.refused
+    return kinds == kind

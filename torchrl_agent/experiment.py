@@ -229,6 +229,14 @@ class Experiment:
         begin_with(agent, self.pretrained, self.frozen, pretrained)
         return self.algorithm_class(agent, self.algorithm, rows, self.acceleration)
 
+    def make_newborn(self, env: EnvBase, rows: int, seed: int) -> Algorithm:
+        """What a member that joins later begins as: the algorithm of an agent made with this seed, whose share of the
+        world has so many rows. Random numbers of the run are left alone.
+        """
+        devices = [env.device] if env.device is not None and env.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):
+            return self._make_algorithm(env, rows, True, seed)
+
     def _worlds_of_a_member(self) -> int:
         worlds = self.world.get("num_envs")
         if not isinstance(worlds, int):

@@ -43,6 +43,7 @@ class MembersAlgorithm(Algorithm):
     Attributes:
         numbers: hyper-parameters that may differ between members, by their names in a configuration, [P] on the device:
             what is written there holds from the next update on.
+        pace: share of its learning rate with which each member learns, [P].
 
     Raises:
         ValueError: the algorithm or its configuration cannot be that of a population.
@@ -65,6 +66,7 @@ class MembersAlgorithm(Algorithm):
         self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, self.config.adam_epsilon)
         self.numbers = self._numbers()
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
+        self.pace = torch.ones(self.stack.size, device=self.device)
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
         self.running = torch.ones(self.stack.size, device=self.device)
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
@@ -107,6 +109,17 @@ class MembersAlgorithm(Algorithm):
             for value in rows:
                 value.copy_(value[source])
 
+    @torch.no_grad()
+    def begin_anew(self, member: int, algorithm: Algorithm) -> None:
+        """Make a member what a fresh algorithm of this kind is, its optimiser included; its worlds go on."""
+        fresh = Member(algorithm)
+        theirs = dict((*fresh.named_parameters(), *fresh.named_buffers()))
+        for name, value in self.stack.member(member).items():
+            if name != WORLDS_OWN:
+                value.copy_(theirs[name])
+        for value in (*self.optimizer.tensors().values(), self.skips_in_row):
+            value[member] = 0
+
     # --- learning -----------------------------------------------------------------------------------------------------
 
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
@@ -117,7 +130,7 @@ class MembersAlgorithm(Algorithm):
             learning_rate: what the schedule makes of the configured one; members' own move in proportion.
         """
         share = learning_rate / self.config.learning_rate.initial
-        torch.mul(self.numbers["algorithm.learning_rate.initial"], share, out=self.rates)
+        torch.mul(self.numbers["algorithm.learning_rate.initial"] * self.pace, share, out=self.rates)
         self.template.truncates_once = self.truncates_once
         return {**self.captured(rollout), "learning_rate": self.rates}
 

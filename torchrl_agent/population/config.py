@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from torchrl_agent.population.families import FamilyConfig, check_family
 from torchrl_agent.ranges import FRAMES
 
 SCALES = ("log", "linear", "one_minus")
@@ -36,8 +37,8 @@ class PopulationConfig:
     members: int = 1
     """Number of agents; 1 is a single one."""
     evolve: Any = "none"
-    """none; pbt, population-based training: poor members become copies of good ones; or a rule of your own,
-    ``{_target_: path}`` (see ``population/evolution.py``)."""
+    """none; pbt, population-based training: poor members become copies of good ones; genetic: they become children of
+    two (``family``); or a rule of your own, ``{_target_: path}`` (see ``population/evolution.py``)."""
     every: int = field(default=1_000_000, metadata=FRAMES)
     """Frames of each member between two looks at who is good."""
     warmup: int = field(default=0, metadata=FRAMES)
@@ -59,17 +60,21 @@ class PopulationConfig:
     factor: float = 1.25
     """A mutated gene is multiplied or divided by it (linear: moves by a quarter of its range at 1.25)."""
     mutate: float = 1.0
-    """Chance of each gene of a copy to mutate."""
+    """Chance of each gene of a copy or child to mutate."""
+    family: FamilyConfig = field(default_factory=FamilyConfig)
+    """Of ``genetic``: who has children with whom, and what they are given."""
 
 
 def check_population(config: PopulationConfig, total_frames: int) -> None:
     """Raise ValueError naming the first setting that cannot work."""
     if config.members < 1:
         raise ValueError(f"population.members is {config.members}: give at least 1.")
-    known = config.evolve in ("none", "pbt") or (isinstance(config.evolve, dict) and "_target_" in config.evolve)
+    known = config.evolve in ("none", "pbt", "genetic") or (
+        isinstance(config.evolve, dict) and "_target_" in config.evolve
+    )
     if not known:
         raise ValueError(
-            f"population.evolve is {config.evolve!r}: use none, pbt, or a rule of your own as "
+            f"population.evolve is {config.evolve!r}: use none, pbt, genetic, or a rule of your own as "
             "population.evolve._target_=PATH."
         )
     if config.members == 1:
@@ -83,6 +88,8 @@ def check_population(config: PopulationConfig, total_frames: int) -> None:
             f"population.replace={config.replace:g} of {config.members} members is nobody: give a larger share, or "
             "more members."
         )
+    if config.evolve == "genetic":
+        check_family(config.family, config.members, len(config.genes))
     name = "every" if config.every >= config.warmup else "warmup"
     if config.evolve != "none" and getattr(config, name) > total_frames:
         raise ValueError(

@@ -15,12 +15,13 @@ from hydra.utils import get_method
 from torch import Tensor
 
 from torchrl_agent.population.config import GeneConfig, PopulationConfig
+from torchrl_agent.population.families import NEUTRAL, cross, genetic
 
 Genes = dict[str, Tensor]
 """Hyper-parameters by their names in a configuration, float64 [P] each."""
 Rule = Callable[[Tensor, Genes, torch.Generator], Tensor]
 """From the members' fitness [P] (NaN where it is unknown), their genes and a generator to whom each one is to be a copy
-of, int64 [P]: itself, to stay."""
+of, int64 [P], or to its two parents, [P, 2], the first of whom it is otherwise a copy of: itself, to stay."""
 
 
 @dataclass
@@ -32,11 +33,16 @@ class Look:
     fitness: Tensor
     """[P], NaN where too little was known."""
     parents: Tensor
-    """Whom each member is a copy of, int64 [P]; itself, if it stayed."""
+    """Of each member, int64 [P, 2]: whom it is a copy of, twice, if it has one; itself, if it stayed."""
     before: Genes
     """Genes before the look."""
     after: Genes
     """Genes after it."""
+
+    @property
+    def children(self) -> Tensor:
+        """Who did not stay what it was, bool [P]."""
+        return (self.parents != torch.arange(len(self.parents)).unsqueeze(1)).any(1)
 
 
 class Evolution:
@@ -61,7 +67,7 @@ class Evolution:
         self.random = torch.Generator().manual_seed(seed)
         self.genes: Genes = {}
         for name, gene in config.genes.items():
-            value = configured[name]
+            value = _bent(_bounds(gene).mean(), gene).item() if name == NEUTRAL else configured[name]
             if not gene.low <= value <= gene.high:
                 raise ValueError(
                     f"{name} is {value:g}, outside the bounds of its gene, {gene.low:g} to {gene.high:g}: widen them."
@@ -93,22 +99,31 @@ class Evolution:
         """Judge the members by their fitness [P], let copies take over and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
         parents = checked_parents(self.rule(judged, self.genes, self.random), self.config)
-        copies, before = parents != torch.arange(len(parents)), self.genes
-        self.genes = {name: values[parents] for name, values in before.items()}
-        for name, gene in self.config.genes.items():
-            changed = mutate(self.genes[name], gene, self.config.factor, self.config.mutate, self.random)
-            self.genes[name] = torch.where(copies, changed, self.genes[name])
-        self.founders = self.founders[parents]
-        self._copied_at = torch.where(copies, frames, self._copied_at)
-        self.looks.append(Look(frames, fitness, parents, before, self.genes))
-        return self.looks[-1]
+        look = Look(frames, fitness, parents, self.genes, {})
+        for name, values in look.before.items():
+            look.after[name] = torch.where(look.children, self._handed_down(name, values, parents), values)
+        self.genes = look.after
+        self.founders = self.founders[parents[:, 0]]
+        self._copied_at = torch.where(look.children, frames, self._copied_at)
+        self.looks.append(look)
+        return look
+
+    def _handed_down(self, name: str, values: Tensor, parents: Tensor) -> Tensor:
+        """A gene as descendants of the parents have it."""
+        config, gene = self.config, self.config.genes[name]
+        if bool((parents[:, 0] != parents[:, 1]).any()):
+            values = cross(values, parents, config.family.crossover, self.random)
+        else:
+            values = values[parents[:, 0]]
+        if config.evolve == "genetic":
+            return deviate(values, gene, config.family.sigma, config.mutate, self.random)
+        return mutate(values, gene, config.factor, config.mutate, self.random)
 
     def diversity(self) -> float:
         """Mean distance between two members' genes, in units of their bounds."""
         found = []
         for name, values in self.genes.items():
-            low, high = _bounds(self.config.genes[name])
-            place = (_straight(values, self.config.genes[name]) - low) / (high - low)
+            place = place_of(values, self.config.genes[name])
             found.append((place.unsqueeze(0) - place.unsqueeze(1)).abs().mean().item())
         return sum(found) / len(found) if found else 0.0
 
@@ -134,7 +149,7 @@ class Evolution:
             raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
-        self.looks = [Look(**look) for look in state["looks"]]
+        self.looks = [Look(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
         self.random.set_state(state["random"])
 
 
@@ -148,6 +163,8 @@ def find_rule(config: PopulationConfig) -> Rule:
         return lambda fitness, genes, random: torch.arange(len(fitness))
     if config.evolve == "pbt":
         return lambda fitness, genes, random: pbt(fitness, random, config.replace, config.margin)
+    if config.evolve == "genetic":
+        return lambda fitness, genes, random: genetic(fitness, _places(genes, config), config.family, random)
     path = config.evolve["_target_"]
     try:
         return get_method(path)
@@ -158,19 +175,30 @@ def find_rule(config: PopulationConfig) -> Rule:
         ) from None
 
 
+def _places(genes: Genes, config: PopulationConfig) -> Tensor:
+    """Of all genes where they lie between their bounds, [G, P]."""
+    return torch.stack([place_of(values, config.genes[name]) for name, values in genes.items()])
+
+
 def checked_parents(parents: Any, config: PopulationConfig) -> Tensor:
-    """What a rule has answered.
+    """What a rule has answered, two parents of each member, [P, 2].
 
     Raises:
         ValueError: it is no member for each member.
     """
     members = config.members
-    fits = isinstance(parents, Tensor) and parents.dtype == torch.int64 and parents.shape == (members,)
-    if fits and bool(((parents >= 0) & (parents < members)).all()):
-        return parents
+    fits = isinstance(parents, Tensor) and parents.dtype == torch.int64
+    if fits and parents.shape in ((members,), (members, 2)) and bool(((parents >= 0) & (parents < members)).all()):
+        return _pairs(parents)
     raise ValueError(
-        f"population.evolve answered {parents}: let it give an int64 tensor [{members}] of members, 0 to {members - 1}."
+        f"population.evolve answered {parents}: let it give an int64 tensor [{members}], or [{members}, 2], of "
+        f"members, 0 to {members - 1}."
     )
+
+
+def _pairs(parents: Tensor) -> Tensor:
+    """Two parents of each member, [P, 2], where one may be all that is known, [P]."""
+    return parents if parents.ndim == 2 else parents.unsqueeze(1).repeat(1, 2)
 
 
 def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin: float = 0.1) -> Tensor:
@@ -211,6 +239,28 @@ def mutate(values: Tensor, gene: GeneConfig, factor: float, chance: float, rando
     else:
         moved = values * factor ** up.double()
     return torch.where(moves, moved, values).clamp(gene.low, gene.high)
+
+
+def deviate(values: Tensor, gene: GeneConfig, sigma: float, chance: float, random: torch.Generator) -> Tensor:
+    """Genes [P], each moved with some chance by a normal deviate, within its bounds.
+
+    Args:
+        values: of the gene.
+        gene: its bounds and scale.
+        sigma: standard deviation as a share of the way between the bounds.
+        chance: of each value to move.
+        random: draws.
+    """
+    low, high = _bounds(gene)
+    steps = torch.randn(values.shape, generator=random, dtype=torch.float64) * sigma * (high - low)
+    moves = torch.rand(values.shape, generator=random) < chance
+    return torch.where(moves, _bent(_straight(values, gene) + steps, gene), values).clamp(gene.low, gene.high)
+
+
+def place_of(values: Tensor, gene: GeneConfig) -> Tensor:
+    """Where values lie between a gene's bounds on its scale, 0 to 1."""
+    low, high = _bounds(gene)
+    return (_straight(values, gene) - low) / (high - low)
 
 
 def _on_cpu(value: Any) -> Any:

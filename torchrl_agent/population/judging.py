@@ -20,5 +20,6 @@ def judge_members(learner: PopulationLearner, episodes: int, seed: int, determin
     """
     members, agent = learner.members, learner.algorithm.agent
     env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
+    learner.households.send(env, learner.evolution.genes)
     found = evaluate_policy(agent.policy, agent.attach(env), deterministic)
     return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

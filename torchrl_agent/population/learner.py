@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm, numbers_of
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.evolution import Evolution, Look
+from torchrl_agent.population.families import NEUTRAL, TRAIT
+from torchrl_agent.population.heirs import Households, inherit, paces
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.metrics import EpisodeWindow, train_tag
 from torchrl_agent.training.rollout import finished_episodes, finished_worlds
@@ -62,9 +64,13 @@ class PopulationLearner(Learner):
     ) -> None:
         self.members = len(algorithms)
         algorithm = MembersAlgorithm(algorithms)
-        check_genes(algorithm, config)
-        self.evolution = Evolution(config, numbers_of(algorithm.config), seed)
+        traits = {f"{TRAIT}{name}": value for name, value in (getattr(env, "traits", None) or {}).items()}
+        check_genes(algorithm, config, traits)
+        self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
+        self._first_seed, self._fresh_env = seed + self.members, env
         self._write_genes(algorithm)
+        self.households = Households(env, config)
+        self.households.send(env, self.evolution.genes)
         if hasattr(env, "split_curriculum"):
             env.split_curriculum(self.members)
         # mypy sees an Agent here; of it only what MembersAgent has is asked for
@@ -152,6 +158,7 @@ class PopulationLearner(Learner):
             mine = {name: values[member == index] for name, values in finished.items()}
             window.add(mine)
             self._count_fitness(index, mine)
+            self.households.count(index, mine)
             stage = self.env.update_curriculum(mine, index) if hasattr(self.env, "update_curriculum") else {}
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
         learnt = [{train_tag(name): value for name, value in each.items()} for each in self.member_metrics]
@@ -175,7 +182,7 @@ class PopulationLearner(Learner):
             look = self.evolution.look(self.frames, self.fitness())
             self._take_over(look)
         looks = self.evolution.looks
-        copies = sum(int((look.parents != torch.arange(self.members)).sum()) for look in looks)
+        copies = sum(int(look.children.sum()) for look in looks)
         found |= {
             "population/looks": float(len(looks)),
             "population/copies": float(copies),
@@ -188,9 +195,12 @@ class PopulationLearner(Learner):
 
     def _take_over(self, look: Look) -> None:
         """Let rows follow a look: weights, statistics, optimiser, curricula; the worlds go on."""
-        self.algorithm.copy(look.parents.to(self.device))
+        config = self.evolution.config
+        inherit(self.algorithm, look, config.family.inherit if config.evolve == "genetic" else "best", self._newborn)
         self._write_genes(self.algorithm)
-        parents = look.parents.tolist()
+        self.households.bequeath(look)
+        self.households.send(self.env, look.after)
+        parents = look.parents[:, 0].tolist()
         if hasattr(self.env, "copy_curricula"):
             self.env.copy_curricula(parents)
         self._since_look.zero_()
@@ -199,10 +209,23 @@ class PopulationLearner(Learner):
             window.load_state_dict(played[parent])  # what it is known by until it has played itself
         self.member_metrics = [dict(self.member_metrics[parent]) for parent in parents]
 
+    def _newborn(self, child: int) -> Algorithm:
+        """What a child begins as, whose weights are nobody's: another one for every birth of the run."""
+        if self.experiment is None:
+            raise ValueError(
+                "population.family.inherit is fresh, which needs an experiment: make the learner from one."
+            )
+        born = torch.stack([look.children for look in self.evolution.looks]).flatten()
+        seed = self._first_seed + int(born[: len(born) - self.members + child].sum())
+        return self.experiment.make_newborn(self._fresh_env, self.algorithm.template.rows, seed)
+
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:
         for name, values in self.evolution.genes.items():
-            algorithm.numbers[name].copy_(values)
+            if name in algorithm.numbers:
+                algorithm.numbers[name].copy_(values)
         algorithm.write_numbers()
+        looks = self.evolution.looks
+        algorithm.pace.copy_(paces(looks[-1] if looks else None, self.evolution.config))
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -239,6 +262,7 @@ class PopulationLearner(Learner):
             "since_look": self._since_look.clone(),
             "member_metrics": self.member_metrics,
             "evolution": self.evolution.state_dict(),
+            "households": self.households.state_dict(),
         }
 
     def load_books(self, state: dict[str, Any]) -> None:
@@ -248,6 +272,8 @@ class PopulationLearner(Learner):
         self._since_look.copy_(state["since_look"])
         self.member_metrics = state["member_metrics"]
         self.evolution.load_state_dict(state["evolution"])
+        if "households" in state:
+            self.households.load_state_dict(state["households"])
         self._write_genes(self.algorithm)
 
     def load_agent(self, state: dict[str, Any]) -> None:
@@ -262,18 +288,26 @@ POSITIVE = ("algorithm.learning_rate.initial", "algorithm.clip_epsilon", "algori
 """Hyper-parameters that cannot be 0."""
 
 
-def check_genes(algorithm: MembersAlgorithm, config: PopulationConfig) -> None:
-    """Raise ValueError if a gene is no number that members of one program may differ in."""
-    values = algorithm.numbers
+def check_genes(algorithm: MembersAlgorithm, config: PopulationConfig, traits: Iterable[str]) -> None:
+    """Raise ValueError if a gene is no number that members of one program may differ in, which are those of the
+    algorithm, these traits of their people, and the neutral one.
+    """
+    values = [*algorithm.numbers, *traits, NEUTRAL]
+    shares = [*SHARES, *traits]
     for name in config.genes:
+        if name not in values and name.startswith(TRAIT):
+            raise ValueError(
+                f"population.genes has {name}, but the world was given no such trait: set {name}=0.5 in a world that "
+                "takes people, as the Town does."
+            )
         if name not in values:
             raise ValueError(
                 f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
                 "what changes shapes is for a sweep (docs/howto/sweeps.md)."
             )
         gene = config.genes[name]
-        if gene.low < 0 or (name in SHARES and gene.high > 1) or (name in POSITIVE and gene.low == 0):
-            bounds = "[0, 1]" if name in SHARES else "what is above 0" if name in POSITIVE else "0 and above"
+        if gene.low < 0 or (name in shares and gene.high > 1) or (name in POSITIVE and gene.low == 0):
+            bounds = "[0, 1]" if name in shares else "what is above 0" if name in POSITIVE else "0 and above"
             raise ValueError(f"population.genes.{name} goes from {gene.low:g} to {gene.high:g}: stay within {bounds}.")
         if name in SHARES and len(algorithm.template.agent.auxiliary):
             raise ValueError(

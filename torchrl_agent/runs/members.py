@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.families import NEUTRAL
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.training.checkpoint import TRAINING_RETURN, checkpoints, save_checkpoint, write_json, write_text
 from torchrl_agent.training.metrics import MetricsWriter
@@ -129,6 +130,8 @@ def member_experiment(learner: PopulationLearner, member: int) -> Experiment:
     experiment.population = PopulationConfig()
     config = OmegaConf.structured(experiment)
     for name, values in learner.evolution.genes.items():
+        if name == NEUTRAL:
+            continue
         OmegaConf.update(config, name, float(values[member]))
     result = OmegaConf.to_object(config)
     assert isinstance(result, Experiment)
@@ -149,13 +152,16 @@ def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
     """Every copy that was made: whose, and what became of its genes."""
     rows: list[dict[str, Any]] = []
     for look in learner.evolution.looks:
-        for child, parent in enumerate(look.parents.tolist()):
-            if child == parent:
-                continue
-            fitness = {"child_fitness": float(look.fitness[child]), "parent_fitness": float(look.fitness[parent])}
-            row = {"frames": look.frames, "child": child, "parent": parent, **fitness}
+        for child in look.children.nonzero().flatten().tolist():
+            people = dict(
+                zip(("child", "parent", "second_parent"), (child, *look.parents[child].tolist()), strict=True)
+            )
+            row: dict[str, Any] = {"frames": look.frames, **people}
+            row |= {f"{who}_fitness": float(look.fitness[index]) for who, index in people.items()}
             for name in look.after:
-                row |= {f"{name} (parent)": float(look.before[name][parent]), name: float(look.after[name][child])}
+                parents = {who: index for who, index in people.items() if who != "child"}
+                row |= {f"{name} ({who})": float(look.before[name][index]) for who, index in parents.items()}
+                row[name] = float(look.after[name][child])
             rows.append(row)
     return rows
 

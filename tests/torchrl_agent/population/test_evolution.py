@@ -124,15 +124,15 @@ def test_a_copy_takes_genes_and_founder_and_mutates_while_others_stay():
     one = evolution()
     before = {name: values.clone() for name, values in one.genes.items()}
     look = one.look(100, torch.arange(8.0))
-    copies = look.parents != torch.arange(8)
+    copies = look.children
     assert copies.tolist() == [True, True, *[False] * 6]
     for name, gene in GENES.items():
         assert torch.equal(one.genes[name][~copies], before[name][~copies])
-        source = before[name][look.parents]
+        source = before[name][look.parents[:, 0]]
         for value, parent in zip(one.genes[name][copies].tolist(), source[copies].tolist(), strict=True):
             up, down = (mutate_once(parent, gene, way) for way in (1, -1))
             assert min(abs(value - up), abs(value - down)) < 1e-12
-    assert one.founders.tolist() == look.parents.tolist()
+    assert one.founders.tolist() == look.parents[:, 0].tolist()
     assert torch.equal(look.before[RATE], before[RATE])
     assert torch.equal(look.after[RATE], one.genes[RATE])
 
@@ -149,8 +149,8 @@ def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     assert not one.due(350)
     assert one.due(400)
     worst_again = torch.arange(8.0)
-    assert one.look(400, worst_again).parents.tolist()[:2] == [0, 1], "both were copied 100 frames ago"
-    assert one.look(500, worst_again).parents.tolist()[:2] != [0, 1]
+    assert one.look(400, worst_again).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
+    assert one.look(500, worst_again).parents[:2, 1].tolist() != [0, 1]
     assert next(frames for frames in range(0, 1000, 50) if evolution(warmup=20).due(frames)) == 100
     assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).due(10**9)
 
@@ -184,7 +184,7 @@ def keep_the_second(fitness, genes, random):
 def test_a_rule_of_ones_own(monkeypatch):
     monkeypatch.setitem(sys.modules, "a_rule", sys.modules[__name__])  # pytest gives test files names of its own
     config = PopulationConfig(members=3, evolve={"_target_": "a_rule.keep_the_second"}, genes=GENES)
-    assert Evolution(config, CONFIGURED, 0).look(1, torch.zeros(3)).parents.tolist() == [1, 1, 1]
+    assert Evolution(config, CONFIGURED, 0).look(1, torch.zeros(3)).parents.tolist() == [[1, 1]] * 3
     config.evolve = {"_target_": "a_rule.nobody"}
     with pytest.raises(ValueError, match=r"a_rule\.nobody"):
         Evolution(config, CONFIGURED, 0)

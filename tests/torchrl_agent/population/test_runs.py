@@ -188,7 +188,7 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
     learner.frames = 1000
     metrics = learner.conclude({})
     assert metrics["population/copies"] == 1
-    assert learner.evolution.looks[-1].parents.tolist() == [0, 2, 2, 3]
+    assert learner.evolution.looks[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
     assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]
     assert [window.metrics()["rollout/ep_rew_mean"] for window in learner.windows] == [3, 4, 4, 2]
     assert torch.equal(learner.algorithm.stack.flat[1], learner.algorithm.stack.flat[2])

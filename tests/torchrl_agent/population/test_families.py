@@ -1,0 +1,409 @@
+"""Generations: who has children with whom, and what children are given; by hand, and in towns."""
+
+import csv
+import math
+
+import pytest
+import torch
+
+from torchrl_agent import Experiment, cli, learn, train
+from torchrl_agent.loop import iterate
+from torchrl_agent.population.config import GeneConfig, PopulationConfig
+from torchrl_agent.population.evolution import Evolution, deviate
+from torchrl_agent.population.families import FamilyConfig, cross, genetic
+from torchrl_agent.population.judging import judge_members
+from torchrl_agent.runs.members import member_experiment
+from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
+
+GREED, NEUTRAL, ENTROPY = "world.traits.greed", "neutral", "algorithm.entropy_coeff"
+UNIT = GeneConfig(0.0, 1.0, "linear")
+FITNESS = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0, 2.0, 8.0, 4.0])
+"""Of eight: the order is 1, 6, 3, 4 and then 7, 0, 5, 2."""
+ABLE, WORST = [1, 6, 3, 4], [7, 0, 5, 2]
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def generation(seed=0, genes=None, fitness=FITNESS, **changes):
+    genes = torch.zeros(1, 8) if genes is None else genes
+    return genetic(fitness, genes, FamilyConfig(**{"parents": 0.5, **changes}), rng(seed))
+
+
+def test_the_fittest_stay_and_their_children_replace_the_others():
+    seen = set()
+    for seed in range(30):
+        parents = generation(seed)
+        assert parents[ABLE].tolist() == [[each, each] for each in ABLE]
+        for first, second in parents[WORST].tolist():
+            assert FITNESS[first] > FITNESS[second], "the fitter one comes first"
+            seen.add((first, second))
+    assert seen == {(1, 6), (3, 4)}, "neighbours by fitness"
+
+
+def test_of_an_odd_number_of_parents_the_last_marries_its_neighbour_too():
+    pairs = {tuple(pair) for seed in range(40) for pair in generation(seed, parents=0.625)[[0, 5, 2]].tolist()}
+    assert pairs == {(1, 6), (3, 4), (4, 7)}
+
+
+def test_those_whose_genes_differ_most_or_least_marry():
+    genes = torch.zeros(2, 8, dtype=torch.float64)
+    genes[:, [1, 6, 3, 4]] = torch.tensor([[0.0, 0.1, 0.9, 1.0], [0.0, 0.0, 0.3, 0.0]], dtype=torch.float64)
+    # distances: 1-6 0.1, 1-3 0.95, 1-4 1.0, 6-3 0.85, 6-4 0.9, 3-4 0.32
+    for mating, expected in (("distant", {(1, 4), (6, 4), (1, 3)}), ("within", {(1, 6), (3, 4)})):
+        drawn = [generation(seed, genes, mating=mating)[WORST].tolist() for seed in range(40)]
+        assert {tuple(pair) for pairs in drawn for pair in pairs} == expected
+
+
+def test_who_was_not_judged_neither_has_children_nor_is_replaced():
+    fitness = FITNESS.clone()
+    fitness[[1, 2]] = math.nan
+    for seed in range(10):
+        parents = generation(seed, fitness=fitness)
+        stay = [1, 2, 6, 3, 4]
+        assert parents[stay].tolist() == [[each, each] for each in stay]
+        assert set(parents[[0, 5, 7]].flatten().tolist()) <= {6, 3, 4}
+    few = torch.tensor([1.0, 2.0, *[math.nan] * 6])
+    assert torch.equal(generation(fitness=few)[:, 0], torch.arange(8))
+    assert torch.equal(generation(fitness=few)[:, 1], torch.arange(8))
+
+
+def test_a_gene_is_the_second_parents_with_the_chance_of_crossover():
+    values = torch.arange(2000.0, dtype=torch.float64)
+    parents = torch.tensor([[5, 9]]).repeat(2000, 1)
+    crossed = cross(values, parents, 0.3, rng())
+    assert set(crossed.tolist()) == {5.0, 9.0}
+    assert (crossed == 9).double().mean().item() == pytest.approx(0.3, abs=0.04)
+    assert (cross(values, parents, 0.0, rng()) == 5).all()
+    assert (cross(values, parents, 1.0, rng()) == 9).all()
+
+
+def test_a_mutation_is_as_wide_wherever_the_gene_lies_so_a_zero_moves():
+    for gene, middle in ((UNIT, 0.5), (GeneConfig(1e-4, 1e-2), 1e-3), (GeneConfig(0.9, 0.99, "one_minus"), None)):
+        middle = 1 - math.sqrt(0.1 * 0.01) if middle is None else middle
+        moved = deviate(torch.full((20_000,), middle, dtype=torch.float64), gene, 0.1, 1.0, rng())
+        config = PopulationConfig(members=2, genes={"g": gene})
+        one = Evolution(config, {"g": middle}, 0)
+        one.genes["g"] = moved[:2]
+        place = {"linear": lambda x: x, "log": lambda x: x.log10() / 2 + 2, "one_minus": lambda x: -1 - (1 - x).log10()}
+        places = place[gene.scale](moved)
+        assert places.mean().item() == pytest.approx(0.5, abs=0.005)
+        assert places.std().item() == pytest.approx(0.1, abs=0.003)
+    zeros = deviate(torch.zeros(2000, dtype=torch.float64), UNIT, 0.1, 1.0, rng())
+    assert (zeros > 0.02).double().mean() > 0.3
+    assert zeros.min() == 0
+    still = deviate(torch.full((2000,), 0.5, dtype=torch.float64), UNIT, 0.1, 0.25, rng())
+    assert (still != 0.5).double().mean().item() == pytest.approx(0.25, abs=0.04)
+
+
+def evolution(**family):
+    genes = {GREED: UNIT, NEUTRAL: UNIT, ENTROPY: GeneConfig(1e-4, 1e-1)}
+    family = FamilyConfig(**{"parents": 0.5, **family})
+    config = PopulationConfig(members=8, evolve="genetic", every=100, genes=genes, family=family)
+    return Evolution(config, {GREED: 0.5, ENTROPY: 0.01}, seed=0)
+
+
+def test_children_have_their_parents_genes_and_the_neutral_one_moves_like_the_others():
+    one = evolution(sigma=0.0)
+    before = {name: values.clone() for name, values in one.genes.items()}
+    look = one.look(100, FITNESS)
+    assert look.children.tolist() == [index in WORST for index in range(8)]
+    for name, values in one.genes.items():
+        assert torch.equal(values[ABLE], before[name][ABLE])
+        for child in WORST:
+            first, second = look.parents[child].tolist()
+            assert one.founders[child] == first
+            theirs = before[name][[first, second]]
+            assert (values[child] - theirs).abs().min() < 1e-12
+    other = evolution(sigma=0.1)
+    moved = other.look(100, FITNESS)
+    for name in (GREED, NEUTRAL):
+        parents = moved.before[name][moved.parents[WORST]]
+        assert ((moved.after[name][WORST].unsqueeze(1) - parents).abs().amin(1) > 0).all()
+
+
+def test_generations_go_on_as_they_would_have():
+    one, other = evolution(), evolution()
+    for step in range(3):
+        one.look(100 * step, FITNESS.roll(step))
+    other.load_state_dict(one.state_dict())
+    for step in range(3, 6):
+        looks = [each.look(100 * step, FITNESS.roll(step)) for each in (one, other)]
+        assert torch.equal(looks[0].parents, looks[1].parents)
+    assert all(torch.equal(one.genes[name], other.genes[name]) for name in one.genes)
+
+
+def test_looks_of_the_version_before_had_one_parent():
+    config = PopulationConfig(members=4, evolve="pbt", genes={ENTROPY: GeneConfig(1e-4, 1e-1)})
+    one, other = (Evolution(config, {ENTROPY: 0.01}, 0) for _ in range(2))
+    one.look(100, torch.arange(4.0))
+    state = one.state_dict()
+    state["looks"] = [{**look, "parents": look["parents"][:, 0]} for look in state["looks"]]
+    other.load_state_dict(state)
+    assert torch.equal(other.looks[0].parents, one.looks[0].parents)
+    assert torch.equal(other.looks[0].children, one.looks[0].children)
+    assert one.looks[0].children.sum() == 1
+
+
+# --- in towns ---------------------------------------------------------------------------------------------------------
+
+GENES = (
+    f"+population.genes={{{GREED}: {{low: 0, high: 1, scale: linear}}, {NEUTRAL}: {{low: 0, high: 1, scale: linear}}, "
+    f"{ENTROPY}: {{low: 1e-4, high: 0.1}}}}"
+)
+FAMILIES = (
+    "world.level=L2",
+    "world.num_agents=2",
+    "world.num_envs=4",
+    "world.rules={max_steps: 10, traits: true}",
+    "world.desynchronize=false",
+    "+world.drives=true",
+    "+world.traits={greed: 0.5}",
+    "character.scale=1",
+    "model.hidden_sizes=[8]",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=64",
+    "algorithm.num_epochs=1",
+    "algorithm.learning_rate={initial: 1e-3, schedule: constant}",  # as a run that is to go on needs
+    "population.members=4",
+    "population.evolve=genetic",
+    "population.every=128",
+    "population.least_episodes=1",
+    "population.family.parents=0.5",
+    "device=cpu",
+    *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
+)
+
+
+def town(*overrides, folder=None, name="run"):
+    files = [] if folder is None else [f"run.folder={folder}", f"run.name={name}", "run.tensorboard=false"]
+    quick = ["run.film=false", "run.final_evaluation=false"]
+    return Experiment.load("town", *FAMILIES, GENES, *files, *quick, *overrides)
+
+
+def traits_of(learner):
+    """Greed of everybody in each member's worlds, [P, ...]."""
+    return learner.env.base_env.state.traits[1].T.reshape(learner.members, -1)
+
+
+def until_a_generation(*overrides):
+    """A population right after its first look."""
+    learner = town(*overrides, "total_frames=1024").make_learner()
+    for _ in iterate(learner):
+        if learner.evolution.looks:
+            return learner
+    raise AssertionError("nobody looked")
+
+
+def test_members_people_have_their_traits_and_children_other_ones():
+    learner = town("total_frames=1024").make_learner()
+    greed = learner.evolution.genes[GREED].float()
+    assert len(set(greed.tolist())) == 4
+    assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8))
+    iterations = iterate(learner)
+    while not learner.evolution.looks:
+        assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8))
+        next(iterations)
+    look = learner.evolution.looks[0]
+    assert look.children.sum() == 2
+    assert torch.equal(traits_of(learner), greed.unsqueeze(1).expand(4, 8)), "those who live stay who they are"
+    next(iterations)  # longer than a life: everybody is born anew
+    assert (look.after[GREED].float() != greed).tolist() == look.children.tolist()
+    assert torch.equal(traits_of(learner), look.after[GREED].float().unsqueeze(1).expand(4, 8))
+
+
+def test_members_are_judged_in_their_own_character():
+    learner = town().make_learner()
+    sent = []
+    make_world = learner.experiment.make_world
+
+    def watched(**arguments):
+        env = make_world(**arguments)
+        sent.append(env)
+        return env
+
+    learner.experiment.make_world = watched
+    judge_members(learner, episodes=3, seed=5)
+    greed = learner.evolution.genes[GREED].float()
+    assert torch.equal(sent[0].state.traits[1].T.reshape(4, -1), greed.unsqueeze(1).expand(4, 6))
+
+
+@pytest.mark.parametrize("how", ["best", "mean", "fresh"])
+def test_weights_of_a_child(how):
+    learner = town(f"population.family.inherit={how}", "total_frames=1024").make_learner()
+    iterations = iterate(learner)
+    algorithm, before = learner.algorithm, []
+    take_over = learner._take_over
+
+    def watched(look):
+        before.append({"flat": algorithm.stack.flat.detach().clone(), "mean": algorithm.optimizer.mean.clone()})
+        take_over(look)
+
+    learner._take_over = watched
+    while not before:
+        next(iterations)
+    look, flat, old = learner.evolution.looks[0], algorithm.stack.flat.detach(), before[0]
+    stay = ~look.children
+    assert torch.equal(flat[stay], old["flat"][stay])
+    first, second = (old["flat"][look.parents[look.children, index]] for index in (0, 1))
+    children, moments = flat[look.children], algorithm.optimizer.mean[look.children]
+    if how == "best":
+        assert torch.equal(children, first)
+    elif how == "mean":
+        torch.testing.assert_close(children, (first + second) / 2)
+        assert (children != first).any()
+    if how == "fresh":
+        seeds = [4, 5]  # the first ones after those of the four first members
+        agents = [
+            Experiment.load("town", *FAMILIES, f"seed={seed}", "population.members=1", "population.evolve=none")
+            for seed in seeds
+        ]
+        for row, experiment in zip(children, agents, strict=True):
+            alone = experiment.make_learner().agent
+            theirs = torch.cat([value.detach().flatten() for part in alone.parts() for value in part])
+            assert torch.equal(row, theirs)
+        assert (moments == 0).all()
+        assert (algorithm.optimizer.steps[look.children] == 0).all()
+        counts = algorithm.stack.others()["agent.normalizer.running.count"].flatten()
+        assert (counts[look.children] == 0).all()
+        assert (counts[stay] > 0).all()
+    else:
+        assert torch.equal(moments, old["mean"][look.parents[look.children, 0]])
+
+
+@pytest.mark.parametrize(("schooling", "share"), [("full", 1.0), ("finetune", 0.1), ("frozen", 0.0)])
+def test_schooling_is_a_childs_learning_rate_until_the_next_generation(schooling, share):
+    learner = until_a_generation(f"population.family.schooling={schooling}", "population.every=192")
+    look, algorithm = learner.evolution.looks[0], learner.algorithm
+    before = algorithm.stack.flat.detach().clone()
+    iteration = next(iterate(learner))
+    expected = torch.where(look.children, share, 1.0)
+    assert iteration.metrics["train/updates"] > 0
+    assert torch.allclose(algorithm.rates / algorithm.rates.max(), expected)
+    moved = (algorithm.stack.flat.detach() - before).abs().amax(1) > 0
+    assert moved.tolist() == (expected > 0).tolist()
+    while len(learner.evolution.looks) < 2:
+        next(iterate(learner))
+    assert algorithm.pace.tolist() == torch.where(learner.evolution.looks[1].children, share, 1.0).tolist()
+
+
+def test_children_begin_with_their_share_of_what_their_parents_owned():
+    learner = town("population.family.wealth=0.5", "total_frames=1024", "population.every=192").make_learner()
+    owned, households = {member: [] for member in range(4)}, learner.households
+    count = households.count
+
+    def watched(member, finished):
+        owned[member] += finished["money"][finished["complete"] > 0].tolist()
+        count(member, finished)
+
+    households.count = watched
+    iterations = iterate(learner)
+    while not learner.evolution.looks:
+        next(iterations)
+    look = learner.evolution.looks[0]
+    last = torch.tensor([sum(values) / len(values) for values in owned.values()], dtype=torch.float64)
+    expected = torch.where(look.children, 0.5 * last[look.parents].mean(1), 0.0)
+    assert expected.max() > 0.05
+    torch.testing.assert_close(households.inherited, expected, rtol=1e-5, atol=1e-7)
+    learner.env.reset()
+    money = learner.env.base_env.state.meters[3].T.reshape(4, -1)
+    start = learner.env.base_env.rules.meters["money"].initial
+    torch.testing.assert_close(money, (start + expected.float()).unsqueeze(1).expand(4, 8))
+
+
+def test_a_run_with_families_that_resumes_ends_as_one_that_never_stopped(tmp_path):
+    more = ["population.family.inherit=fresh", "population.family.wealth=0.5", "population.family.mating=distant"]
+    whole = town(*more, "total_frames=640", folder=tmp_path, name="whole")
+    for _ in train(whole):
+        pass
+    half = town(*more, "total_frames=320", folder=tmp_path, name="half")
+    for _ in train(half):
+        pass
+    assert len(load_checkpoint(find_checkpoint(tmp_path / "half"))["evolution"]["looks"]) == 2
+    rest = Experiment.load(tmp_path / "half" / "config.yaml", "total_frames=640")
+    learner = None
+    for iteration in learn(rest, load_checkpoint(find_checkpoint(tmp_path / "half"))):
+        learner = iteration.learner
+    state, other = learner.state_dict(), load_checkpoint(find_checkpoint(tmp_path / "whole"))
+    assert len(state["evolution"]["looks"]) > 3
+    assert torch.equal(state["algorithm"]["members"], other["algorithm"]["members"])
+    assert all(
+        torch.equal(value, other["evolution"]["genes"][name]) for name, value in state["evolution"]["genes"].items()
+    )
+    assert torch.equal(state["households"]["inherited"], other["households"]["inherited"])
+    assert state["households"]["inherited"].max() > 0
+    for name, value in other["world"]["world"].items():
+        assert torch.equal(value, state["world"]["world"][name]), name
+
+
+def test_the_lineage_names_both_parents_and_members_have_their_traits_in_their_configurations(tmp_path):
+    experiment = town("total_frames=320", folder=tmp_path)
+    for iteration in train(experiment):
+        learner = iteration.learner
+    with (tmp_path / "run" / "lineage.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * len(learner.evolution.looks) > 0
+    for row in rows:
+        child, first, second = (int(row[name]) for name in ("child", "parent", "second_parent"))
+        assert len({child, first, second}) == 3
+        fitness = [float(row[f"{who}_fitness"]) for who in ("parent", "second_parent", "child")]
+        assert fitness == sorted(fitness, reverse=True)
+        assert {f"{GREED} (parent)", f"{GREED} (second_parent)", GREED, NEUTRAL} <= row.keys()
+    for member in range(4):
+        alone = member_experiment(learner, member)
+        assert alone.world["traits"]["greed"] == learner.evolution.genes[GREED][member].item()
+        assert Experiment.load(tmp_path / "run" / "members" / f"{member:02d}" / "config.yaml").world["drives"]
+
+
+def test_traits_evolve_by_population_based_training_too():
+    learner = until_a_generation("population.evolve=pbt", "population.margin=0", "population.replace=0.25")
+    look = learner.evolution.looks[0]
+    assert look.children.sum() == 1
+    assert torch.equal(look.parents[:, 0], look.parents[:, 1])
+    assert learner.algorithm.pace.tolist() == [1.0] * 4
+    learner.env.reset()
+    assert torch.equal(traits_of(learner)[:, 0], look.after[GREED].float())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (["population.family.mating=love"], "population.family.mating is 'love': use one of rank, distant, within"),
+        (["population.family.inherit=all"], "population.family.inherit is 'all': use one of best, mean, fresh"),
+        (["population.family.schooling=none"], "population.family.schooling is 'none': use one of full, finetune"),
+        (["population.family.parents=0.3"], "parents=0.3 of 4 members are 1 parents"),
+        (["population.family.parents=1"], "are 4 parents: let at least 2 have children, and at least one be replaced"),
+        (["population.family.parents=1.5"], "population.family.parents is 1.5: give a share"),
+        (["population.family.crossover=-1"], "population.family.crossover is -1"),
+        (["population.family.sigma=2"], "population.family.sigma is 2"),
+        (["population.family.sigma=nan"], "population.family.sigma is nan"),
+        (["population.family.wealth=1.1"], "population.family.wealth is 1.1"),
+        (["population.family.joy=1"], "joy"),
+        (["population.members=3"], "population.members is 3: families of population.evolve=genetic need at least 4"),
+        (["~world.traits"], f"has {GREED}, but the world was given no such trait: set {GREED}=0.5"),
+        (["world.traits={greed: 2}"], "trait greed is 2: give a number in [0, 1]"),
+        (["+world.traits.wit=0.5"], "trait 'wit' is unknown"),
+        (["population.family.wealth=0.5", "world.drives=false", "character.scale=0"], "reports no statistic money"),
+        (["world.drives=false"], "character.scale is set but the world shows no drives"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, capsys, overrides, sentence):
+    files = [f"run.folder={tmp_path}", "run.name=run"]
+    assert cli.main(["train", "town", *FAMILIES, GENES, *files, *overrides]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_generation_hands_down_genes():
+    with pytest.raises(ValueError, match=r"genetic has nothing to hand down: give population\.genes"):
+        Experiment.load("town", *FAMILIES)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 1), (0, 1.5)])
+def test_a_trait_stays_within_0_and_1(low, high):
+    bounds = f"+population.genes={{{GREED}: {{low: {low}, high: {high}, scale: linear}}}}"
+    with pytest.raises(ValueError, match=r"stay within \[0, 1\]"):
+        Experiment.load("town", *FAMILIES, bounds).make_learner()

@@ -126,6 +126,7 @@ class World(EnvBase):
         self.num_envs = num_envs
         self.action_repeat = checked_repeat(action_repeat)
         self._seed_given = checked_seed(seed)
+        self._first = 0
         self._transition: Callable = self._advance_and_replace
         self._compiled: dict[str, Any] | None = None
         self._last_step: Step | None = None
@@ -312,7 +313,7 @@ class World(EnvBase):
             self._snapshot = live
 
     def _set_seed(self, seed: int | None) -> None:
-        write(self._snapshot.chance, seed_chance(checked_seed(seed), self.num_envs, self.device))
+        write(self._snapshot.chance, seed_chance(checked_seed(seed), self.num_envs, self.device, self._first))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         action, earlier = tensordict.get(self.action_key, None), self._last_step
@@ -459,6 +460,15 @@ class World(EnvBase):
         if self.curriculum is not None:
             self.curriculum.num_envs = self.num_envs // groups
             self.curricula = [copy.deepcopy(self.curriculum) for _ in range(groups)]
+
+    def take_part(self, first: int, total: int) -> None:
+        """Let these be the worlds from number ``first`` on of a set of so many in ``total``, which other processes play
+        the rest of: from the next seed on row i plays what row ``first + i`` of the set would, and the curriculum waits
+        for as many episodes as it would there.
+        """
+        self._first = first
+        if self.curriculum is not None:
+            self.curriculum.num_envs = total
 
     def begin_stage(self, group: int | None = None) -> None:
         """Give the curriculum's current stage to worlds from their next reset on: their :meth:`settings`, made anew.

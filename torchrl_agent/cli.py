@@ -42,10 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     if arguments is None and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a world in the present folder is found, and hides nothing
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    rank = os.environ.get("RANK", "0") if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
+    logging.basicConfig(level=logging.WARNING, format="%(message)s" if rank is None else f"rank {rank}: %(message)s")
     try:
         parsed = _parse(sys.argv[1:] if arguments is None else arguments)
-        logging.getLogger("torchrl_agent.progress").setLevel(logging.WARNING if parsed.quiet else logging.INFO)
+        logging.getLogger("torchrl_agent.progress").setLevel(
+            logging.WARNING if parsed.quiet or rank not in (None, "0") else logging.INFO
+        )
         return parsed.run(parsed) or 0
     except (ValueError, TrainingError, HiddenPackageError) as error:
         print(f"torchrl-agent: {error}", file=sys.stderr)

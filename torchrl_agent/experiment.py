@@ -17,7 +17,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.capacity import size_limit
 from torchrl_agent.character import CharacterConfig, CharacterReward
 from torchrl_agent.composition import CONFIGS as CONFIGS
@@ -34,6 +34,7 @@ from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import find_algorithm
+from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig, begin_with
@@ -96,6 +97,10 @@ class RunConfig:
     """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
     film: bool = True
     """Film the final policy, if the world can be drawn."""
+    resume: str = "never"
+    """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
+    rank_timeout: float = 600.0
+    """Seconds that a process waits for the others, where several train together; their compilation counts."""
     final_evaluation: bool = True
     """Evaluate the final policy for summary.json."""
 
@@ -206,9 +211,13 @@ class Experiment:
         torch.manual_seed(self.seed)
         use_device(self.device)
         members = self.population.members
-        env = self.make_world() if members == 1 else self.make_world(num_envs=members * self._worlds_of_a_member())
+        if ranks.size() > 1:
+            self._check_ranks()
+            env = self.make_world(num_envs=ranks.share(self._num_envs(), "world.num_envs"))
+        else:
+            env = self.make_world() if members == 1 else self.make_world(num_envs=members * self._num_envs())
         check_world(env)
-        env.set_seed(self.seed)  # begin anew what the check has played
+        env.set_seed(self._take_part(env))  # begin anew what the check has played
         check_shaping(env, self.algorithm.gamma)
         rows = math.prod(group_spec(env).shape) // members
         if members > 1:
@@ -237,11 +246,29 @@ class Experiment:
         with torch.random.fork_rng(devices):
             return self._make_algorithm(env, rows, True, seed)
 
-    def _worlds_of_a_member(self) -> int:
+    def _num_envs(self) -> int:
         worlds = self.world.get("num_envs")
         if not isinstance(worlds, int):
-            raise ValueError("population.members is above 1 but the world has no num_envs: say how many each plays.")
+            what = "population.members is above 1" if ranks.size() == 1 else f"there are {ranks.size()} processes"
+            raise ValueError(f"{what} but the world has no num_envs: say how many each plays.")
         return worlds
+
+    def _check_ranks(self) -> None:
+        """Raise ValueError for what cannot be trained by several ranks, or is not the same on all of them."""
+        if not self.algorithm_class.joins_ranks or self.population.members > 1:
+            what = f"algorithm {self.algorithm_class.name}" if self.population.members == 1 else "a population"
+            raise ValueError(f"{what} cannot be trained by {ranks.size()} processes: start one, or use ppo or a2c.")
+        ranks.check_alike({"configuration": self.hash(), "version of the code": code_digest()})
+
+    def _take_part(self, env: EnvBase) -> int:
+        """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""
+        if ranks.size() == 1:
+            return self.seed
+        first = ranks.rank() * env.batch_size[0]
+        if not hasattr(env, "take_part"):
+            return self.seed + first
+        env.take_part(first, ranks.size() * env.batch_size[0])
+        return self.seed
 
     def make_agent(self, env: EnvBase) -> Agent:
         """A freshly initialised agent for a world."""
@@ -404,6 +431,10 @@ def _check(experiment: Experiment) -> None:
     for name in ("checkpoint_every", "keep_checkpoints"):
         if getattr(experiment.run, name) < 1:
             raise ValueError(f"run.{name} is {getattr(experiment.run, name)}: it must be at least 1.")
+    if experiment.run.resume not in ("never", "auto"):
+        raise ValueError(f"run.resume is {experiment.run.resume!r}: use never or auto.")
+    if not experiment.run.rank_timeout > 0:
+        raise ValueError(f"run.rank_timeout is {experiment.run.rank_timeout}: it must be above 0 seconds.")
     minutes = experiment.run.checkpoint_minutes
     if minutes is not None and not minutes > 0:
         raise ValueError(f"run.checkpoint_minutes is {minutes}: it must be above 0, or null for no limit.")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.capacity import check_room
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
@@ -46,7 +47,7 @@ class Learner:
         experiment: what it was made from, if anything was: only then can it be saved as a run.
 
     Attributes:
-        frames: seen so far, by each member of a population.
+        frames: seen so far, by each member of a population, by all ranks together.
         members: number of agents.
 
     Raises:
@@ -71,6 +72,7 @@ class Learner:
         self.device = algorithm.device
         self.num_envs = self.env.batch_size[0]
         steps = algorithm.config.rollout_steps if collector is None else collector.steps
+        ranks.begin_alike(list(agent.state_dict().values()))
         algorithm.truncates_once = truncates_once(self.env, steps)
         if collector is None:
             self._check_room(steps)
@@ -85,7 +87,7 @@ class Learner:
                 values=algorithm.reads_values,
             )
         self.collector = collector
-        self.episodes = EpisodeWindow(max(100, self.num_envs))
+        self.episodes = EpisodeWindow(max(100, self.num_envs * ranks.size()))
         self.governor = None if governor is None else Governor(governor, algorithm, self.episodes.size)
         self.frames = 0
         self.number = 0
@@ -149,7 +151,6 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
-        saved_world = getattr(self.env, "branchless", False)
         return {
             "agent": self.present().state_dict(),
             "algorithm": self.algorithm.state_dict(),
@@ -158,10 +159,22 @@ class Learner:
             "frames": self.frames,
             "number": self.number,
             **self.books(),
-            "world": self.env.state_dict() if saved_world else None,
-            "root": self.collector.root.to_dict() if saved_world else None,
+            **self._worlds(),
             **self.random_state(),
         }
+
+    def _worlds(self) -> dict[str, Any]:
+        """The worlds and what the agent sees of them, as part of :meth:`state_dict`; on the first rank those of all."""
+        if not getattr(self.env, "branchless", False):
+            return {"world": None, "root": None}
+        root = ranks.join_rows(self.collector.root.to_dict(), 0)
+        return {"world": _with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
+
+    def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
+        """Continue them, each rank its own."""
+        self.env.load_state_dict(_with_rows(world, ranks.own_rows))
+        known = self.collector.root.keys(True, True)  # a picture had another key once
+        self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
 
     def random_state(self) -> dict[str, Any]:
         """Of the generators of the CPU and of the device, as part of :meth:`state_dict`."""
@@ -196,10 +209,7 @@ class Learner:
             if self.governor is not None and state.get("governor") is not None:
                 self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
-                self.env.load_state_dict(state["world"])
-                seen = TensorDict(state["root"])
-                known = self.collector.root.keys(True, True)  # a picture had another key once
-                self.collector.root.update_(seen.select(*known, strict=False))
+                self._load_worlds(state["world"], state["root"])
             if state.get("curriculum") is not None and getattr(self.env, "curriculum", None) is not None:
                 self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
                 self.env.begin_stage()
@@ -213,3 +223,12 @@ class Learner:
             raise CheckpointError(
                 f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
             ) from None
+
+
+def _with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
+    """Saved worlds with tensors, whose last axis is that of worlds, that ``change`` makes of theirs; the states of a
+    curriculum and of transforms stay.
+    """
+    if "transform" in world:
+        return {**world, "world": _with_rows(world["world"], change)}
+    return {**world, **change({name: value for name, value in world.items() if isinstance(value, torch.Tensor)}, -1)}

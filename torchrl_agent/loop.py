@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import Judge
 from torchrl_agent.learner import Learner
@@ -79,19 +79,20 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             learner.algorithm.check(diagnostics)
 
         reported = learner.report(rollout)
-        new = rollout.numel() // learner.members
+        played = rollout.numel() * ranks.size()
+        new = played // learner.members
         learner.frames += new
         learner.number += 1
         metrics = {
             **reported,
             **{train_tag(name): value for name, value in diagnostics.items()},
             **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
-            **_speed(learner, rollout.numel(), start, collected),
+            **_speed(learner, played, start, collected),
         }
         metrics |= learner.conclude(metrics)
         if judge is not None and judge.due(learner.frames, new):
             learner.present()
-            metrics |= judge()
+            metrics |= ranks.first(judge)
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
         if judge is not None and judge.content_with(metrics):
             return
@@ -99,7 +100,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
 
 def _usable(learner: Learner, rollout: TensorDict) -> bool:
     """Whether a rollout can be learnt from, as it can if only some members' answers are not finite; False if only the
-    policy's own answers are not, which its governor has undone: its weights did that.
+    policy's own answers are not, on any rank, which its governor has undone: its weights did that.
 
     Raises:
         NonFiniteError: see :func:`check_finite`.
@@ -131,15 +132,17 @@ def check_finite(rollout: TensorDict) -> None:
     for path in [path for path in leaves if path[-1] == keys.ACTION_MASK]:
         alive = leaves.get((*path[:-1], keys.ALIVE), leaves[path].new_ones(()))
         good[path] = (leaves[path].any(-1) | ~alive).all()
-    if bool(torch.stack(list(good.values())).all()):
+    if bool(ranks.all_true(torch.stack(list(good.values())).all())):
         return
-    culprits = [path for path, fine in good.items() if not bool(fine)]
+    of_ranks = ranks.everyones([path for path, fine in good.items() if not bool(fine)])
+    number, culprits = next((number, found) for number, found in enumerate(of_ranks) if found)
+    where = "" if ranks.size() == 1 else f" on rank {number}"
     infinite = ", ".join(".".join(path) for path in culprits if path[-1] != keys.ACTION_MASK)
     if infinite:
-        raise NonFiniteError(f"the rollout holds NaN or infinity in {infinite}: look at the world.", culprits)
+        raise NonFiniteError(f"the rollout{where} holds NaN or infinity in {infinite}: look at the world.", culprits)
     raise ValueError(
-        f"{'.'.join(culprits[0])} leaves a living agent no action: let the world allow at least one, such as doing "
-        "nothing."
+        f"{'.'.join(culprits[0])}{where} leaves a living agent no action: let the world allow at least one, such as "
+        "doing nothing."
     )
 
 

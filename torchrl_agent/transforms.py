@@ -20,7 +20,7 @@ from torchrl.envs import Compose, EnvBase, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.envs.transforms.rnd import RunningMeanStd
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 
 STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_count")
 """Keys of normalisation statistics as JSON."""
@@ -52,6 +52,7 @@ class RunningStatistics(RunningMeanStd):
             here = counted.reshape(-1, *[1] * self.mean.ndim)
             mean = torch.where(here, x, 0.0).sum(0) / count.clamp_min(1)
             var = torch.where(here, (x - mean) ** 2, 0.0).sum(0) / count.clamp_min(1)
+        mean, var, count = ranks.moments(mean, var, count)
         total = self.count + count
         share, delta = count / total.clamp_min(1.0), mean - self.mean
         _write(self.var, self.var + share * (var - self.var + (1 - share) * delta**2))

@@ -62,12 +62,14 @@ class Chance(NamedTuple):
         return ((bits >> 8) & 0xFFFFFF).to(torch.float32) * (1.0 / (1 << 24))
 
 
-def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = None) -> Chance:
-    """The luck of ``num_envs`` worlds under ``seed``; world i gets the same whatever ``num_envs`` is."""
+def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = None, first: int = 0) -> Chance:
+    """The luck of ``num_envs`` worlds from number ``first`` on under ``seed``; world i gets the same whatever
+    ``num_envs`` and ``first`` are.
+    """
     low, high = (_signed((seed >> shift) & 0xFFFFFFFF) for shift in (0, 32))
     # the seed is mixed before it meets the index, or world 1 of seed 0 would be world 0 of seed 1
     mixed = _mix(_mix(torch.tensor(low, dtype=torch.int32, device=device) ^ _LANE_STRIDE) + high)
-    key = _mix(torch.arange(num_envs, dtype=torch.int32, device=device) ^ mixed)
+    key = _mix(torch.arange(first, first + num_envs, dtype=torch.int32, device=device) ^ mixed)
     return Chance(key=key, clock=torch.zeros_like(key))
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_overrides
-from torchrl_agent.commands.train import follow
+from torchrl_agent.commands.train import follow, joined
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.run import train
 
@@ -25,4 +25,5 @@ def run(parsed: argparse.Namespace) -> int:
             f"{folder} is not a run (it has no config.yaml): give the path of a run folder, such as runs/NAME."
         )
     experiment = Experiment.load(folder / "config.yaml", *parsed.overrides)
-    return follow(train(experiment, resume=folder), experiment, folder)
+    with joined(experiment):
+        return follow(train(experiment, resume=folder), experiment, folder)

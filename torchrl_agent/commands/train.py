@@ -8,11 +8,12 @@ import math
 import shlex
 import sys
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+from torchrl_agent import ranks
 from torchrl_agent.commands.arguments import add_config, print_ways
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress
 from torchrl_agent.runs.run import train
@@ -31,7 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Train, with progress on the way and figures in the end."""
     experiment = Experiment.load(parsed.config, *parsed.overrides)
-    return follow(train(experiment), experiment)
+    with joined(experiment):
+        return follow(train(experiment), experiment)
+
+
+def joined(experiment: Experiment) -> AbstractContextManager[None]:
+    """A context in which all processes train together that torchrun has started, if it has."""
+    return ranks.started(experiment.run.rank_timeout, cuda=resolve_device(experiment.device).type == "cuda")
 
 
 def follow(iterations: Generator[Iteration, None, None], experiment: Experiment, folder: Path | None = None) -> int:
@@ -47,8 +54,11 @@ def follow(iterations: Generator[Iteration, None, None], experiment: Experiment,
                 shown = {name: f"{value:,.3g}" for name, value in values.items() if not math.isnan(value)}
                 progress.reach(iteration.frames, shown)
     except (KeyboardInterrupt, Terminated) as stop:
-        print(f"torchrl-agent: {_how_to_go_on(experiment, folder)}", file=sys.stderr)
+        if ranks.rank() == 0:
+            print(f"torchrl-agent: {_how_to_go_on(experiment, folder)}", file=sys.stderr)
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
+    if ranks.rank() > 0:
+        return 0
     folder = folder or _folder(experiment)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
+from torchrl_agent import ranks
+
 
 class MaskedCategorical(Categorical):
     """A categorical over the legal actions: illegal ones have probability 0 and their logits get no gradient.
@@ -32,7 +34,7 @@ class MaskedCategorical(Categorical):
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
         """Random legal actions, int64 [*sample_shape, ...]."""
         shape = (*sample_shape, *self.logits.shape)
-        uniform = torch.rand(shape, device=self.logits.device).clamp_min(1e-10)
+        uniform = ranks.draw(torch.rand, shape, self.logits.device, len(sample_shape)).clamp_min(1e-10)
         return (self.logits - torch.log(-torch.log(uniform))).argmax(-1)
 
     def entropy(self) -> Tensor:
@@ -103,7 +105,7 @@ class ClippedNormal(Distribution):
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
         """Random actions within the bounds, [*sample_shape, ..., D]."""
-        noise = torch.randn((*sample_shape, *self.loc.shape), device=self.loc.device)
+        noise = ranks.draw(torch.randn, (*sample_shape, *self.loc.shape), self.loc.device, len(sample_shape))
         return (self.loc + self.scale * noise).clamp(self.low, self.high).detach()
 
     def log_prob(self, value: Tensor) -> Tensor:

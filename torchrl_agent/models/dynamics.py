@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
+from torchrl_agent import ranks
 from torchrl_agent.models.networks import mlp, one_hot_actions, symexp
 from torchrl_agent.ranges import OLD
 
@@ -192,6 +193,7 @@ class WorldModel(nn.Module):
         """Follow what disagreement is usual in training, from a minibatch's mean; one that is not finite, which the
         algorithm will skip, leaves no trace.
         """
+        usual = ranks.mean(usual)
         usual = torch.where(usual.isfinite(), usual.clamp_min(1e-6), self.usual_spread)
         self.usual_spread.lerp_(usual, 0.01)
 

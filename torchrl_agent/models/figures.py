@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from torchrl_agent import ranks
 from torchrl_agent.models.networks import masked_mean
 
 
@@ -49,5 +50,8 @@ def share_of(error: float, baseline: float) -> float | None:
 
 def correlation(one: Tensor, other: Tensor, counted: Tensor) -> Tensor:
     """Pearson's correlation of the ``counted`` values, 0 where one of them does not vary."""
-    one, other = (torch.where(counted, value - masked_mean(value, counted), 0.0) for value in (one, other))
-    return (one * other).sum() / (one.square().sum() * other.square().sum()).sqrt().clamp_min(1e-12)
+    means = [ranks.mean(masked_mean(value, counted)) for value in (one, other)]
+    one, other = (torch.where(counted, value - mean, 0.0) for value, mean in zip((one, other), means, strict=True))
+    products = torch.stack(((one * other).sum(), one.square().sum(), other.square().sum()))
+    together, *squares = ranks.mean(products).unbind()
+    return together / (squares[0] * squares[1]).sqrt().clamp_min(1e-12)

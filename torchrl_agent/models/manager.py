@@ -18,7 +18,7 @@ from torchrl.data import Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
@@ -257,8 +257,8 @@ class ManagerLoss(nn.Module):
 
         # few frames are decisions: they alone make up mean and deviation
         advantage, target = tensordict.get(GOAL_ADVANTAGE), tensordict.get(GOAL_TARGET)
-        mean = masked_mean(advantage, decided)
-        deviation = masked_mean((advantage - mean).square(), decided).sqrt().clamp_min(1e-6)
+        mean = ranks.mean(masked_mean(advantage, decided))
+        deviation = ranks.mean(masked_mean((advantage - mean).square(), decided)).sqrt().clamp_min(1e-6)
         advantage = (advantage - mean) / deviation
 
         ratio = (goal["log_prob"] - tensordict.get(OLD_LOG_PROB)).clamp(-20, 20).exp()

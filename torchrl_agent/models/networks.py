@@ -13,7 +13,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.modules import MLP
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 
 NEARLY_SHUT = 0.1
 """What a module adds to the controller's features is multiplied by this at first."""
@@ -70,8 +70,8 @@ def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
 
 
 def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Mean of the ``counted`` values (0 if there are none)."""
-    return torch.where(counted, values, 0.0).sum() / counted.sum().clamp_min(1)
+    """Mean of the ``counted`` values (0 if there are none); of several ranks their parts, whose mean it is."""
+    return torch.where(counted, values, 0.0).sum() / ranks.mean(counted.sum()).clamp_min(1 / ranks.size())
 
 
 def symlog(value: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
+from torchrl_agent import ranks
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
 from torchrl_agent.learner import Learner
@@ -25,6 +26,7 @@ from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.members import FOLDER, MemberBooks
 from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.checkpoint import (
+    SOURCE,
     TRAINING_RETURN,
     best_score,
     checkpoints,
@@ -35,7 +37,6 @@ from torchrl_agent.training.checkpoint import (
 )
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 
-SOURCE = Path(__file__).resolve().parents[2]
 WRITTEN = (
     "checkpoints",
     "code.json",
@@ -92,7 +93,8 @@ class Books:
         if self._lock.closed:
             return
         try:
-            if self._between and kind is not None and not issubclass(kind, Exception):
+            # ranks save together or not at all
+            if self._between and kind is not None and not issubclass(kind, Exception) and ranks.size() == 1:
                 self.stop()
         finally:
             self._writer.close()
@@ -115,13 +117,7 @@ class Books:
         self._writer.write(self.learner.frames, metrics)
         if self._members is not None:
             self._members.enter()
-        config = self.experiment.run
-        minutes = (time.monotonic() - self._saved_at) / 60
-        if (
-            self.learner.frames - self._saved_frames >= config.checkpoint_every
-            or (config.checkpoint_minutes is not None and minutes >= config.checkpoint_minutes)
-            or (EVALUATION_RETURN in metrics and metrics[EVALUATION_RETURN] >= self._best())
-        ):
+        if ranks.highest(self._due()):
             self._save()
 
     def stop(self) -> None:
@@ -137,7 +133,8 @@ class Books:
         self._save_unless_saved()
         ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
         self._summarize(ended, {})
-        judgement = self._judge()
+        with ranks.alone():  # the others have nothing left to do
+            judgement = self._judge()
         if judgement:
             self._summarize(ended, judgement)
 
@@ -147,6 +144,15 @@ class Books:
         if not found:
             return "no checkpoint was written yet, so begin again"
         return f"the last checkpoint, {found[-1].name}, is good"
+
+    def _due(self) -> bool:
+        config, metrics = self.experiment.run, self._metrics
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return (
+            self.learner.frames - self._saved_frames >= config.checkpoint_every
+            or (config.checkpoint_minutes is not None and minutes >= config.checkpoint_minutes)
+            or (EVALUATION_RETURN in metrics and metrics[EVALUATION_RETURN] >= self._best())
+        )
 
     def _best(self) -> float:
         return best_score(self.folder / "checkpoints", self._measure)
@@ -238,6 +244,18 @@ def new_run(experiment: Experiment) -> Path:
         ) from None
     write_json(folder / "code.json", {"versions": versions(), **code_state()})
     return folder
+
+
+def run_to_go_on(experiment: Experiment) -> Path | None:
+    """The folder of this experiment's run, if it has a checkpoint.
+
+    Raises:
+        ValueError: the run has no name.
+    """
+    if experiment.run.name is None:
+        raise ValueError("run.resume=auto goes on in the folder of the run's name: give run.name=.")
+    folder = Path(experiment.run.folder) / experiment.run.name
+    return folder if checkpoints(folder / "checkpoints") else None
 
 
 def _emptied(folder: Path) -> bool:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from torchrl_agent import ranks
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
-from torchrl_agent.runs.folder import Books, new_run, save_learner
+from torchrl_agent.runs.folder import Books, new_run, run_to_go_on, save_learner
 from torchrl_agent.runs.stopping import DelayedSignals
+from torchrl_agent.runs.witness import Witness
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.training.metrics import check_wandb
 
@@ -21,34 +27,60 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
     A loop that is left early (``break``, an error of the caller's), Ctrl-C and SIGTERM leave a checkpoint of the last
     finished iteration and a summary. A signal waits until the iteration has finished, a second one does not.
 
+    Several ranks train it together inside :func:`torchrl_agent.ranks.started`; the first one writes.
+
     Args:
         experiment: what to train.
-        resume: a run folder to continue in (from its last checkpoint).
+        resume: a run folder to continue in (from its last checkpoint); by default what ``run.resume`` says.
 
     Raises:
         ValueError: see :func:`~torchrl_agent.loop.learn`; also if the run's folder exists already, is in use or cannot
             be written to.
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
     """
-    state = None
-    if resume is not None:
-        state = load_checkpoint(find_checkpoint(Path(resume)), resolve_device(experiment.device), replay=True)
+    by_itself = resume is None and experiment.run.resume == "auto"
+    if by_itself:
+        resume = ranks.first(lambda: run_to_go_on(experiment))
+    folder = None if resume is None else Path(resume)
+    state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
     # before anything is written: a configuration that cannot work leaves no trace
     check_wandb(experiment.run.wandb)
     learner = make_learner(experiment, state)
-    if state is not None and state["frames"] >= experiment.total_frames:
-        raise ValueError(
-            f"{resume} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
-        )
-    folder = new_run(experiment) if resume is None else Path(resume)
-    with Books(folder, learner, resumed=state is not None) as books:
+    if folder is not None and learner.frames >= experiment.total_frames:
+        if not by_itself:
+            raise ValueError(
+                f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
+            )
+        if ranks.first((folder / "summary.json").is_file):
+            return  # else it was killed while it was judged
+    with _books(experiment, learner, folder) as books:
         iterations = iterate(learner)
         while (iteration := _next(iterations, books)) is not None:
             yield iteration
         books.finish()
 
 
-def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
+def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str, Any]:
+    """The last checkpoint of a run, as the first rank reads it; ``its_own``: of this very configuration."""
+    device = resolve_device(experiment.device) if ranks.size() == 1 else torch.device("cpu")
+    state = ranks.first(lambda: load_checkpoint(find_checkpoint(folder), device, replay=True))
+    if its_own and state["metadata"]["config_hash"] != experiment.hash():
+        raise ValueError(
+            f"run.resume=auto: {folder} was trained with another configuration: choose another run.name=, or change it "
+            f"with 'torchrl-agent resume {folder}'."
+        )
+    return state
+
+
+def _books(experiment: Experiment, learner: Learner, folder: Path | None) -> Books | Witness:
+    """Those of the run that goes on in this folder, or of a new one, which the first rank keeps."""
+    if ranks.rank() > 0:
+        return Witness(learner)
+    resumed = folder is not None
+    return Books(new_run(experiment) if folder is None else folder, learner, resumed)
+
+
+def _next(iterations: Iterator[Iteration], books: Books | Witness) -> Iteration | None:
     """The next iteration, entered into the books before a signal acts; None after the last one."""
     with DelayedSignals() as signals, books.at_work():
         try:
@@ -57,6 +89,7 @@ def _next(iterations: Iterator[Iteration], books: Books) -> Iteration | None:
             raise type(error)(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
         if iteration is not None:
             books.enter(iteration.metrics)
+        signals.received = ranks.highest(signals.received or 0) or None  # all ranks stop after the same iteration
     if signals.received is not None:
         books.stop()
         signals.deliver()

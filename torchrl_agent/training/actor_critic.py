@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
@@ -125,7 +125,7 @@ class ActorCritic(Algorithm):
         """Places of so many frames, or whole sequences, at a time, in an order shuffled on the device. What is drawn is
         copied when its turn comes: a rollout of pictures would not fit twice.
         """
-        return iter(torch.randperm(count, device=self.device).split(size))
+        return iter(ranks.permutation(count, self.device).split(size))
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
         """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
@@ -143,6 +143,7 @@ class OnPolicyActorCritic(ActorCritic):
         estimate: reward scaling and the advantages' arithmetic, perhaps compiled.
     """
 
+    joins_ranks = True
     reads_values = True
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 
+from torchrl_agent import ranks
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
@@ -70,6 +71,8 @@ class Algorithm(ABC):
     """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
     truncates_once = False
     """No row of a rollout is truncated twice (see ``training/rollout.py``), so few last observations need a value."""
+    joins_ranks: ClassVar[bool] = False
+    """Whether several ranks learn with it as one process would."""
     reads_values = False
     """It wants the critic's values of the frames as they were when the agent played."""
     captured: Captured
@@ -92,7 +95,8 @@ class Algorithm(ABC):
             precision=config.precision,
             compile=self.acceleration.update,
         )
-        self.graphs_on = device if self.acceleration.cudagraphs and device.type == "cuda" else None
+        graphs = self.acceleration.cudagraphs and ranks.size() == 1  # what ranks say to each other is in no graph
+        self.graphs_on = device if graphs and device.type == "cuda" else None
         self.accelerated: tuple[Accelerated, ...] = (self.updater.loss,)
 
     @classmethod
@@ -142,8 +146,10 @@ class Algorithm(ABC):
         return {**result, **self.updater.tensors()}
 
     def state_dict(self) -> dict:
-        """Optimiser, reward scaler and gradient scaler."""
-        return {"name": self.name, "reward_scaler": self.scaler.state_dict(), **self.updater.state_dict()}
+        """Optimiser, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
+        scaler = self.scaler.state_dict()
+        scaler["returns"] = ranks.join_rows(scaler["returns"], 0)
+        return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`.
@@ -153,7 +159,8 @@ class Algorithm(ABC):
         """
         if state["name"] != self.name:
             raise ValueError(f"algorithm {state['name']} wrote it, this is {self.name}")
-        self.scaler.load_state_dict(state["reward_scaler"])
+        returns = ranks.own_rows(state["reward_scaler"]["returns"], 0)
+        self.scaler.load_state_dict({**state["reward_scaler"], "returns": returns})
         self.updater.load_state_dict(state)
         self.captured.forget()  # the optimiser's moments have moved
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,8 @@ from typing import Any
 import torch
 
 FORMAT = 1
+SOURCE = Path(__file__).resolve().parents[2]
+"""Where this project's packages lie."""
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
 REPLAY = ".replay.pt"
@@ -166,6 +169,14 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "unknown"
     return found
+
+
+def code_digest() -> str:
+    """Short hash of all code that a result depends on: the versions, and every file of this project."""
+    digest = hashlib.sha256(json.dumps(versions()).encode())
+    for file in sorted(file for package in ("envs", "torchrl_agent") for file in (SOURCE / package).rglob("*.py")):
+        digest.update(file.relative_to(SOURCE).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _best(folder: Path) -> dict[str, Any]:

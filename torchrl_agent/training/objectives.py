@@ -24,7 +24,7 @@ from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss
 from torchrl.objectives.utils import ValueEstimators
 from torchrl.objectives.value.functional import vtrace_advantage_estimate
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.training.replay import WEIGHT
@@ -367,7 +367,7 @@ def mean_of_counted(values: Tensor, counted: Tensor | None) -> Tensor:
 
 def share_of_counted(counted: Tensor | None) -> Tensor | float:
     """Share of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
-    return 1.0 if counted is None else counted.float().mean().clamp_min(1e-8)
+    return 1.0 if counted is None else ranks.mean(counted.float().mean()).clamp_min(1e-8)
 
 
 def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
@@ -379,4 +379,5 @@ def _variance(values: Tensor, counted: Tensor) -> Tensor:
     """Variance of the ``counted`` values."""
     count = counted.sum().clamp_min(1)
     mean = torch.where(counted, values, 0.0).sum() / count
-    return torch.where(counted, (values - mean) ** 2, 0.0).sum() / count
+    variance = torch.where(counted, (values - mean) ** 2, 0.0).sum() / count
+    return ranks.moments(mean, variance, counted.sum())[1]

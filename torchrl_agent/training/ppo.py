@@ -12,12 +12,16 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
 from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
+
+LEAST_DEVIATION = 1e-6
+"""Advantages are divided by no less; as in TorchRL."""
 
 
 @dataclass
@@ -49,7 +53,10 @@ class PPO(OnPolicyActorCritic):
     def __init__(
         self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
-        check_ppo(config, rows, sequences=agent.sequential)
+        check_ppo(config, rows * ranks.size(), sequences=agent.sequential)
+        frames_each = config.rollout_steps if agent.sequential else 1
+        what = "the number of sequences in algorithm.minibatch_size" if agent.sequential else "algorithm.minibatch_size"
+        self.drawn_at_once = ranks.share(config.minibatch_size // frames_each, what)
         super().__init__(agent, config, rows, acceleration)
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
@@ -75,12 +82,14 @@ class PPO(OnPolicyActorCritic):
         return chain.from_iterable(self._draws_of_epoch(count) for _ in range(self.config.num_epochs))
 
     def _draws_of_epoch(self, count: int) -> Iterator[Draw]:
-        frames_each = self.config.rollout_steps if self.agent.sequential else 1
-        return self.shuffled(count, self.config.minibatch_size // frames_each)
+        return self.shuffled(count, self.drawn_at_once)
 
     def _epoch(self, data: TensorDict) -> TensorDict:
         """The updates of one pass over the frames, [updates] diagnostics."""
-        return torch.stack([self.updater.update(data[draw]) for draw in self._draws_of_epoch(len(data))])
+        draws = list(self._draws_of_epoch(len(data)))
+        if ranks.size() > 1 and self.config.normalize_advantage:
+            data = data.copy().set(keys.ADVANTAGE, normalized(data.get(keys.ADVANTAGE), torch.stack(draws)))
+        return torch.stack([self.updater.update(data[draw]) for draw in draws])
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
         """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""
@@ -98,9 +107,25 @@ class PPO(OnPolicyActorCritic):
             clip_value=config.clip_value,
             critic_coeff=config.critic_coeff,
             entropy_coeff=config.entropy_coeff,
-            normalize_advantage=config.normalize_advantage,
+            normalize_advantage=config.normalize_advantage and ranks.size() == 1,  # else see normalized
         )
         return AgentLoss(agent, objective)
+
+
+def normalized(advantage: Tensor, draws: Tensor) -> Tensor:
+    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks.
+
+    Args:
+        advantage: of this rank.
+        draws: places of this rank's part of each minibatch, [minibatches, size]; each place once.
+    """
+    drawn = advantage[draws].flatten(1)
+    variance, mean = torch.var_mean(drawn, 1, correction=0)
+    mean, variance, count = ranks.moments(mean, variance, torch.full_like(mean, drawn.shape[1]))
+    deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    result = torch.empty_like(advantage)
+    result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
+    return result
 
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:

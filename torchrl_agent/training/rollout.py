@@ -11,7 +11,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import Compose, EnvBase, TransformedEnv
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
@@ -273,13 +273,22 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
 
 @spanned("metrics")
 def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
-    """Final statistics of the episodes that ended in a rollout [T, N], in the order of time, by name on the CPU: one
-    transfer.
+    """Final statistics of the episodes that ended in a rollout [T, N], of all ranks, in the order of time, by name on
+    the CPU: one transfer.
     """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     following = rollout.get(keys.NEXT)
     final = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
+    if ranks.size() > 1:
+        final = _in_order_of_time(final, done)
     return dict(zip(entries, final.unbind(-1), strict=True))
+
+
+def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
+    """All ranks' rows [episodes, ...] about where worlds were ``done`` [T, N], as one process would have them."""
+    steps = done.nonzero()[:, 0].cpu()
+    everyones = [torch.cat(parts) for parts in zip(*ranks.everyones((final, steps)), strict=True)]
+    return everyones[0][everyones[1].argsort(stable=True)]
 
 
 def finished_worlds(rollout: TensorDictBase) -> Tensor:

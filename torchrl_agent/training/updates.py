@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
+from torchrl_agent import ranks
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SKIPS_BEFORE_HALT = 3
+EXTREMES = ("max_", "min_")
+"""What the names of diagnostics begin with that are no means."""
 DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
 """Options of the optimiser that belong to this device and process, not to a checkpoint."""
 
@@ -105,10 +108,11 @@ class Updater:
             total, metrics = self.loss(minibatch)
         with span("backward"):
             self.grad_scaler.scale(total).backward()
+        loss, metrics = self._of_all_ranks(total.detach(), metrics)
         self.grad_scaler.unscale_(self.optimizer)
         norms = self._clip_gradients()
 
-        loss_finite, norm_finite = total.detach().isfinite(), norms["grad_norm"].isfinite()
+        loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
         # gradients that were scaled may overflow, which the scaler expects
         bad = ~(loss_finite if self.grad_scaler.is_enabled() else loss_finite & norm_finite)
         self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
@@ -120,6 +124,18 @@ class Updater:
 
         counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
         return TensorDict({**metrics, **norms, **counts})
+
+    def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss, diagnostics and, in place, gradients as means over the ranks, by one reduction: so all of them skip,
+        clip and stop together. Extremes stay each rank's own.
+        """
+        if ranks.size() == 1:
+            return loss, metrics
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        names = [name for name in metrics if not name.startswith(EXTREMES)]
+        loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
+        torch._foreach_copy_(gradients, parts[len(names) :])
+        return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
 
     def check(self, metrics: Mapping[str, float], advice: str) -> None:
         """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
@@ -218,12 +234,12 @@ def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: flo
 
 def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
     """Means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and counts
-    over all.
+    over all. Extremes are those of all ranks.
     """
     made = updates["made"]
     count = made.sum(0).clamp_min(1)
-    extremes = {key: updates[key].amax(0) for key in updates.keys() if key.startswith("max_")}
-    extremes |= {key: updates[key].amin(0) for key in updates.keys() if key.startswith("min_")}
+    extremes = {key: ranks.largest(updates[key].amax(0)) for key in updates.keys() if key.startswith("max_")}
+    extremes |= {key: -ranks.largest(-updates[key].amin(0)) for key in updates.keys() if key.startswith("min_")}
     counts = {
         "updates": made.sum(0),
         "skipped": updates["skipped"].sum(0),

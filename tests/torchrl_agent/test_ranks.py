@@ -1,0 +1,240 @@
+"""One training in several processes; what starts them is slow."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchrl_agent import Experiment, ranks
+from torchrl_agent.cli import main
+from torchrl_agent.training.checkpoint import code_digest
+from torchrl_agent.training.ppo import normalized
+
+ROOT = Path(__file__).parents[2]
+EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")
+QUICK = ("device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
+FAULTY = ("world._target_=faulty_world.FaultyArena", "world.when=step", "world.at=3")
+SENTENCE = re.compile(r"^torchrl-agent: (.*)$", re.MULTILINE)
+
+
+def environment(**more):
+    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    return {**clean, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RL_WARNINGS": "False", **more}
+
+
+def torchrun(folder, *words, options=(), processes=2):
+    """Run the command in several processes; all must end well."""
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
+    line = (*launcher, *options, "-m", "torchrl_agent.cli", *words)
+    done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def by_hand(folder, *lines, port=None, paths=(), alone=False):
+    """Exit code and sentence of each of two ranks, each with a command line of its own; ``alone``: only the first."""
+    if port is None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    started = []
+    for rank, words in enumerate(lines):
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        if rank < len(paths):
+            place["PYTHONPATH"] = paths[rank]
+        line = (sys.executable, "-m", "torchrl_agent.cli", *words)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(line, cwd=folder, env={**environment(), **place}, **pipes))
+        if alone:
+            break
+    ended = []
+    for process in started:
+        _, errors = process.communicate(timeout=120)
+        found = SENTENCE.findall(errors)
+        assert found, errors
+        ended.append((process.returncode, found[-1]))
+    return ended
+
+
+def checkpoint(run, frames):
+    return torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
+
+
+def weights(state):
+    return torch.cat([value.double().flatten() for value in state["agent"].values()])
+
+
+def rows(run):
+    table = list(csv.DictReader((run / "metrics.csv").open()))
+    return [
+        {name: float(value or "nan") for name, value in row.items() if not name.startswith("time/")} for row in table
+    ]
+
+
+# --- in one process --------------------------------------------------------------------------------------------------
+
+
+def test_one_process_is_given_back_what_it_gave():
+    value = torch.arange(3.0)
+    assert (ranks.size(), ranks.rank()) == (1, 0)
+    for function in (ranks.mean, ranks.largest, ranks.all_true):
+        assert function(value) is value
+    assert ranks.means([value])[0] is value
+    assert ranks.moments(value, value, value) == (value, value, value)
+    assert ranks.join_rows({"x": value}, 0)["x"] is ranks.own_rows({"x": value}, 0)["x"] is value
+    assert (ranks.first(lambda: 5), ranks.everyones(5), ranks.highest(5), ranks.share(7, "x")) == (5, [5], 5, 7)
+    with ranks.started(1.0):
+        assert ranks.size() == 1
+
+
+def test_one_process_draws_what_torch_draws():
+    torch.manual_seed(3)
+    mine = [ranks.draw(torch.rand, (4, 2), torch.device("cpu")), ranks.permutation(5, torch.device("cpu"))]
+    torch.manual_seed(3)
+    assert all(torch.equal(a, b) for a, b in zip(mine, [torch.rand(4, 2), torch.randperm(5)], strict=True))
+
+
+def test_rows_of_two_ranks_are_drawn_and_found(monkeypatch):
+    """What a rank draws is its part of what one process draws, and leaves the generator where that does."""
+    found = []
+    for rank in (0, 1):
+        monkeypatch.setattr(ranks, "_size", 2)
+        monkeypatch.setattr(ranks, "_rank", rank)
+        torch.manual_seed(3)
+        numbers, order = ranks.draw(torch.rand, (2, 3, 4), torch.device("cpu"), 1), ranks.permutation(5, "cpu")
+        found.append((numbers, order, ranks.own_rows({"x": torch.arange(8).view(2, 4)}, -1)["x"], torch.rand(1)))
+    monkeypatch.undo()
+    torch.manual_seed(3)
+    whole = torch.rand(2, 6, 4)
+    torch.randperm(10)
+    assert torch.equal(torch.cat([numbers for numbers, *_ in found], 1), whole)
+    assert all(order.sort().values.tolist() == list(range(5)) for _, order, *_ in found)
+    assert not torch.equal(found[0][1], found[1][1])
+    assert [own.tolist() for _, _, own, _ in found] == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    assert found[0][3] == found[1][3] == torch.rand(1)
+
+
+def test_advantages_are_normalized_in_each_minibatch():
+    advantage, draws = torch.tensor([[1.0], [10.0], [3.0], [30.0]]), torch.tensor([[2, 0], [1, 3]])
+    # mean 2 and deviation sqrt(2); mean 20 and deviation sqrt(200)
+    expected = torch.tensor([[-1.0], [-1.0], [1.0], [1.0]]) / 2**0.5
+    assert torch.allclose(normalized(advantage, draws), expected)
+
+
+def test_worlds_of_a_part_play_the_games_of_the_set():
+    """Rows 2 and 3 of a set of four, by a world of two."""
+    whole, part = (Experiment.load("smoke", "device=cpu", f"world.num_envs={n}").make_world() for n in (4, 2))
+    part.take_part(2, 4)
+    assert part.curriculum.num_envs == 4
+    seen = []
+    for world in (whole, part):
+        world.set_seed(7)
+        root = world.reset()
+        for _ in range(40):
+            root.set("action", torch.ones(world.batch_size, dtype=torch.int64))
+            _, root = world.step_and_maybe_reset(root)
+        seen.append(root.get("observation"))
+    assert torch.equal(seen[0][2:], seen[1])
+
+
+def test_a_run_goes_on_by_itself(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "smoke", "run.name=a", "run.resume=auto", *QUICK, "total_frames=1024")
+    assert main([*words]) == 0
+    whole = (tmp_path / "runs/a/metrics.csv").read_text()
+    assert main([*words]) == 0  # nothing is left to do
+    assert (tmp_path / "runs/a/metrics.csv").read_text() == whole
+    (tmp_path / "runs/a/checkpoints/checkpoint_1024.pt").unlink()  # as if it had been killed before
+    assert main([*words]) == 0
+    again = rows(tmp_path / "runs/a")
+    assert [row["frames"] for row in again] == [512, 1024]
+    assert main([*words, "seed=1"]) == 2
+    assert "another configuration" in capsys.readouterr().err
+    assert main(["train", "smoke", "run.resume=auto"]) == 2
+    assert "give run.name=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "named"), [("run.resume=always", "never or auto"), ("run.rank_timeout=0", "above 0 seconds")]
+)
+def test_settings_that_cannot_be_are_refused(override, named):
+    with pytest.raises(ValueError, match=named):
+        Experiment.load("smoke", override)
+
+
+def test_any_other_code_has_another_digest(monkeypatch, tmp_path):
+    before = code_digest()
+    assert before == code_digest()
+    for package in ("envs", "torchrl_agent"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("torchrl_agent.training.checkpoint.SOURCE", tmp_path)
+    assert code_digest() == before
+    with (tmp_path / "envs/world.py").open("a") as file:
+        file.write("# another line\n")
+    assert code_digest() != before
+
+
+# --- two ranks are one process ---------------------------------------------------------------------------------------
+
+ARENA = ("arena", "world.num_envs=64", "model.hidden_sizes=[64,64]", "algorithm.minibatch_size=4096", *EAGER)
+TOWN = (
+    "town",
+    "world.num_envs=8",
+    "world.level=L6",
+    "model.hidden_sizes=[32,32]",
+    "model.centralised_critic=true",
+    "algorithm.minibatch_size=2048",
+    *EAGER,
+)
+FOUR_MODULES = (
+    "town_agent",
+    "world.num_envs=4",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=256",
+    "model.perception.prediction_coeff=0",  # its noise belongs to a place in the minibatch, not to a frame
+    *EAGER,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("configuration", "iterations", "tolerance"),
+    [
+        (ARENA, 4, 1e-6),  # 16 updates
+        (("smoke", "algorithm=a2c"), 4, 1e-6),
+        ((*ARENA[:-3], "algorithm.rollout_steps=8", "algorithm.minibatch_size=512"), 2, 1e-6),  # compiled
+        (TOWN, 1, 1e-6),
+        (FOUR_MODULES, 1, 1e-5),
+    ],
+    ids=["arena", "a2c", "compiled", "town", "four_modules"],
+)
+def test_two_ranks_are_one_process(tmp_path, monkeypatch, configuration, iterations, tolerance):
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment.load(*configuration)
+    frames = iterations * experiment.algorithm.rollout_steps * experiment.world["num_envs"]
+    words = ("train", *configuration, *QUICK, f"total_frames={frames}")
+    assert main([*words, "run.name=one"]) == 0
+    torchrun(tmp_path, *words, "run.name=two")
+
+    one, two = (checkpoint(tmp_path / "runs" / name, frames) for name in ("one", "two"))
+    assert one.keys() == two.keys()
+    assert (weights(one) - weights(two)).norm() <= tolerance * weights(one).norm()
+    for name, value in one["algorithm"]["reward_scaler"].items():
+        torch.testing.assert_close(two["algorithm"]["reward_scaler"][name], value, rtol=1e-5, atol=1e-6, msg=name)
+    assert torch.equal(one["random"], two["random"])
+    for name, value in one["world"].items():
+        if name != "curriculum":
+            torch.testing.assert_close(two["world"][name], value, rtol=1e-5, atol=1e-4, msg=name)
+    for mine, theirs in zip(rows(tmp_path / "runs/one"), rows(tmp_path / "runs/two"), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-2, abs=1e-4, nan_ok=True)
+    described = [json.loads((tmp_path / "runs" / name / "summary.json").read_text()) for name in ("one", "two")]
+    assert described[0]["frames"] == described[1]["frames"] == frames

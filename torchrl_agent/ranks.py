@@ -1,0 +1,320 @@
+"""One training in several processes, which torchrun starts and calls ranks: each plays an equal share of the worlds,
+and all learn as if one process played them all.
+
+Sizes are those of the whole, random numbers are drawn for all worlds by generators that are in step, and what is learnt
+from (means, moments, gradients) is made of all ranks' frames. In one process every function here returns what it was
+given. All of them can be compiled into the code that calls them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+from torch.utils._pytree import tree_map
+
+from torchrl_agent.errors import TrainingError
+
+Value = TypeVar("Value")
+EXPLANATION_SECONDS = 5.0
+"""How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
+_size, _rank = 1, 0
+
+
+def size() -> int:
+    """How many ranks there are."""
+    return _size
+
+
+def rank() -> int:
+    """The number of this one; the first, 0, keeps the books."""
+    return _rank
+
+
+def share(count: int, name: str) -> int:
+    """This rank's part of what there is in all.
+
+    Raises:
+        ValueError: there is no equal part.
+    """
+    if count % _size:
+        raise ValueError(f"{name}={count} does not divide among {_size} processes: choose a multiple of {_size}.")
+    return count // _size
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """In here this rank does something by itself, as one process would."""
+    global _size, _rank
+    before = _size, _rank
+    _size, _rank = 1, 0
+    try:
+        yield
+    finally:
+        _size, _rank = before
+
+
+# --- tensors -------------------------------------------------------------------------------------------------------
+
+
+def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.device, axis: int = 0) -> Tensor:
+    """This rank's random numbers, those of its rows along an axis among the numbers of all ranks' rows.
+
+    Args:
+        random: ``torch.rand`` or ``torch.randn``.
+        shape: of the numbers of this rank.
+        device: where they are.
+        axis: along which rows lie.
+    """
+    if _size == 1:
+        return random(shape, device=device)
+    whole = [*shape[:axis], shape[axis] * _size, *shape[axis + 1 :]]
+    return random(whole, device=device).narrow(axis, _rank * shape[axis], shape[axis])
+
+
+def permutation(count: int, device: torch.device) -> Tensor:
+    """A random order of so many places of this rank, which takes from the generator what an order of all ranks' places
+    would.
+    """
+    if _size == 1:
+        return torch.randperm(count, device=device)
+    return torch.randperm(count * _size, device=device).chunk(_size)[_rank].argsort()
+
+
+def mean(value: Tensor) -> Tensor:
+    """Mean over the ranks, the same bits on each; has no gradient."""
+    if _size == 1:
+        return value
+    total = value.detach().clone()
+    distributed.all_reduce(total)
+    return total / _size
+
+
+def largest(value: Tensor) -> Tensor:
+    """Largest value of any rank."""
+    if _size == 1:
+        return value
+    result = value.clone()
+    distributed.all_reduce(result, distributed.ReduceOp.MAX)
+    return result
+
+
+def all_true(value: Tensor) -> Tensor:
+    """Whether it (bool []) is true on all ranks."""
+    return value if _size == 1 else mean(value.double()) == 1
+
+
+def moments(means: Tensor, variances: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, variance and number of all ranks' samples, given those of each (Chan et al. 1983): an exact union, whatever
+    the ranks' numbers.
+    """
+    if _size == 1:
+        return means, variances, count
+    means, variances, weight = means.double(), variances.double(), count / mean(count).clamp_min(1e-12)
+    joint = mean(weight * means)
+    return joint, mean(weight * (variances + (means - joint) ** 2)), mean(count) * _size
+
+
+def means(values: Sequence[Tensor]) -> list[Tensor]:
+    """Means over the ranks of many tensors, by one reduction of them all in a row."""
+    if _size == 1:
+        return list(values)
+    row = mean(torch.cat([value.detach().reshape(-1).float() for value in values]))
+    parts = row.split([value.numel() for value in values])
+    return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
+
+
+@torch.no_grad()
+def begin_alike(values: Sequence[Tensor]) -> None:
+    """Give every rank the first one's tensors."""
+    if _size > 1:
+        for value in values:
+            distributed.broadcast(value, 0)
+
+
+# --- values of any kind ----------------------------------------------------------------------------------------------
+
+
+def first(function: Callable[[], Value]) -> Value:
+    """What a function returns that only the first rank calls, by itself."""
+    if _size == 1:
+        return function()
+    result: list[Any] = [None]
+    if _rank == 0:
+        with alone():
+            result = [function()]
+    distributed.broadcast_object_list(result, 0)
+    return result[0]
+
+
+def highest(number: int) -> int:
+    """The highest number that a rank gives."""
+    return number if _size == 1 else int(largest(torch.tensor(int(number))))
+
+
+def everyones(value: Value) -> list[Value]:
+    """What each rank gives."""
+    if _size == 1:
+        return [value]
+    result: list[Any] = [None] * _size
+    distributed.all_gather_object(result, value)
+    return result
+
+
+def join_rows(values: Any, axis: int) -> Any:
+    """Tensors, or dicts of them, of all ranks one behind the other along an axis, on the first rank's CPU; the others
+    get their own back.
+    """
+    if _size == 1:
+        return values
+    mine = tree_map(Tensor.cpu, values)
+    every: list[Any] | None = [None] * _size if _rank == 0 else None
+    distributed.gather_object(mine, every)
+    return mine if every is None else tree_map(lambda *rows: torch.cat(rows, axis), *every)
+
+
+def own_rows(values: Any, axis: int) -> Any:
+    """Of tensors, or dicts of them, with all ranks' rows along an axis those of this rank."""
+    if _size == 1:
+        return values
+    return tree_map(lambda rows: rows.chunk(_size, axis)[_rank], values)
+
+
+def check_alike(facts: dict[str, str]) -> None:
+    """Raise ValueError naming the first rank that differs from the first one in a fact, and in which."""
+    everyone = everyones(facts)
+    for number, theirs in enumerate(everyone):
+        for name, value in everyone[0].items():
+            if theirs[name] != value:
+                raise ValueError(
+                    f"rank {number} has another {name} ({theirs[name]}) than rank 0 ({value}): start all ranks with "
+                    "the same command and the same code."
+                )
+
+
+# --- beginning and end -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(timeout: float, cuda: bool = False) -> Iterator[None]:
+    """Train together in here, where torchrun has started this process with others.
+
+    An error of one rank ends all of them with one sentence that names the rank.
+
+    Args:
+        timeout: seconds that a rank waits for the others, their compilation included.
+        cuda: the ranks learn on CUDA devices, each on its own.
+
+    Raises:
+        ValueError: the ranks do not find each other, or torch was built without what they talk by.
+        TrainingError: another rank failed, or is lost.
+    """
+    global _size, _rank
+    wanted = int(os.environ.get("WORLD_SIZE", "1"))
+    if wanted == 1 or _size > 1 or "RANK" not in os.environ:
+        yield
+        return
+    number = int(os.environ["RANK"])
+    store = _meet(number, wanted, timeout)
+    _connect(store, number, wanted, timeout, cuda)
+    _size, _rank = wanted, number
+    try:
+        yield
+    except Exception as error:
+        raise _ended(store, error) from error
+    finally:
+        _size, _rank = 1, 0
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def _meet(number: int, wanted: int, timeout: float) -> distributed.Store:
+    """A store that all ranks of this attempt have come to; that of an earlier attempt, which torchrun keeps, still has
+    the addresses of processes that died.
+    """
+    address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", "29500"))
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    wait = timedelta(seconds=timeout)
+    try:
+        server = distributed.TCPStore(address, port, None, number == 0 and not hosted, wait, wait_for_workers=False)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ValueError(
+            f"rank {number}: {address}:{port}, where the ranks meet, cannot be used ({reason}): let torchrun choose it "
+            "(--standalone), or give another port."
+        ) from None
+    store = distributed.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
+    store.set(f"here {number}", "")
+    for other in range(wanted):
+        try:
+            store.wait([f"here {other}"], wait)
+        except RuntimeError:
+            raise ValueError(
+                f"rank {other} has not come within {timeout:g} s: see what it says, or give a larger run.rank_timeout."
+            ) from None
+    return store
+
+
+def _connect(store: distributed.Store, number: int, wanted: int, timeout: float, cuda: bool) -> None:
+    for name in ("gloo", "nccl")[: 1 + cuda]:
+        if not distributed.is_backend_available(name):
+            raise ValueError(
+                f"rank {number}: torch was built without {name}, by which ranks talk: install another build of torch, "
+                "or train in one process."
+            )
+    if cuda:
+        here = int(os.environ.get("LOCAL_RANK", number))
+        if here >= torch.cuda.device_count():
+            raise ValueError(
+                f"rank {number}: there is no CUDA device for process {here} of this machine, which has "
+                f"{torch.cuda.device_count()}: start as many processes as there are devices, or give device=cpu."
+            )
+        torch.cuda.set_device(here)
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    distributed.init_process_group(
+        backend, store=store, rank=number, world_size=wanted, timeout=timedelta(seconds=timeout)
+    )
+
+
+def _ended(store: distributed.Store, error: Exception) -> Exception:
+    """The error to raise in place of this one: what the first rank to fail had to say, which all have heard then."""
+    number, count = _rank, _size
+    lost = isinstance(error, RuntimeError) and ("gloo" in str(error) or isinstance(error, distributed.DistError))
+    known = isinstance(error, ValueError | TrainingError)
+    sentence = str(error) if known else f"{type(error).__name__}: {error}"
+    if not re.search(r"\brank \d", sentence):
+        sentence = f"rank {number}: {sentence}"
+    distributed.destroy_process_group()  # who waits for this rank waits in vain from here on
+    if not lost:
+        store.compare_set("error", "", f"{number} {sentence}")
+    whose, _, sentence = (
+        store.get("error").decode().partition(" ") if _wait_for(lambda: store.check(["error"])) else ("", "", "")
+    )
+    store.set(f"heard {number}", "")
+    _wait_for(lambda: store.check([f"heard {other}" for other in range(count)]))
+    if not sentence:
+        silent = [str(other) for other in range(count) if not store.check([f"heard {other}"])]
+        return TrainingError(
+            f"rank {', '.join(silent) or number} is lost, or did not answer within run.rank_timeout: see what it says; "
+            "the last checkpoint is good."
+        )
+    if whose == str(number):
+        return type(error)(sentence) if known else error
+    return TrainingError(sentence)
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    """Whether it came true in :data:`EXPLANATION_SECONDS`."""
+    end = time.monotonic() + EXPLANATION_SECONDS
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,51 @@
+"""What the other ranks do where the first one keeps the books of a run."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+from torchrl_agent import ranks
+from torchrl_agent.learner import Learner
+
+
+class Witness:
+    """Hands this rank's worlds over to the first rank's :class:`~torchrl_agent.runs.folder.Books` whenever those save;
+    writes nothing.
+
+    Args:
+        learner: that trains.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self._saved_frames = learner.frames
+
+    def __enter__(self) -> Witness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def at_work(self) -> AbstractContextManager:
+        """In here the learner is changing."""
+        return nullcontext()
+
+    def enter(self, metrics: dict[str, float]) -> None:
+        """Take part in the checkpoint of an iteration, if the first rank makes one."""
+        if ranks.highest(0):
+            self._save()
+
+    def stop(self) -> None:
+        """Take part in the last checkpoint."""
+        if self._saved_frames != self.learner.frames:
+            self._save()
+
+    finish = stop
+
+    def where_to_go_on(self) -> str:
+        """What is left of a run that cannot go on."""
+        return "the first rank knows the last checkpoint"
+
+    def _save(self) -> None:
+        self.learner.state_dict()
+        self._saved_frames = self.learner.frames

@@ -292,29 +292,30 @@ def _ended(store: distributed.Store, error: Exception) -> Exception:
     if not re.search(r"\brank \d", sentence):
         sentence = f"rank {number}: {sentence}"
     distributed.destroy_process_group()  # who waits for this rank waits in vain from here on
-    if not lost:
-        store.compare_set("error", "", f"{number} {sentence}")
-    whose, _, sentence = (
-        store.get("error").decode().partition(" ") if _wait_for(lambda: store.check(["error"])) else ("", "", "")
-    )
-    store.set(f"heard {number}", "")
-    _wait_for(lambda: store.check([f"heard {other}" for other in range(count)]))
-    if not sentence:
-        silent = [str(other) for other in range(count) if not store.check([f"heard {other}"])]
-        return TrainingError(
-            f"rank {', '.join(silent) or number} is lost, or did not answer within run.rank_timeout: see what it says; "
-            "the last checkpoint is good."
-        )
+    told, silent = "", set(range(count)) - {number}
+    try:
+        if not lost:
+            store.compare_set("error", "", f"{number} {sentence}")
+        if _come(store, ["error"]):
+            told = store.get("error").decode()
+        store.set(f"heard {number}", "")
+        silent = {other for other in silent if not _come(store, [f"heard {other}"])}
+    except RuntimeError:  # the store is gone with the process that had it
+        pass
+    whose, _, first_words = told.partition(" ")
     if whose == str(number):
-        return type(error)(sentence) if known else error
-    return TrainingError(sentence)
+        return type(error)(first_words) if known else error
+    if told:
+        return TrainingError(first_words)
+    names = ", ".join(map(str, sorted(silent))) or "another"
+    return TrainingError(f"rank {names} is lost, or did not answer within run.rank_timeout: see what it says last.")
 
 
-def _wait_for(condition: Callable[[], bool]) -> bool:
-    """Whether it came true in :data:`EXPLANATION_SECONDS`."""
+def _come(store: distributed.Store, names: list[str]) -> bool:
+    """Whether the store has these within :data:`EXPLANATION_SECONDS`."""
     end = time.monotonic() + EXPLANATION_SECONDS
-    while time.monotonic() < end:
-        if condition():
-            return True
+    while not store.check(names):
+        if time.monotonic() > end:
+            return False
         time.sleep(0.02)
-    return False
+    return True

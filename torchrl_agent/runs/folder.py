@@ -132,6 +132,8 @@ class Books:
         self._between = False
         self._save_unless_saved()
         ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
+        if self._members is not None:
+            self._members.picture()
         self._summarize(ended, {})
         with ranks.alone():  # the others have nothing left to do
             judgement = self._judge()

@@ -18,6 +18,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.families import NEUTRAL
 from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.runs.lineage import PICTURE, plot_lineage
 from torchrl_agent.training.checkpoint import TRAINING_RETURN, checkpoints, save_checkpoint, write_json, write_text
 from torchrl_agent.training.metrics import MetricsWriter
 
@@ -81,6 +82,11 @@ class MemberBooks:
             told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
             seed = member_experiment(self.learner, index).seed
             write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})
+
+    def picture(self) -> None:
+        """Draw who descends from whom, if anybody has looked."""
+        if self.learner.evolution.looks:
+            plot_lineage(self.folder, self.folder / PICTURE)
 
     def close(self) -> None:
         """Flush everything."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.training.checkpoint import write_text
 
 _ENDED = {"stopped": "; stopped before its end", "mark": "; ended when it reached its mark"}
@@ -26,13 +27,14 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
 
 def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
     """The card's text; see :func:`write_model_card`."""
+    tree = f"![Who descends from whom]({PICTURE})\n\n" if (folder / PICTURE).is_file() else ""
     film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
     return (
         f"# {folder.resolve().name}\n\n"
         f"An agent for the world `{experiment.world['_target_']}`, trained by "
         f"{experiment.algorithm_class.name.upper()} with the configuration `{experiment.name}` and seed "
         f"{experiment.seed}.\n\n"
-        f"{film}"
+        f"{film}{tree}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
         f"## How it was judged\n\n{_judgement(experiment, summary)}\n"
         f"## How to use it\n\n{_usage(folder, summary)}\n"

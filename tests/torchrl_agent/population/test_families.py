@@ -344,6 +344,8 @@ def test_the_lineage_names_both_parents_and_members_have_their_traits_in_their_c
     with (tmp_path / "run" / "lineage.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * len(learner.evolution.looks) > 0
+    assert (tmp_path / "run" / "lineage.png").is_file()
+    assert "(lineage.png)" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     for row in rows:
         child, first, second = (int(row[name]) for name in ("child", "parent", "second_parent"))
         assert len({child, first, second}) == 3
@@ -400,6 +402,18 @@ def test_what_cannot_be_is_refused_in_one_sentence_and_leaves_nothing(tmp_path, 
 def test_a_generation_hands_down_genes():
     with pytest.raises(ValueError, match=r"genetic has nothing to hand down: give population\.genes"):
         Experiment.load("town", *FAMILIES)
+
+
+PRESETS = {"meritocratic": "rank", "dynasty": "within", "arranged": "distant", "polygamous": "rank"}
+
+
+@pytest.mark.parametrize(("preset", "mating"), PRESETS.items())
+def test_presets_differ_from_families_in_the_family_alone(preset, mating):
+    base, one = (Experiment.load(name, "device=cpu") for name in ("families", f"families/{preset}"))
+    assert one.population.family.mating == mating
+    assert one.population.family != base.population.family
+    one.population.family, one.name = base.population.family, base.name
+    assert one == base
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.5, 1), (0, 1.5)])

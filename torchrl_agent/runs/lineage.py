@@ -1,0 +1,134 @@
+"""Who descends from whom in a population's run, as a picture: generations from left to right, members from top to
+bottom, lines from parents to children, coloured by fitness.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchrl_agent.training.checkpoint import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg")
+PICTURE = "lineage.png"
+FIRST_PARENT, SECOND_PARENT = "#D55E00", "#0072B2"
+"""Of Okabe and Ito: color-blind people tell them apart."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A population's looks at its members, oldest first."""
+
+    frames: list[int]
+    """Of each look."""
+    fitness: list[list[float]]
+    """Of each member at each look; NaN where too little was known."""
+    parents: list[dict[int, tuple[int, int]]]
+    """Of each look, of those members that were replaced, two parents, who may be one."""
+
+
+def read_lineage(run: Path) -> Lineage:
+    """What members.csv and lineage.csv of a run say.
+
+    Raises:
+        ValueError: nobody has looked at members in that run, or its tables are damaged.
+    """
+    path = run / "members.csv"
+    if not path.is_file():
+        raise ValueError(f"{run} has no members.csv: give the run of a population that evolves, after its first look.")
+    try:
+        rows = _rows(path)
+        frames = sorted({int(row["frames"]) for row in rows})
+        members = 1 + max(int(row["member"]) for row in rows)
+        fitness = [[math.nan] * members for _ in frames]
+        for row in rows:
+            fitness[frames.index(int(row["frames"]))][int(row["member"])] = float(row["fitness"])
+        parents: list[dict[int, tuple[int, int]]] = [{} for _ in frames]
+        path = run / "lineage.csv"
+        for row in _rows(path) if path.is_file() else []:
+            pair = int(row["parent"]), int(row.get("second_parent") or row["parent"])  # there was one once
+            if not 0 <= min(pair) <= max(pair) < members:
+                raise ValueError("no such parent")
+            parents[frames.index(int(row["frames"]))][int(row["child"])] = pair
+    except (KeyError, TypeError, ValueError, UnicodeDecodeError, csv.Error):
+        raise ValueError(f"{path} is damaged: leave this run out.") from None
+    return Lineage(frames, fitness, parents)
+
+
+def plot_lineage(run: Path, output: Path) -> Path:
+    """Draw a run's lineage into ``output``, with a description as its alternative text, and return its path.
+
+    Raises:
+        ValueError: the run has no lineage, or the file cannot be written.
+    """
+    if output.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"a lineage cannot be written as {output.name!r}: use a name that ends in {', '.join(FORMATS)}."
+        )
+    lineage = read_lineage(run)
+    figure, form = draw(lineage), output.suffix[1:].lower()
+    about = {"Title": f"Lineage of {run.resolve().name}", "Description": describe(lineage)}
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, lambda file: figure.savefig(file, format=form, dpi=150, metadata=about))
+    except OSError:
+        raise ValueError(f"{output} cannot be written: choose another file with --output.") from None
+    return output
+
+
+def describe(lineage: Lineage) -> str:
+    """The picture in words."""
+    births, last = sum(len(each) for each in lineage.parents), lineage.fitness[-1]
+    known = [value for value in last if not math.isnan(value)]
+    fittest = f", the fittest at the last one {max(known):.4g}" if known else ""
+    two = sum(first != second for each in lineage.parents for first, second in each.values())
+    return (
+        f"Who descends from whom among {len(last)} members over {len(lineage.frames)} looks: {births} were replaced, "
+        f"{two} of them by children of two parents{fittest}."
+    )
+
+
+def draw(lineage: Lineage) -> Figure:
+    """Members [top to bottom] at every look [left to right], and once more as they are after the last."""
+    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+
+    looks, members = len(lineage.frames), len(lineage.fitness[0])
+    figure = Figure(figsize=(2.5 + 0.6 * (looks + 1), 1.5 + 0.35 * members), layout="constrained")
+    panel: Any = figure.subplots()
+    for look, parents in enumerate(lineage.parents):
+        for member in range(members):
+            if member not in parents:
+                panel.plot([look, look + 1], [member, member], color="0.8", zorder=1)
+                continue
+            first, second = parents[member]
+            panel.plot([look, look + 1], [first, member], color=FIRST_PARENT, zorder=2)
+            if second != first:
+                panel.plot([look, look + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
+    points = [(look, member, value) for look, row in enumerate(lineage.fitness) for member, value in enumerate(row)]
+    judged = [point for point in points if not math.isnan(point[2])]
+    unknown = [point[:2] for point in points if math.isnan(point[2])] + [(looks, member) for member in range(members)]
+    panel.scatter(*zip(*unknown, strict=True), facecolor="white", edgecolor="0.6", s=40, zorder=3)
+    if judged:
+        x, y, fitness = zip(*judged, strict=True)
+        figure.colorbar(panel.scatter(x, y, c=fitness, cmap="viridis", s=55, zorder=3), label="fitness")
+    panel.set_xticks(range(looks + 1), [f"{frames:,}" for frames in lineage.frames] + ["now"], rotation=45, ha="right")
+    panel.set_yticks(range(members))
+    panel.invert_yaxis()
+    panel.set_xlabel("frames of each member at the look")
+    panel.set_ylabel("member")
+    panel.spines[["top", "right"]].set_visible(False)
+    for color, style, label in ((FIRST_PARENT, "-", "first parent"), (SECOND_PARENT, "--", "second parent")):
+        panel.plot([], [], color=color, linestyle=style, label=label)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False)
+    return figure
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

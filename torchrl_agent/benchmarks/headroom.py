@@ -13,7 +13,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_agent import keys
-from torchrl_agent.benchmarks.ablations.verdicts import interval
+from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.benchmarks.ablations.verdicts import interval
 from torchrl_agent.benchmarks.timing import WARMUP, synchronize
+from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate

@@ -15,6 +15,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.confidence import wilson
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.rollout import episode_entries, fill_caches
@@ -172,7 +173,7 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
 
 def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
     """95 % confidence intervals of ``return_mean`` (by the normal distribution) and of ``win_rate``, if there is one
-    (:func:`wilson`).
+    (:func:`~torchrl_agent.confidence.wilson`).
     """
     count, z = summary["episodes"], 1.96
     half = z * summary["return_std"] / math.sqrt(count)
@@ -180,15 +181,6 @@ def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
     if "win_rate" in summary:
         result["win_rate"] = wilson(summary["win_rate"], count)
     return result
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """95 % confidence interval of a share of so many cases (Wilson 1927, score interval)."""
-    z = 1.96
-    scale = 1 + z**2 / count
-    middle = (share + z**2 / (2 * count)) / scale
-    half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / scale
-    return middle - half, middle + half
 
 
 def clearly_other(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -10,8 +10,9 @@ from tensordict import TensorDict
 from torchrl_agent.benchmarks import ablations
 from torchrl_agent.benchmarks.ablations import CLAIMS, prove, table, town
 from torchrl_agent.benchmarks.ablations.measures import Run, measure
-from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, interval, judge
+from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, judge
 from torchrl_agent.cli import main
+from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment
 
 QUICK = [

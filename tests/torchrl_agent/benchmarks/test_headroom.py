@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from envs.town import LEVELS
-from torchrl_agent.benchmarks.ablations.verdicts import student
 from torchrl_agent.benchmarks.headroom import COLUMNS, _measure_level, compare, measure_headroom, play, table
 from torchrl_agent.cli import main
+from torchrl_agent.confidence import student
 from torchrl_agent.experiment import Experiment
 
 RECORD = Path(__file__).parents[3] / "docs" / "benchmarks" / "headroom.json"

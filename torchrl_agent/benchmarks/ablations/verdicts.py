@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 from torchrl_agent.benchmarks.ablations.measures import ELSEWHERE, WITHOUT
+from torchrl_agent.confidence import interval
 
 Figures = dict[str, dict[str, list[float]]]
 """variant: measure: one number per seed."""
 Check = dict[str, Any]
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""97.5 % quantiles of Student's t by degrees of freedom."""
 
 
 def judge(name: str, figures: Figures) -> list[Check]:
@@ -22,22 +21,6 @@ def judge(name: str, figures: Figures) -> list[Check]:
     and without, and says that the module pays.
     """
     return JUDGES.get(name, _pays)(figures)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half width of its 95 % interval (Student's t over seeds); infinite for a single one."""
-    if len(values) < 2 or not all(map(math.isfinite, values)):
-        return fmean(values), math.inf
-    return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
-
-
-def student(freedom: int) -> float:
-    """97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M. Abramowitz and
-    I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.
-    """
-    z = 1.959964
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return STUDENT.get(freedom, z + first / freedom + second / freedom**2)
 
 
 def above(what: str, values: Sequence[float], bound: float) -> Check:

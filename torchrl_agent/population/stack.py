@@ -80,6 +80,31 @@ class Stack(nn.Module):
         """Everything of one member by its name in the template; what is written there is the member's."""
         return {name: value[index] for name, value in self.tensors().items()}
 
+    @torch.no_grad()
+    def show(self, index: int, module: nn.Module) -> None:
+        """Write a member's tensors into a module of the kind."""
+        theirs = self.member(index)
+        for name, value in (*module.named_parameters(), *module.named_buffers()):
+            value.copy_(theirs[name])
+
+    def take(self, source: Tensor) -> Stack:
+        """Copies of members, int64 [Q], as a stack of their own that does not learn."""
+        taken = Stack.__new__(Stack)
+        nn.Module.__init__(taken)
+        for name in ("_template", "names", "shapes", "sizes", "ranges", "_places"):
+            taken.__dict__[name] = self.__dict__[name]
+        taken.flat = nn.Parameter(self.flat.detach()[source], requires_grad=False)
+        for place in self._places.values():
+            taken.register_buffer(place, getattr(self, place)[source])
+        return taken
+
+    @torch.no_grad()
+    def put(self, rows: Tensor, source: Stack, theirs: Tensor) -> None:
+        """Make these members, int64 [n], what those of another stack of the kind are."""
+        pairs = [(self.flat, source.flat), *zip(self.others().values(), source.others().values(), strict=True)]
+        for mine, other in pairs:
+            mine[rows] = other.detach()[theirs]
+
     # --- calling ------------------------------------------------------------------------------------------------------
 
     def one(self, function: Function, batch_dims: int) -> OneMember:

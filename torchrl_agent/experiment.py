@@ -28,8 +28,10 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
-from torchrl_agent.population.config import PopulationConfig, check_population
+from torchrl_agent.population.config import LeagueConfig, PopulationConfig, check_league, check_population
+from torchrl_agent.population.league import LeagueLearner, make_seats
 from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.population.seats import Seats
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
@@ -132,6 +134,7 @@ class Experiment:
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
+    league: LeagueConfig = field(default_factory=LeagueConfig)
     shaping: ShapingConfig = field(default_factory=ShapingConfig)
     character: CharacterConfig = field(default_factory=CharacterConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -211,19 +214,19 @@ class Experiment:
         torch.manual_seed(self.seed)
         use_device(self.device)
         members = self.population.members
-        if ranks.size() > 1:
-            self._check_ranks()
-            env = self.make_world(num_envs=ranks.share(self._num_envs(), "world.num_envs"))
-        else:
-            env = self.make_world() if members == 1 else self.make_world(num_envs=members * self._num_envs())
+        seats = make_seats(self.league, members, self._num_envs()) if self.league.enabled else None
+        env = self.make_world(num_envs=self._worlds(seats))
         check_world(env)
         env.set_seed(self._take_part(env))  # begin anew what the check has played
         check_shaping(env, self.algorithm.gamma)
-        rows = math.prod(group_spec(env).shape) // members
-        if members > 1:
+        rows = math.prod(group_spec(env).shape) // members if seats is None else seats.members.shape[1]
+        if members > 1 or seats is not None:
             algorithms = [self._make_algorithm(env, rows, pretrained, self.seed + index) for index in range(members)]
             torch.manual_seed(self.seed)
-            return PopulationLearner(env, algorithms, self.population, self.seed, self.total_frames, experiment=self)
+            rest = (self.seed, self.total_frames, self)
+            if seats is not None:
+                return LeagueLearner(env, algorithms, self.population, self.league, seats, *rest)
+            return PopulationLearner(env, algorithms, self.population, *rest)
         algorithm = self._make_algorithm(env, rows, pretrained)
         governor = self.governor if self.governor.enabled else None
         return Learner(
@@ -249,14 +252,24 @@ class Experiment:
     def _num_envs(self) -> int:
         worlds = self.world.get("num_envs")
         if not isinstance(worlds, int):
-            what = "population.members is above 1" if ranks.size() == 1 else f"there are {ranks.size()} processes"
-            raise ValueError(f"{what} but the world has no num_envs: say how many each plays.")
+            what = "one of several processes" if ranks.size() > 1 else "a member of a population"
+            raise ValueError(f"the world has no num_envs, so it is not known how many {what} plays: say it.")
         return worlds
+
+    def _worlds(self, seats: Seats | None) -> int | None:
+        """How many worlds are played in this process, if not as many as the configuration says."""
+        if ranks.size() > 1:
+            self._check_ranks()
+            return ranks.share(self._num_envs(), "world.num_envs")
+        if seats is not None:
+            return len(seats.player)
+        return None if self.population.members == 1 else self.population.members * self._num_envs()
 
     def _check_ranks(self) -> None:
         """Raise ValueError for what cannot be trained by several ranks, or is not the same on all of them."""
-        if not self.algorithm_class.joins_ranks or self.population.members > 1:
-            what = f"algorithm {self.algorithm_class.name}" if self.population.members == 1 else "a population"
+        several = self.population.members > 1 or self.league.enabled
+        if not self.algorithm_class.joins_ranks or several:
+            what = "a population" if several else f"algorithm {self.algorithm_class.name}"
             raise ValueError(f"{what} cannot be trained by {ranks.size()} processes: start one, or use ppo or a2c.")
         ranks.check_alike({"configuration": self.hash(), "version of the code": code_digest()})
 
@@ -420,11 +433,12 @@ def _check(experiment: Experiment) -> None:
             raise ValueError(f"{name} is {value}: it must be at least {bound}.")
     _check_evaluation(experiment.evaluation)
     check_population(experiment.population, experiment.total_frames)
+    check_league(experiment.league, experiment.population)
     if experiment.shaping.scale and "algorithm.gamma" in experiment.population.genes:
         raise ValueError(
             "algorithm.gamma is a gene, but shaping has one discount for all members: use shaping.scale=0."
         )
-    if experiment.population.members > 1 and experiment.governor.enabled:
+    if (experiment.population.members > 1 or experiment.league.enabled) and experiment.governor.enabled:
         raise ValueError(
             "governor.enabled takes back a single agent's collapses: population.evolve=pbt replaces members."
         )

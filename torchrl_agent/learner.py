@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys, ranks
@@ -106,10 +106,14 @@ class Learner:
             needed += size // rows * step
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
+    def rows(self, rollout: TensorDict) -> TensorDictBase:
+        """What is learnt from in a rollout, see :func:`~torchrl_agent.training.rollout.agent_rows`."""
+        return agent_rows(rollout, self.agent.group)
+
     @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
         """Learn from a rollout; diagnostics as device scalars."""
-        rows = agent_rows(rollout, self.agent.group)
+        rows = self.rows(rollout)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
             return self.algorithm.learn(rows, learning_rate)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
+from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.stack import Stack, entries
 
@@ -80,7 +85,75 @@ class MembersPolicy(TensorDictModuleBase):
         return tensordict
 
     def _act(self, tensordict: TensorDictBase) -> TensorDictBase:
-        if self.group is not None:
-            agents = tensordict.get(self.group)
-            agents.batch_size = next(iter(agents.values())).shape[:2]
-        return self.template(tensordict).select(*self.out_keys, strict=False)
+        return act_in_group(self.template, tensordict, self.group)
+
+
+class Party(NamedTuple):
+    """Players of one kind, and where they sit."""
+
+    stack: Stack
+    """Their weights."""
+    policy: TensorDictModuleBase
+    """Of the template."""
+    rows: Tensor
+    """``world * seats + seat`` of each, int64 [players, K]."""
+
+
+class SeatedPolicy(TensorDictModuleBase):
+    """Policies that play against each other: everybody acts in its own seats.
+
+    Rows are grouped by constant lists, so that who holds a seat may change by its weights alone, and nothing has a
+    shape that depends on data.
+
+    Args:
+        parties: players by their kinds; the first one's policy says what is read and written. What others do not write
+            is 0 in their rows.
+        scripted: players of the world with the seats that they hold, bool [N, seats].
+        group: key of the agents' tensordict.
+    """
+
+    def __init__(
+        self, parties: Sequence[Party], scripted: Sequence[tuple[TensorDictModuleBase, Tensor]], group: str
+    ) -> None:
+        super().__init__()
+        self.group, self.parties = group, [(stack, policy) for stack, policy, _ in parties]
+        self.players = [player for player, _ in scripted]
+        for index, party in enumerate(parties):
+            self.register_buffer(f"rows_{index}", party.rows.to(party.stack.flat.device), persistent=False)
+        for index, (_, seats) in enumerate(scripted):
+            self.register_buffer(f"seats_{index}", seats, persistent=False)
+        readers = [*(policy for _, policy in self.parties), *self.players]
+        self.in_keys = list(dict.fromkeys(key for each in readers for key in each.in_keys))
+        self.out_keys = list(parties[0].policy.out_keys) if parties else [(group, keys.ACTION)]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write everybody's answers, for worlds [N]."""
+        worlds, seats = tensordict.get(self.group).shape
+        written: dict[NestedKey, Tensor] = {}
+        for index, (stack, policy) in enumerate(self.parties):
+            rows = getattr(self, f"rows_{index}")
+            seen = {}
+            for key, value in entries(tensordict, policy.in_keys).items():
+                of_agent = isinstance(key, tuple) and self.group in key
+                mine = value.flatten(0, 1)[rows] if of_agent else value[rows // seats]
+                seen[key] = mine.unsqueeze(2) if of_agent else mine
+            act = functools.partial(act_in_group, policy, group=self.group)
+            for key, value in stack.call(act, seen, 1, randomness="different").items():
+                empty = value.new_zeros(worlds * seats, *value.shape[3:])
+                written[key] = written.get(key, empty).index_copy(0, rows.flatten(), value.flatten(0, 2))
+        for key, value in written.items():
+            tensordict.set(key, value.unflatten(0, (worlds, seats)))
+        action = (self.group, keys.ACTION)
+        for index, player in enumerate(self.players):
+            theirs, here = player(tensordict.copy()).get(action), getattr(self, f"seats_{index}")
+            here = here.reshape(*here.shape, *[1] * (theirs.ndim - 2))
+            tensordict.set(action, torch.where(here, theirs, tensordict.get(action, theirs)))
+        return tensordict
+
+
+def act_in_group(policy: TensorDictModuleBase, tensordict: TensorDictBase, group: str | None) -> TensorDictBase:
+    """What a policy writes into a tensordict whose group has lost its batch size."""
+    if group is not None:
+        agents = tensordict.get(group)
+        agents.batch_size = next(iter(agents.values())).shape[:2]
+    return policy(tensordict).select(*policy.out_keys, strict=False)

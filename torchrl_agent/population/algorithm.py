@@ -82,6 +82,10 @@ class MembersAlgorithm(Algorithm):
         """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
         return "CUDA graph" if self.captured.captured else self.losses.mode
 
+    def seat(self, agent: MembersAgent) -> None:
+        """Let the members play as this agent says."""
+        self.agent = self.behavior = agent
+
     def make_loss(self) -> torch.nn.Module:
         """The template's."""
         return self.template.loss
@@ -110,13 +114,13 @@ class MembersAlgorithm(Algorithm):
                 value.copy_(value[source])
 
     @torch.no_grad()
-    def begin_anew(self, member: int, algorithm: Algorithm) -> None:
-        """Make a member what a fresh algorithm of this kind is, its optimiser included; its worlds go on."""
-        fresh = Member(algorithm)
-        theirs = dict((*fresh.named_parameters(), *fresh.named_buffers()))
+    def begin_anew(self, member: int, tensors: Mapping[str, Tensor]) -> None:
+        """Give a member these weights and statistics, by their names in a :class:`Member`, and an optimiser that knows
+        nothing; its worlds go on.
+        """
         for name, value in self.stack.member(member).items():
             if name != WORLDS_OWN:
-                value.copy_(theirs[name])
+                value.copy_(tensors[name])
         for value in (*self.optimizer.tensors().values(), self.skips_in_row):
             value[member] = 0
 

@@ -12,6 +12,8 @@ from torchrl_agent.ranges import FRAMES
 
 SCALES = ("log", "linear", "one_minus")
 """How a gene moves: by factors, by shares of its range, or by factors of what is missing to 1 (discounts)."""
+CHOICES = ("hard", "even", "uniform")
+"""How a league draws opponents: by how often they win, by how even the games are, or all alike."""
 SPREADS = ("same", "perturb", "resample")
 """What the members' first genes are: as configured, one mutation away from it, or anything within the bounds."""
 
@@ -63,6 +65,68 @@ class PopulationConfig:
     """Chance of each gene of a copy or child to mutate."""
     family: FamilyConfig = field(default_factory=FamilyConfig)
     """Of ``genetic``: who has children with whom, and what they are given."""
+
+
+@dataclass
+class LeagueConfig:
+    """Whom members of a population meet in a world of two seats, besides themselves."""
+
+    enabled: bool = False
+    """Members meet each other, their past selves and scripted players; otherwise each one plays with itself."""
+    past: float = 0.5
+    """Share of a member's worlds against past selves."""
+    slots: int = 2
+    """Past selves that a member meets at a time."""
+    choose: str = "hard"
+    """How they are drawn: hard (who wins often), even (who is as strong) or uniform."""
+    refresh: int = 8
+    """Iterations between two draws."""
+    snapshot_every: int = field(default=1_000_000, metadata=FRAMES)
+    """Frames of each member between two snapshots of all."""
+    pool: int = 64
+    """Snapshots kept."""
+    scripted: dict[str, float] = field(default_factory=dict)
+    """Players of the world that a member meets, each with the share of its worlds."""
+    exploiters: int = 0
+    """How many of the members meet nobody but the others as they are; one that wins, or gets nowhere, begins anew."""
+    against: list[str] = field(default_factory=list)
+    """Runs whose agents are met instead of past selves, one in each of the slots, which are as many."""
+
+
+def check_league(config: LeagueConfig, population: PopulationConfig) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
+    if population.fitness == "rating" and population.evolve != "none" and not config.enabled:
+        raise ValueError("population.fitness is rating, which only a league gives: set league.enabled=true.")
+    if not config.enabled:
+        return
+    if config.choose not in CHOICES:
+        raise ValueError(f"league.choose is {config.choose!r}: use one of {', '.join(CHOICES)}.")
+    shares = {"past": config.past, **{f"scripted.{name}": share for name, share in config.scripted.items()}}
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"league.{name} is {share}: give a share in [0, 1].")
+    for name, least in (("slots", 1), ("refresh", 1), ("snapshot_every", 1), ("exploiters", 0)):
+        if getattr(config, name) < least:
+            raise ValueError(f"league.{name} is {getattr(config, name)}: it must be at least {least}.")
+    if config.pool < population.members:
+        raise ValueError(f"league.pool is {config.pool}: it must hold each of the {population.members} members once.")
+    if config.against and len(config.against) != config.slots:
+        raise ValueError(
+            f"league.against names {len(config.against)} runs for {config.slots} slots: give one for each."
+        )
+    if config.exploiters:
+        _check_exploiters(config, population)
+
+
+def _check_exploiters(config: LeagueConfig, population: PopulationConfig) -> None:
+    if config.exploiters >= population.members:
+        raise ValueError(
+            f"league.exploiters is {config.exploiters} of {population.members} members: leave somebody to exploit."
+        )
+    if config.against:
+        raise ValueError("league.against says whom all meet, so there is nobody to exploit: set league.exploiters=0.")
+    if population.evolve != "none":
+        raise ValueError("league.exploiters would be copied by population.evolve: use one of both.")
 
 
 def check_population(config: PopulationConfig, total_frames: int) -> None:

@@ -10,10 +10,12 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.evolution import Genes, Look
 from torchrl_agent.population.families import SCHOOLINGS, TRAIT
+from torchrl_agent.population.stack import tensors_of
 from torchrl_agent.training.algorithm import Algorithm
 
 MONEY = "money"
@@ -98,7 +100,7 @@ def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable
         flat.copy_(mean)  # of who stays, exactly what it was
     elif how == "fresh":
         for child in look.children.nonzero().flatten().tolist():
-            algorithm.begin_anew(child, newborn(child))
+            algorithm.begin_anew(child, tensors_of(Member(newborn(child))))
 
 
 def paces(look: Look | None, config: PopulationConfig) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.population.agent import MembersAgent
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.training.evaluation import evaluate_policy
 
@@ -18,7 +19,8 @@ def judge_members(learner: PopulationLearner, episodes: int, seed: int, determin
         seed: of these worlds.
         deterministic: take the likeliest actions instead of sampling.
     """
-    members, agent = learner.members, learner.algorithm.agent
+    members, algorithm = learner.members, learner.algorithm
+    agent = MembersAgent(algorithm.stack, algorithm.template.agent)
     env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
     learner.households.send(env, learner.evolution.genes)
     found = evaluate_policy(agent.policy, agent.attach(env), deterministic)

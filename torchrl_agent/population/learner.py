@@ -69,16 +69,15 @@ class PopulationLearner(Learner):
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._fresh_env = seed + self.members, env
         self._write_genes(algorithm)
+        self._seat(env, algorithm)
         self.households = Households(env, config)
         self.households.send(env, self.evolution.genes)
-        if hasattr(env, "split_curriculum"):
-            env.split_curriculum(self.members)
         # mypy sees an Agent here; of it only what MembersAgent has is asked for
         super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
-        if config.evolve != "none" and config.fitness not in self.collector.statistics:
+        if config.evolve != "none" and config.fitness not in self.measures():
             raise ValueError(
                 f"population.fitness is {config.fitness!r}: use a statistic of this world's episodes, "
-                f"{', '.join(self.collector.statistics)}."
+                f"{', '.join(self.measures())}."
             )
         self.windows = [EpisodeWindow(max(100, self.num_envs // self.members)) for _ in algorithms]
         self.member_metrics: list[dict[str, float]] = [{} for _ in algorithms]
@@ -88,7 +87,16 @@ class PopulationLearner(Learner):
         self._shown: Member = copy.deepcopy(Member(algorithms[0]))
         self.present()
 
+    def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
+        """Say who plays where: each member in its own share of the worlds, at its own place in their curriculum."""
+        if hasattr(env, "split_curriculum"):
+            env.split_curriculum(self.members)
+
     # --- members ------------------------------------------------------------------------------------------------------
+
+    def measures(self) -> list[str]:
+        """What members may be judged by."""
+        return list(self.collector.statistics)
 
     def fitness(self) -> Tensor:
         """Mean fitness of each member's episodes since the last look, [P]; NaN where too few have finished."""
@@ -106,14 +114,8 @@ class PopulationLearner(Learner):
 
     def present(self, member: int | None = None) -> Agent:
         """A member as an agent of its own, the best one if none is named; the same object at every call."""
-        self._show(self.best() if member is None else member)
+        self.algorithm.stack.show(self.best() if member is None else member, self._shown)
         return self._shown.agent
-
-    def _show(self, member: int) -> None:
-        theirs = self.algorithm.stack.member(member)
-        with torch.no_grad():
-            for name, value in (*self._shown.named_parameters(), *self._shown.named_buffers()):
-                value.copy_(theirs[name])
 
     def statistics(self, member: int | None = None) -> dict[str, Any]:
         """Normalisation statistics of a member, the best one if none is named, as plain numbers."""
@@ -125,17 +127,17 @@ class PopulationLearner(Learner):
         them and may be replaced.
         """
         answers = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
-        finite = [
-            value.isfinite().reshape(*rollout.shape, -1).all(-1).all(0)
-            for value in answers
-            if value.is_floating_point()
-        ]
-        whole = torch.stack(finite).all(0).view(self.members, -1).all(1).tolist()
+        finite = [self._of_members(value.isfinite()) for value in answers if value.is_floating_point()]
+        whole = torch.stack(finite).all(0).tolist()
         broken = [index for index, fine in enumerate(whole) if not fine]
         if broken != self._broken:
             self._broken = broken
             logger.warning("the answers of members %s are not finite: they learn no more until replaced", broken)
         return any(whole)
+
+    def _of_members(self, answers: Tensor) -> Tensor:
+        """Whether all of each member's answers in a rollout [T, N, ...] are true, bool [P]."""
+        return answers.reshape(len(answers), self.members, -1).all(-1).all(0)
 
     # --- what an iteration does ---------------------------------------------------------------------------------------
 
@@ -152,8 +154,11 @@ class PopulationLearner(Learner):
 
     def report(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the members' episodes, and tell their curricula; means over the members."""
-        reports, finished = [], finished_episodes(rollout, self.collector.statistics)
-        member = finished_worlds(rollout) // (self.num_envs // self.members)
+        return self._enter(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
+
+    def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
+        """The same of episodes [episodes], and the worlds in which they ended."""
+        reports, member = [], self._home(worlds)
         for index, window in enumerate(self.windows):
             mine = {name: values[member == index] for name, values in finished.items()}
             window.add(mine)
@@ -164,6 +169,10 @@ class PopulationLearner(Learner):
         learnt = [{train_tag(name): value for name, value in each.items()} for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
+
+    def _home(self, worlds: Tensor) -> Tensor:
+        """The member whose each of these worlds is."""
+        return worlds // (self.num_envs // self.members)
 
     def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
         values = finished.get(self.evolution.config.fitness)

@@ -52,7 +52,7 @@ class Stack(nn.Module):
             end = begin + sum(parameter.numel() for parameter in part)
             self.ranges.append((begin, end))
             begin = end
-        states = [_tensors(module) for module in modules]
+        states = [tensors_of(module) for module in modules]
         self.flat = nn.Parameter(torch.stack([torch.cat([s[name].flatten() for name in self.names]) for s in states]))
         self._places = {name: name.replace(".", "/") for name in states[0] if name not in self.names}
         for name, place in self._places.items():  # buffers, and parameters that do not learn
@@ -164,5 +164,6 @@ def entries(tensordict: TensorDictBase, keys: Iterable[NestedKey] | None = None)
     return {key: value for key in keys if (value := tensordict.get(key, None)) is not None}
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by their names, each once."""
     return {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}

@@ -15,9 +15,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.config import LeagueConfig, PopulationConfig
 from torchrl_agent.population.families import NEUTRAL
+from torchrl_agent.population.league import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.population.seats import SEATS
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
 from torchrl_agent.training.checkpoint import TRAINING_RETURN, checkpoints, save_checkpoint, write_json, write_text
 from torchrl_agent.training.metrics import MetricsWriter
@@ -134,6 +136,9 @@ def member_experiment(learner: PopulationLearner, member: int) -> Experiment:
     experiment = copy.deepcopy(learner.experiment)
     experiment.seed += member
     experiment.population = PopulationConfig()
+    if isinstance(learner, LeagueLearner):  # alone it learns from both seats
+        experiment.league = LeagueConfig()
+        experiment.world["num_envs"] = learner.seats.members.shape[1] // SEATS
     config = OmegaConf.structured(experiment)
     for name, values in learner.evolution.genes.items():
         if name == NEUTRAL:

@@ -8,7 +8,8 @@ import torch
 
 from envs import DuelEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.matches import SeatedPolicies, match, points
+from torchrl_agent.matches import Contestant, Games, match, points, seat_contestants
+from torchrl_agent.population.seats import pairings
 from torchrl_agent.training.evaluation import evaluate_policy
 
 EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
@@ -33,7 +34,7 @@ def runs(tmp_path_factory):
 def test_each_has_the_first_seat_in_half_of_the_worlds():
     env = DuelEnv(6, seed=0)
     players = env.players()
-    seated = SeatedPolicies([players["scripted"], players["turret"]], "agents")
+    seated = seat_contestants([Contestant("scripted"), Contestant("turret")], pairings(2, 6), env)
     root = env.reset()
     for _ in range(30):  # until they do not do the same
         actions = {name: players[name](root.copy())["agents", "action"] for name in ("scripted", "turret")}
@@ -46,8 +47,8 @@ def test_each_has_the_first_seat_in_half_of_the_worlds():
 
 
 def test_points_by_hand():
-    episodes = {"win": torch.tensor([1.0, 0, 0, 1, 0, 0]), "draw": torch.tensor([0.0, 0, 1, 0, 0, 1])}
-    found = points(episodes)  # first half: won, lost, drawn; with seats changed: lost, won, drawn
+    won = torch.tensor([1.0, 0, 0.5, 1, 0, 0.5])
+    found = points(Games(*pairings(2, 6).T, won))  # first half: won, lost, drawn; with seats changed: lost, won, drawn
     assert (found["won"], found["drawn"], found["lost"]) == (2, 2, 2)
     assert found["share"] == 0.5
     assert found["low"] < 0.5 < found["high"]
@@ -56,11 +57,11 @@ def test_points_by_hand():
 
 def test_the_turret_takes_most_points_of_the_one_that_flies_from_either_seat():
     env = DuelEnv(256, seed=3)
-    players = env.players()
-    shares = []
+    shares, seats = [], pairings(2, 256)
     for order in (("turret", "scripted"), ("scripted", "turret")):
         env.set_seed(3)
-        shares.append(points(evaluate_policy(SeatedPolicies([players[name] for name in order], "agents"), env)))
+        found = evaluate_policy(seat_contestants([Contestant(name) for name in order], seats, env), env)
+        shares.append(points(Games(*seats.T, found["win"] + found["draw"] / 2)))
     assert shares[0]["share"] > 0.8
     assert shares[0]["share"] + shares[1]["share"] == pytest.approx(1)
 

@@ -6,6 +6,8 @@ VERBS = {
     "resume": ("commands.resume", "continue a run from its last checkpoint"),
     "evaluate": ("commands.evaluate", "judge a run's policy"),
     "match": ("commands.match", "two agents against each other, in a world with two seats"),
+    "league": ("commands.league", "ratings and the cross-play table of runs, past selves and scripted players"),
+    "exploit": ("commands.exploit", "train fresh agents against a run's agent: how far can it be beaten"),
     "film": ("commands.film", "film a run's policy"),
     "explain": ("commands.explain", "open an agent's head in one step of an evaluation episode"),
     "plot": ("commands.plot", "draw learning curves of runs, one per configuration, over its seeds"),

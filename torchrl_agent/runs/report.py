@@ -71,9 +71,22 @@ def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path) -> Path:
     Raises:
         ValueError: a folder is not a run, a run has no such metric, or the file cannot be written.
     """
+    check_format(output)
+    return write_figure(draw(group_runs(folders), list(dict.fromkeys(metrics))), output)
+
+
+def check_format(output: Path) -> None:
+    """Raise ValueError unless a figure can be written as a file of that name."""
     if output.suffix.lower() not in FORMATS:
         raise ValueError(f"a plot cannot be written as {output.name!r}: use a name that ends in {', '.join(FORMATS)}.")
-    figure = draw(group_runs(folders), list(dict.fromkeys(metrics)))
+
+
+def write_figure(figure: Figure, output: Path) -> Path:
+    """Write a figure, atomically, and return its path.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, lambda temporary: figure.savefig(temporary, format=output.suffix[1:].lower(), dpi=150))

@@ -1,0 +1,354 @@
+"""A league: everybody acts by its own weights, learns from its own seats, and what was played is counted rightly."""
+
+import copy
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from torchrl_agent import Experiment, cli, keys, learn, train
+from torchrl_agent.exploit import exploiters_of
+from torchrl_agent.loop import iterate
+from torchrl_agent.matches import Contestant, rate_league, seat_contestants, snapshots_of
+from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.population.agent import Member
+from torchrl_agent.population.league import EXPLOITED
+from torchrl_agent.population.seats import pairings
+from torchrl_agent.runs.members import member_experiment
+
+EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
+SMALL = [
+    "device=cpu",
+    "world.num_envs=16",
+    "+world.rules={max_steps: 32}",
+    "+evaluation.world.rules={max_steps: 32}",
+    "model.hidden_sizes=[16]",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=64",
+    "league.refresh=2",
+    "league.snapshot_every=512",
+    "total_frames=2048",
+    "run.tensorboard=false",
+    "run.film=false",
+    "run.final_evaluation=false",
+    *EAGER,
+]
+
+
+PBT = ["population.evolve=pbt", "population.every=512"]
+
+
+def league(*overrides):
+    return Experiment.load("duel_league", *SMALL, *overrides)
+
+
+def learner_of(*overrides):
+    torch.set_num_threads(1)
+    return league(*overrides).make_learner()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("runs")
+    for _ in train(league(f"run.folder={folder}", "run.name=a")):
+        pass
+    return folder / "a"
+
+
+def test_everybody_acts_by_its_own_weights_in_its_own_seats():
+    learner = learner_of("population.members=2", "league.slots=2")
+    with torch.no_grad():  # so that all differ
+        for stack in (learner.algorithm.stack, learner.slots):
+            stack.flat.add_(torch.randn(stack.flat.shape))
+    root = learner.collector.root
+    policy = learner.algorithm.agent.policy
+    logits = policy(root.copy())["agents", "logits"]
+    member = copy.deepcopy(Member(learner.algorithm.template))
+    for stack, first, count in ((learner.algorithm.stack, 0, 2), (learner.slots, 2, 4)):
+        for index in range(count):
+            stack.show(index, member)
+            expected = member.agent.policy(root.copy())["agents", "logits"]
+            here = learner.seats.player == first + index
+            assert torch.allclose(logits[here], expected[here], atol=1e-5)
+    actions = policy(root.copy())["agents", keys.ACTION]
+    for index, name in enumerate(learner.league.scripted):
+        here = learner.seats.scripted(index)
+        assert here.any()
+        assert torch.equal(actions[here], learner.env.players()[name](root.copy())["agents", keys.ACTION][here])
+
+
+def test_members_learn_from_their_own_seats_alone():
+    learner = learner_of()
+    rollout = learner.collector.collect()
+    rows, seats = learner.rows(rollout), learner.seats
+    assert rows.shape == (16, seats.members.numel())
+    seen = rollout["agents", "observation"].flatten(1, 2)
+    for member, mine in enumerate(seats.members):
+        share = rows["observation"].unflatten(1, (4, -1))[:, member]
+        assert torch.equal(share, seen[:, mine])
+    before = {name: value.clone() for name, value in learner.slots.state_dict().items()}
+    flat = learner.algorithm.stack.flat.detach().clone()
+    learner.improve(rollout, 1e-3)
+    assert (learner.algorithm.stack.flat != flat).any(1).all()
+    assert all(torch.equal(value, before[name]) for name, value in learner.slots.state_dict().items()), (
+        "they are frozen"
+    )
+
+
+def test_results_are_entered_for_who_played_and_from_the_members_view():
+    learner = learner_of("population.members=2", "league.slots=1", "league.scripted={turret: 0.25, scripted: 0}")
+    seats, standings = learner.seats, learner.standings
+    assert seats.player[:4].tolist() == [[0, 2], [2, 0], [0, 2], [2, 0]]  # against the slot, from either seat
+    learner.slots.put(torch.tensor([0]), learner.pool.snapshots, torch.tensor([1]))
+    learner.held[0] = 1  # the slot holds the second snapshot, which lies behind two members and two scripted players
+    worlds = torch.tensor([0, 1, 8, 9])
+    assert seats.player[8:10].tolist() == [[0, 4], [4, 0]]  # against the turret
+    finished = {
+        "win": torch.tensor([1.0, 1.0, 0.0, 0.0]),
+        "draw": torch.tensor([0.0, 0.0, 1.0, 0.0]),
+        "return": torch.zeros(4),
+        "length": torch.ones(4),
+        "complete": torch.tensor([1.0, 1.0, 1.0, 0.0]),
+        "hits_dealt": torch.ones(4),
+    }
+    learner._enter(finished, worlds)
+    place = 2 + 2 + 1
+    assert standings.points[0, place] == 1, "won from the first seat, lost from the second"
+    assert standings.games[0, place] == 2
+    turret = 2
+    assert standings.points[0, turret] == 0.5, "a draw is half of a point"
+    assert standings.games[0, turret] == 1, "a game that did not begin at its beginning does not count"
+    told = learner.member_metrics[0]
+    assert told["rollout/success_rate"] == pytest.approx(1 / 3), "of the three whole games"
+    assert "rollout/hits_dealt" not in told, "what the first seat alone says is told of nobody"
+
+
+def test_games_in_which_somebody_was_replaced_do_not_count():
+    learner = learner_of("population.members=2", "league.slots=1")
+    finished = {"win": torch.ones(3), "draw": torch.zeros(3)}
+    worlds = torch.tensor([0, 1, 0])
+    learner._interrupt(torch.tensor([2]))  # the first slot
+    assert learner._counts(finished, worlds).tolist() == [False, False, True], "the second game of world 0 is whole"
+    assert learner._counts(finished, worlds).tolist() == [True, True, True]
+
+
+def test_opponents_are_drawn_by_how_hard_they_are():
+    learner = learner_of("population.members=2", "league.slots=1", "league.choose=hard")
+    first = learner._snapshots_from
+    learner.standings.enter(torch.zeros(200).long(), torch.full((200,), first), torch.ones(200))  # always beats it
+    learner.standings.enter(torch.zeros(200).long(), torch.full((200,), first + 1), torch.zeros(200))  # never
+    held = []
+    for _ in range(30):
+        learner._draw()
+        held.append(int(learner.held[0]))
+        assert torch.equal(learner.slots.flat[0], learner.pool.snapshots.flat[held[-1]])
+    assert held.count(1) >= 28
+
+
+def test_an_exploiter_that_wins_begins_anew_and_is_kept_in_the_pool():
+    learner = learner_of(
+        "population.members=3",
+        "league.exploiters=1",
+        "league.slots=1",
+        "world.num_envs=8",
+        "league.scripted={turret: 0, scripted: 0}",
+        "algorithm.minibatch_size=32",
+    )
+    stack = learner.algorithm.stack
+    begun = stack.flat[2].detach().clone()
+    for _ in range(2):
+        learner.improve(learner.collector.collect(), 1e-2)
+    grown = stack.flat[2].detach().clone()
+    assert not torch.equal(begun, grown)
+    learner._renew_exploiters()
+    assert torch.equal(stack.flat[2], grown), "it has not shown anything yet"
+    games = int(100 * EXPLOITED) + 5
+    learner.standings.enter(torch.full((games,), 2), torch.zeros(games).long(), torch.ones(games))
+    learner._renew_exploiters()
+    assert torch.equal(stack.flat[2], begun)
+    assert learner.algorithm.optimizer.steps[2].item() == 0
+    assert (learner.pool.snapshots.flat == grown).all(1).any()
+    assert learner.standings.games[2].sum() == 0
+    learner._draw()
+    assert torch.equal(learner.present_selves.flat, stack.flat[:2]), "it meets the others as they are"
+
+
+def test_members_that_fitness_by_rating_replaces_are_the_weakest():
+    learner = learner_of(
+        "population.evolve=pbt",
+        "population.fitness=rating",
+        "population.every=512",
+        "population.least_episodes=4",
+        "population.margin=0",
+    )
+    games = torch.full((50,), 0)
+    for member in (0, 1, 2):
+        learner.standings.enter(games + member, games + 3, torch.ones(50))
+    learner.ratings = learner._rate()
+    fitness = learner.fitness()
+    assert fitness.argmin() == 3
+    learner.algorithm.stack.flat.data[3] = 0
+    source = learner.evolution.look(600, fitness)
+    learner._take_over(source)
+    parent = int(source.parents[3])
+    assert parent != 3
+    assert torch.equal(learner.algorithm.stack.flat[3], learner.algorithm.stack.flat[parent])
+    assert not learner.clean[(learner.seats.player == 3).any(1)].any(), "games that it is in have changed hands"
+
+
+def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
+    words = [
+        "population.evolve=pbt",
+        "population.fitness=rating",
+        "population.every=512",
+        "population.least_episodes=1",
+        "population.margin=0",
+        "total_frames=4096",
+    ]
+    whole = list(iterate(learner_of(*words)))[-1].learner
+    first = learner_of(*words)
+    for iteration in iterate(first):
+        if iteration.number == 8:
+            break
+    state = copy.deepcopy(first.state_dict())
+    second = learner_of(*words)
+    second.load_state_dict(state)
+    for _ in iterate(second):
+        pass
+    looks = [int((look.parents != torch.arange(4)).sum()) for look in whole.evolution.looks]
+    assert sum(looks[:3]) and sum(looks[4:]), "copies before and after"
+    assert whole.pool.used.numel() > 8
+    for one, other in (
+        (whole.algorithm.stack, second.algorithm.stack),
+        (whole.slots, second.slots),
+        (whole.pool.snapshots, second.pool.snapshots),
+    ):
+        for name, value in one.state_dict().items():
+            assert torch.equal(value, other.state_dict()[name]), name
+    assert torch.equal(whole.standings.points, second.standings.points)
+    assert torch.equal(whole.held, second.held)
+
+
+def test_a_members_configuration_learns_from_as_many_rows_alone(run):
+    learner = learner_of()
+    alone = member_experiment(learner, 1)
+    assert not alone.league.enabled
+    assert alone.make_learner().algorithm.rows == learner.algorithm.rows
+
+
+def test_ratings_of_a_run_its_past_and_scripted_players(run, tmp_path, capsys):
+    picture = tmp_path / "league.png"
+    words = ["league", str(run), "--games", "4", "--snapshots", "3", "--device", "cpu", "--picture", str(picture)]
+    assert cli.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "a/03" in "".join(lines)
+    assert " at 0" in "".join(lines)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    found = rate_league([str(run)], games=4, snapshots=3, device="cpu")
+    players = found["players"]
+    assert players[-3:] == ["scripted", "turret", "random"]
+    assert len(players) == 4 + 3 + 3
+    shares = torch.tensor(found["likeliest"]["shares"])
+    assert torch.allclose(shares + shares.T, torch.ones_like(shares))
+    assert found["likeliest"]["rating"][-3] == 1000
+    frames = [each.frames for each in snapshots_of(run, "cpu")]
+    assert frames == sorted(frames)
+    assert frames[0] == 0
+    assert frames[-1] > 1024
+
+
+def test_contestants_act_as_their_agents_do(run):
+    members = [each.agent for each in snapshots_of(run, "cpu")[:2]]
+    env = league().make_world(num_envs=8)
+    seats = pairings(2, 8)
+    seated = seat_contestants([Contestant(str(i), agent) for i, agent in enumerate(members)], seats, env)
+    root = env.reset()
+    logits = seated(root.copy())["agents", "logits"]
+    for index, agent in enumerate(members):
+        here = seats == index
+        assert torch.allclose(logits[here], acting_policy(agent)(root.copy())["agents", "logits"][here], atol=1e-5)
+
+
+def test_fresh_members_learn_against_the_frozen_agent(run, capsys, tmp_path):
+    experiment = exploiters_of(run, 2, 512, "cpu", "x")
+    learner = experiment.make_learner()
+    assert learner.rows(learner.collector.collect()).shape[1] == 2 * learner_of().algorithm.rows
+    held = learner.slots.flat[0].clone()
+    assert torch.equal(learner.slots.flat[1], held), "all meet the same"
+    for _ in iterate(learner):
+        pass
+    assert torch.equal(learner.slots.flat[0], held), "it does not learn"
+    words = ["exploit", str(run), "--frames", "512", "--members", "2", "--games", "4", "--device", "cpu", "--name", "y"]
+    assert cli.main(words) == 0
+    assert "after 512 frames the best of 2 takes" in capsys.readouterr().out
+
+
+def test_agents_with_memory_have_leagues_too():
+    *_, last = learn(league("policy=gru", "algorithm.minibatch_size=64", "total_frames=1024"))
+    assert last.metrics["league/pool"] >= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["league.past=2"], "league.past is 2"),
+        (["league.scripted.turret=-1"], "league.scripted.turret is -1"),
+        (["+league.scripted.nobody=0"], "names nobody, no player of this world: use scripted, turret, random"),
+        (["league.choose=x"], "league.choose is 'x': use one of hard, even, uniform"),
+        (["league.slots=0"], "league.slots is 0"),
+        (["league.slots=7"], "too few for 14 balanced worlds"),
+        (["league.pool=2"], "league.pool is 2"),
+        (["league.exploiters=4"], "leave somebody to exploit"),
+        (["league.exploiters=1", *PBT], "would be copied"),
+        (["league.exploiters=1", "league.against=[a,b]"], "nobody to exploit"),
+        (["league.against=[a]"], "names 1 runs for 2 slots"),
+        (["league.against=[a,b]"], "there is no run a"),
+        (
+            ["league.enabled=false", *PBT, "population.fitness=rating"],
+            "which only a league gives",
+        ),
+        (["+world.opponent=turret"], "no two seats with a winner"),
+        ([*PBT, "population.fitness=hits_dealt"], "use a statistic"),
+        (["governor.enabled=true"], "governor.enabled"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(words, sentence):
+    with pytest.raises(ValueError, match=sentence) as refused:
+        league(*words).make_learner()
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_copies_snapshots_draws_and_exploiters_compile_nothing_anew():
+    words = [word for word in SMALL if word not in EAGER]
+    more = [
+        "league.exploiters=1",
+        "league.slots=1",
+        "world.num_envs=24",
+        "algorithm.minibatch_size=144",
+        "league.scripted={turret: 0, scripted: 0}",
+    ]
+    learner = Experiment.load("duel_league", *words, *more).make_learner()
+    iterations = iterate(learner)
+    for _ in range(3):
+        next(iterations)
+    graphs = counters["stats"]["unique_graphs"]
+    for member in range(4):
+        learner._keep(member)
+    learner._draw()
+    learner.standings.enter(torch.full((90,), 3), torch.zeros(90).long(), torch.ones(90))
+    learner._renew_exploiters()
+    for _ in range(2):
+        next(iterations)
+    assert counters["stats"]["unique_graphs"] == graphs
+    assert learner.modes() == {"rollout": "compiled", "update": "compiled"}
+
+
+def test_a_broken_member_changes_nobody_elses_answers():
+    learner = learner_of()
+    learner.algorithm.stack.flat.data[1] = torch.nan
+    answers = learner.algorithm.agent.policy(learner.collector.root.copy())["agents", "logits"]
+    broken = ~answers.isfinite().all(-1)
+    assert torch.equal(broken, learner.seats.player == 1)

@@ -1,0 +1,81 @@
+"""``torchrl-agent league``: who beats whom, and ratings of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.judging import WAYS
+from torchrl_agent.matches import rate_league
+from torchrl_agent.runs.report import check_format, write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Who takes part."""
+    parser.add_argument("run_folders", metavar="RUN", nargs="+", help="runs; of populations all members take part")
+    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument("--snapshots", type=int, default=8, help="past selves of each league that take part (8)")
+    parser.add_argument("--sampled", action="store_true", help="tell of sampled actions instead of the likeliest")
+    parser.add_argument("--picture", metavar="FILE", help="draw ratings and table: .png, .svg or .pdf")
+    parser.add_argument("--seed", type=int, help="seed of the worlds")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    add_json(parser)
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Print ratings, best first, and the shares of the points beside them."""
+    if parsed.snapshots < 0:
+        raise ValueError(f"--snapshots is {parsed.snapshots}: give 0 or more.")
+    if parsed.picture is not None:
+        check_format(Path(parsed.picture))
+    result = rate_league(parsed.run_folders, parsed.games, parsed.snapshots, parsed.device, parsed.seed)
+    way = list(WAYS)[parsed.sampled]
+    print("\n".join(table(result, way)))
+    if parsed.picture is not None:
+        print(write_figure(draw(result, way), Path(parsed.picture)))
+    if parsed.json:
+        print(json.dumps(result))
+
+
+def table(result: dict[str, Any], way: str) -> list[str]:
+    """Lines of text: every player's rating and its share of the points against all others, by their numbers."""
+    names, found = result["players"], result[way]
+    order = sorted(range(len(names)), key=lambda index: -found["rating"][index])
+    width = max(map(len, names))
+    lines = [f"{way} actions, {result['games']} games of each two, in hundredths of the points (row against column)"]
+    lines.append(
+        f"{'':>3} {'player':<{width}} {'rating':>13}  " + " ".join(f"{place:>3}" for place in range(1, len(names) + 1))
+    )
+    for place, index in enumerate(order, 1):
+        rated = f"{found['rating'][index]:5.0f} +- {1.96 * found['error'][index]:4.0f}"
+        shares = " ".join("  ." if other == index else f"{100 * found['shares'][index][other]:3.0f}" for other in order)
+        lines.append(f"{place:>3} {names[index]:<{width}} {rated}  {shares}")
+    lines.append(f"one number per player hides up to {found['misfit']:.2f} of a share")
+    return lines
+
+
+def draw(result: dict[str, Any], way: str) -> Figure:
+    """Ratings with their intervals beside the table of shares, best player first."""
+    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+
+    found = result[way]
+    order = sorted(range(len(result["players"])), key=lambda index: -found["rating"][index])
+    names, places = [result["players"][index] for index in order], range(len(order))
+    figure = Figure(figsize=(4 + 0.5 * len(order), 1.5 + 0.35 * len(order)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 2])
+    errors = [1.96 * found["error"][index] for index in order]
+    left.errorbar([found["rating"][index] for index in order], places, xerr=errors, fmt="o", capsize=3)
+    left.set_yticks(places, names)
+    left.set_xlabel("rating (400 points: odds of 10 to 1)")
+    left.grid(alpha=0.3)
+    shares = [[found["shares"][row][column] for column in order] for row in order]
+    image = right.imshow(shares, vmin=0, vmax=1, cmap="RdBu", aspect="auto")
+    right.set_xticks(places, names, rotation=90)
+    figure.colorbar(image, ax=right, label="share of the points, row against column")
+    return figure

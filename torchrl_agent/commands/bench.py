@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, headroom, modules, population, skill
+from torchrl_agent.benchmarks import ablations, headroom, league, modules, population, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
@@ -229,6 +229,22 @@ def _evolution(parsed: argparse.Namespace) -> dict[str, Any]:
     return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
 
 
+def _add_league(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="duel_league", help="a league (duel_league)")
+    add_overrides(parser)
+    _add_seeds(parser)
+    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument("--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter (1,000,000)")
+
+
+def _league(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What a league gains over members that meet only themselves, or a scripted player, at equal frames, over seeds."""
+    result = league.measure_league(parsed.config, parsed.overrides, parsed.seeds, parsed.games, parsed.exploit_frames)
+    for what, found in result["found"].items():
+        print(f"{what}: {found['mean']:.3f} +- {found['half_width']:.3f}, asked {found['asked']}")
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
 SUBJECTS = {
     "speed": (_add_speed, _speed),
     "agent": (_add_agent, _agent),
@@ -238,5 +254,6 @@ SUBJECTS = {
     "headroom": (_add_headroom, _headroom),
     "population": (_add_population, _population),
     "evolution": (_add_evolution, _evolution),
+    "league": (_add_league, _league),
 }
 """What can be measured: its arguments, and what measures it."""

@@ -1,0 +1,138 @@
+"""What a league gains: its members against their past selves, against members that met only themselves or a scripted
+player, and how far each can be exploited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from torchrl_agent.confidence import interval
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.exploit import exploitability, exploiters_of
+from torchrl_agent.judging import WAYS
+from torchrl_agent.matches import Contestant, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.population.config import LeagueConfig
+from torchrl_agent.population.league import make_seats
+from torchrl_agent.population.seats import SEATS
+from torchrl_agent.runs.run import train
+
+TEACHER = "turret"
+"""The scripted player that members meet which meet nobody else."""
+WAY = list(WAYS)[1]
+"""Members are judged as they learnt to play: by sampled actions."""
+WON = 0.55
+"""A share of the points above this is better, not just luckier."""
+
+
+def measure_league(
+    config: str, overrides: Sequence[str], seeds: Sequence[int], games: int, exploit_frames: int
+) -> dict[str, Any]:
+    """Trains, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
+    player alone: equal updates, frames learnt from, and first weights.
+
+    Returns:
+        ``of_each_seed``: shares of the points; ``found``: their means with half the widths of their intervals.
+    """
+    rows = []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(_measure(config, [*overrides, f"seed={seed}"], Path(folder), games, exploit_frames))
+    asked = {
+        "against its members' older selves": f"above {WON}",
+        "against members that met themselves alone": f"above {WON}",
+        f"against members that met the {TEACHER} alone": f"above {WON}",
+        "exploited less than members that met themselves alone": "above 0",
+        f"exploited less than members that met the {TEACHER} alone": "above 0",
+    }
+    found = {}
+    for what, wanted in asked.items():
+        mean, half = interval([row[what] for row in rows])
+        found[what] = {"mean": mean, "half_width": half, "asked": wanted}
+    return {
+        "seeds": list(seeds),
+        "games": games,
+        "exploit_frames": exploit_frames,
+        "of_each_seed": rows,
+        "found": found,
+    }
+
+
+def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, exploit_frames: int) -> dict[str, Any]:
+    league = Experiment.load(config, *overrides)
+    if not league.league.enabled:
+        raise ValueError(f"configuration {config} has no league: set league.enabled=true.")
+    populations = {"league": league, **rivals(league)}
+    members, exploited = {}, {}
+    for name, experiment in populations.items():
+        quiet = dataclasses.replace(experiment.run, tensorboard=False, film=False, final_evaluation=False)
+        experiment = dataclasses.replace(experiment, run=dataclasses.replace(quiet, folder=str(folder), name=name))
+        _finish(experiment)
+        members[name] = contestants_of(folder / name, device=experiment.device)
+        exploiter = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
+        _finish(exploiter)
+        exploited[name] = exploitability(exploiter, games)[WAY]["mean"]
+    everybody = [each for group in members.values() for each in group]
+    scripted = ("scripted", TEACHER)
+    shares = (
+        play_tournament(league, [*everybody, *map(Contestant, scripted)], games)[WAY]
+        .standings(len(everybody) + 2)
+        .shares(0)
+    )
+    size = len(members["league"])
+    mine = shares[:size]
+    at = {name: slice(index * size, (index + 1) * size) for index, name in enumerate(members)}
+    return {
+        "against its members' older selves": _against_older(league, folder / "league", members["league"], games),
+        "against members that met themselves alone": mine[:, at["alone"]].mean().item(),
+        f"against members that met the {TEACHER} alone": mine[:, at["taught"]].mean().item(),
+        "exploited": exploited,
+        "exploited less than members that met themselves alone": exploited["alone"] - exploited["league"],
+        f"exploited less than members that met the {TEACHER} alone": exploited["taught"] - exploited["league"],
+        "against scripted players": {
+            name: dict(zip(("scripted", TEACHER), shares[at[name], -2:].mean(0).tolist(), strict=True))
+            for name in members
+        },
+    }
+
+
+def rivals(league: Experiment) -> dict[str, Experiment]:
+    """What a league is compared with: populations whose members learn from as many rows in as many updates, ``alone``,
+    which meet themselves, and ``taught``, which meet a scripted player.
+    """
+    worlds = league.world["num_envs"]
+    rows = make_seats(league.league, league.population.members, worlds).members.shape[1]
+    settings = {
+        "alone": (rows // SEATS, LeagueConfig()),
+        "taught": (rows, LeagueConfig(True, 0.0, scripted={TEACHER: 1.0})),
+    }
+    return {
+        name: dataclasses.replace(
+            league,
+            world={**league.world, "num_envs": count},
+            total_frames=league.total_frames * count // worlds,
+            league=config,
+        )
+        for name, (count, config) in settings.items()
+    }
+
+
+def _finish(experiment: Experiment) -> None:
+    for _ in train(experiment):
+        pass
+
+
+def _against_older(league: Experiment, run: Path, members: Sequence[Contestant], games: int) -> float:
+    """Mean share of the points that members take from their own snapshots of the first half of the training."""
+    half, snapshots = league.total_frames // 2, snapshots_of(run, league.device)
+    shares = []
+    for index, member in enumerate(members):
+        older = [each for each in snapshots if each.member == index and each.frames < half]
+        met = [member, *(Contestant(f"{each.frames}", each.agent) for each in older)]
+        table = play_tournament(league, met, games)[WAY].standings(len(met)).shares(0)
+        shares.append(table[0, 1:].mean().item())
+    return fmean(shares)

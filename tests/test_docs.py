@@ -96,11 +96,12 @@ def run_command(line: str) -> None:
         shutil.copytree(*words[2:])
     elif words[0] in ("python", "torchrun"):  # a file that the page has written; it may start processes
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{Path.cwd()}", "RL_WARNINGS": "False"}
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         started = [sys.executable, *(["-m", "torch.distributed.run"] if words[0] == "torchrun" else []), *words[1:]]
         done = subprocess.run(started, env=environment, capture_output=True, text=True, check=False, timeout=300)
         assert done.returncode == 0, done.stderr
-        file = next(word for word in words if word.endswith(".py"))
-        Path(file).with_suffix(".txt").write_text(done.stdout)
+        for file in (word for word in words if word.endswith(".py")):
+            Path(file).with_suffix(".txt").write_text(done.stdout)
     else:
         assert words[0] == "torchrl-agent", line
         assert main(words[1:]) in (None, 0), line
@@ -345,7 +346,8 @@ def test_processes_train_one_agent_together(folder):
     run_page(DOCS / "howto" / "distributed.md")
     frames = [int(line.split()[0]) for line in (folder / "train_together.txt").read_text().splitlines()]
     assert frames == [512, 1024, 1536, 2048]
-    assert (folder / "runs/together/checkpoints/checkpoint_2048.pt").is_file()
+    for name in ("together", "in_python"):
+        assert (folder / "runs" / name / "checkpoints/checkpoint_2048.pt").is_file()
 
 
 @pytest.mark.slow

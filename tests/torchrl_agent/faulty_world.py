@@ -11,7 +11,7 @@ class FaultyArena(ArenaEnv):
     """Fails once, on rank 1 of torchrun's first attempt.
 
     Args:
-        fault: what happens: ``raise``, ``nan`` (a reward), ``sleep`` (20 s) or ``kill``.
+        fault: what happens: ``raise``, ``infinite`` (a reward), ``sleep`` (20 s) or ``kill``.
         when: at which moment: ``step``, ``report`` (episodes are told after the updates) or ``save``.
         at: how many such moments go well before.
     """
@@ -25,7 +25,7 @@ class FaultyArena(ArenaEnv):
         if self.fault == "none" or name != self.when:
             return False
         self.left -= 1
-        if self.left >= 0:
+        if self.left != -1:
             return False
         if self.fault == "raise":
             raise ValueError("the ship sank")
@@ -37,8 +37,8 @@ class FaultyArena(ArenaEnv):
 
     def _step(self, tensordict):
         stepped = super()._step(tensordict)
-        if self.moment("step") and self.fault == "nan":
-            stepped.get("reward").fill_(float("nan"))
+        if self.moment("step") and self.fault == "infinite":
+            stepped.get("reward").fill_(float("inf"))
         return stepped
 
     def update_curriculum(self, finished, group=None):

@@ -2,67 +2,18 @@
 
 import csv
 import json
-import os
-import re
 import shutil
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from launching import QUICK, ROOT, torchrun
 
 from torchrl_agent import Experiment, ranks
 from torchrl_agent.cli import main
 from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.ppo import normalized
 
-ROOT = Path(__file__).parents[2]
 EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")
-QUICK = ("device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
-FAULTY = ("world._target_=faulty_world.FaultyArena", "world.when=step", "world.at=3")
-SENTENCE = re.compile(r"^torchrl-agent: (.*)$", re.MULTILINE)
-
-
-def environment(**more):
-    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
-    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    return {**clean, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RL_WARNINGS": "False", **more}
-
-
-def torchrun(folder, *words, options=(), processes=2):
-    """Run the command in several processes; all must end well."""
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
-    line = (*launcher, *options, "-m", "torchrl_agent.cli", *words)
-    done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def by_hand(folder, *lines, port=None, paths=(), alone=False):
-    """Exit code and sentence of each of two ranks, each with a command line of its own; ``alone``: only the first."""
-    if port is None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-    started = []
-    for rank, words in enumerate(lines):
-        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        if rank < len(paths):
-            place["PYTHONPATH"] = paths[rank]
-        line = (sys.executable, "-m", "torchrl_agent.cli", *words)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(line, cwd=folder, env={**environment(), **place}, **pipes))
-        if alone:
-            break
-    ended = []
-    for process in started:
-        _, errors = process.communicate(timeout=120)
-        found = SENTENCE.findall(errors)
-        assert found, errors
-        ended.append((process.returncode, found[-1]))
-    return ended
 
 
 def checkpoint(run, frames):

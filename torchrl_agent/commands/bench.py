@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, headroom, league, modules, population, skill
+from torchrl_agent.benchmarks import ablations, distributed, headroom, league, modules, population, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
@@ -245,6 +245,22 @@ def _league(parsed: argparse.Namespace) -> dict[str, Any]:
     return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
 
 
+def _add_distributed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
+    add_overrides(parser)
+    parser.add_argument("--processes", type=int, default=2, help="ranks, and threads of the one process (2)")
+    parser.add_argument("--rounds", type=int, default=5, help="iterations of each, in turn (5)")
+
+
+def _distributed(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Speed of ranks with a thread each beside one process with as many threads, and what they tell each other."""
+    if parsed.processes < 2 or parsed.rounds < 1:
+        raise ValueError("give at least 2 --processes and 1 of --rounds.")
+    result = distributed.measure(parsed.config, ["device=cpu", *parsed.overrides], parsed.processes, parsed.rounds)
+    print_table(result)
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
 SUBJECTS = {
     "speed": (_add_speed, _speed),
     "agent": (_add_agent, _agent),
@@ -255,5 +271,6 @@ SUBJECTS = {
     "population": (_add_population, _population),
     "evolution": (_add_evolution, _evolution),
     "league": (_add_league, _league),
+    "distributed": (_add_distributed, _distributed),
 }
 """What can be measured: its arguments, and what measures it."""

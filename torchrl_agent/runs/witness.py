@@ -44,7 +44,7 @@ class Witness:
 
     def where_to_go_on(self) -> str:
         """What is left of a run that cannot go on."""
-        return "the first rank knows the last checkpoint"
+        return "go on from the last checkpoint, if there is one"
 
     def _save(self) -> None:
         self.learner.state_dict()

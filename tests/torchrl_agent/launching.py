@@ -1,0 +1,58 @@
+"""Starting the command in several processes."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+QUICK = ("device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
+SENTENCE = re.compile(r"^torchrl-agent: (.*)$", re.MULTILINE)
+
+
+def environment():
+    """Of a process that finds the packages and the tests' worlds."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    paths = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    return {**clean, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RL_WARNINGS": "False"}
+
+
+def torchrun(folder, *words, processes=2, restarts=0):
+    """Run the command in several processes, which must end well; what they said."""
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
+    line = (*launcher, f"--max-restarts={restarts}", "-m", "torchrl_agent.cli", *words)
+    done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def free_port():
+    """A port that nobody listens to."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def two_ranks(folder, *lines, port=None, packages=ROOT):
+    """Exit code and last sentence of two ranks started by hand, each with a command line of its own, or of the first
+    alone; ``packages``: where rank 1 finds the code.
+    """
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or free_port())}
+    started = []
+    for rank, words in enumerate(lines):
+        own = {**environment(), **place, "RANK": str(rank)}
+        if rank == 1:
+            own["PYTHONPATH"] = own["PYTHONPATH"].replace(str(ROOT) + os.pathsep, str(packages) + os.pathsep)
+        line = (sys.executable, "-m", "torchrl_agent.cli", *words)
+        started.append(subprocess.Popen(line, cwd=folder, env=own, stderr=subprocess.PIPE, text=True))
+    ended = []
+    for process in started:
+        try:
+            _, errors = process.communicate(timeout=120)
+        finally:
+            process.kill()
+        found = SENTENCE.findall(errors)
+        ended.append((process.returncode, found[-1] if found else ""))
+    return ended

@@ -19,10 +19,10 @@ def environment():
     return {**clean, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "RL_WARNINGS": "False"}
 
 
-def torchrun(folder, *words, processes=2, restarts=0):
-    """Run the command in several processes, which must end well; what they said."""
+def torchrun(folder, *words, processes=2, restarts=0, module="torchrl_agent.cli"):
+    """Run the command, or another module, in several processes, which must end well; what they said."""
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
-    line = (*launcher, f"--max-restarts={restarts}", "-m", "torchrl_agent.cli", *words)
+    line = (*launcher, f"--max-restarts={restarts}", "-m", module, *words)
     done = subprocess.run(line, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -157,6 +157,11 @@ FOUR_MODULES = (
 
 
 @pytest.mark.slow
+def test_two_ranks_find_what_one_process_finds(tmp_path):
+    torchrun(tmp_path, module="ranks_arithmetic")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("configuration", "iterations", "tolerance"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -39,8 +40,8 @@ def measure(config: str, overrides: Sequence[str], processes: int, rounds: int) 
     line = (*launcher, "-m", __name__, str(rounds), config, *overrides)
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = [words for words in done.stderr.splitlines() if words.startswith("ValueError: ")]
-        raise ValueError(said[-1].removeprefix("ValueError: ") if said else f"the ranks failed: {done.stderr[-500:]}")
+        said = re.findall(r"(?:ValueError|TrainingError): (.*)", done.stderr)
+        raise ValueError(said[-1] if said else f"the ranks failed: {done.stderr[-500:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 

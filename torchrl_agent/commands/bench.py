@@ -11,7 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, distributed, headroom, league, modules, population, skill
+from torchrl_agent.benchmarks import (
+    ablations,
+    distributed,
+    families,
+    headroom,
+    league,
+    modules,
+    population,
+    skill,
+)
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
@@ -261,6 +270,25 @@ def _distributed(parsed: argparse.Namespace) -> dict[str, Any]:
     return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
 
 
+def _add_families(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="families", help="a population with families (families)")
+    add_overrides(parser)
+    _add_seeds(parser)
+    parser.add_argument(
+        "--trait",
+        default="world.traits.neuroticism",
+        help="a gene, compared with the neutral one (world.traits.neuroticism)",
+    )
+    parser.add_argument("--wealth", type=float, default=0.5, help="share left to children where any is (0.5)")
+
+
+def _families(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Whether a trait moves beyond drift, fitness is inherited, and wealth that is left concentrates, over seeds."""
+    result = families.measure_families(parsed.config, parsed.overrides, parsed.seeds, parsed.trait, parsed.wealth)
+    print(families.table(result))
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
 SUBJECTS = {
     "speed": (_add_speed, _speed),
     "agent": (_add_agent, _agent),
@@ -272,5 +300,6 @@ SUBJECTS = {
     "evolution": (_add_evolution, _evolution),
     "league": (_add_league, _league),
     "distributed": (_add_distributed, _distributed),
+    "families": (_add_families, _families),
 }
 """What can be measured: its arguments, and what measures it."""

@@ -166,7 +166,7 @@ def test_after_a_move_the_graph_is_recorded_anew(gpu):
 MODES_OF_THE_ARENA = ("classic", "extended", "dict", "pixels", "heatmap")
 WORLDS = [(ArenaEnv, {"observation": mode, "style": 1 + index % 2}) for index, mode in enumerate(MODES_OF_THE_ARENA)]
 WORLDS += [(TownEnv, {"level": f"L{level}"}) for level in range(9)]
-WORLDS += [(TownEnv, {"level": "L8", "observation": "groups", "privileged": True, "potential": True})]
+WORLDS += [(TownEnv, {"level": "L8", "observation": "groups", "privileged": True, "potential": True, "drives": True})]
 
 
 def player(env, name):

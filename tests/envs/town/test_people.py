@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from tensordict import TensorDict
+from torch._dynamo.utils import counters
 
 from envs import TownEnv
 from envs.town.levels import load_level
@@ -146,3 +147,15 @@ def test_money_in_a_town_without():
     assert (env.state.traits[1] == 0.5).all()
     with pytest.raises(ValueError, match="has no meter money: leave money out"):
         env.set_people(money=0.1)
+
+
+def test_neither_people_nor_their_drives_make_a_graph_of_their_own():
+    counters.clear()
+    env = TownEnv(2, level="L7", num_agents=2, drives=True, compile={"backend": "eager"})
+    root = env.reset()
+    for step in range(3):
+        env.set_people({"greed": 0.1 * step}, money=0.1 * step)
+        root[env.action_key] = torch.full((2, 2), 5)
+        _, root = env.step_and_maybe_reset(root)
+        assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]

@@ -279,7 +279,14 @@ def test_the_commands_of_the_pages_about_the_agent_fit_together():
         assert switch_on(module, Experiment.load(config)).name == config
 
 
-PUBLIC_MODULES = ("torchrl_agent.keys", "torchrl_agent.transforms", "torchrl_agent.cli", "envs.adapters.", "envs.libs.")
+PUBLIC_MODULES = (
+    "torchrl_agent.keys",
+    "torchrl_agent.ranks",
+    "torchrl_agent.transforms",
+    "torchrl_agent.cli",
+    "envs.adapters.",
+    "envs.libs.",
+)
 """Public although no package lists them in ``__all__``."""
 
 

@@ -8,6 +8,7 @@ given. All of them can be compiled into the code that calls them.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -26,6 +27,7 @@ Value = TypeVar("Value")
 EXPLANATION_SECONDS = 5.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _size, _rank = 1, 0
+_starts = itertools.count()
 
 
 def size() -> int:
@@ -250,7 +252,8 @@ def _meet(number: int, wanted: int, timeout: float) -> distributed.Store:
             f"rank {number}: {address}:{port}, where the ranks meet, cannot be used ({reason}): let torchrun choose it "
             "(--standalone), or give another port."
         ) from None
-    store = distributed.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", server)
+    attempt = f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}, start {next(_starts)}"
+    store = distributed.PrefixStore(attempt, server)
     store.set(f"here {number}", "")
     for other in range(wanted):
         try:
@@ -263,6 +266,7 @@ def _meet(number: int, wanted: int, timeout: float) -> distributed.Store:
 
 
 def _connect(store: distributed.Store, number: int, wanted: int, timeout: float, cuda: bool) -> None:
+    """Let ranks talk to each other from here on; on CUDA each has the device of its number on its machine."""
     for name in ("gloo", "nccl")[: 1 + cuda]:
         if not distributed.is_backend_available(name):
             raise ValueError(
@@ -299,14 +303,15 @@ def _ended(store: distributed.Store, error: Exception) -> Exception:
         if _come(store, ["error"]):
             told = store.get("error").decode()
         store.set(f"heard {number}", "")
-        silent = {other for other in silent if not _come(store, [f"heard {other}"])}
+        if not _come(store, [f"heard {other}" for other in silent]):
+            silent = {other for other in silent if not store.check([f"heard {other}"])}
     except RuntimeError:  # the store is gone with the process that had it
         pass
     whose, _, first_words = told.partition(" ")
-    if whose == str(number):
-        return type(error)(first_words) if known else error
+    if whose == str(number) and not known:
+        return error
     if told:
-        return TrainingError(first_words)
+        return (ValueError if isinstance(error, ValueError) else TrainingError)(first_words)
     names = ", ".join(map(str, sorted(silent))) or "another"
     return TrainingError(f"rank {names} is lost, or did not answer within run.rank_timeout: see what it says last.")
 

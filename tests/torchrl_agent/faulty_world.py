@@ -1,24 +1,26 @@
-"""An Arena in which one rank fails."""
+"""An Arena, and a PPO, in which one rank fails."""
 
 import os
 import signal
 import time
 
 from envs import ArenaEnv
+from torchrl_agent.training import PPO
 
 
 class FaultyArena(ArenaEnv):
-    """Fails once, on rank 1 of torchrun's first attempt.
+    """Fails once, in torchrun's first attempt.
 
     Args:
         fault: what happens: ``raise``, ``infinite`` (a reward), ``sleep`` (20 s) or ``kill``.
         when: at which moment: ``step``, ``report`` (episodes are told after the updates) or ``save``.
         at: how many such moments go well before.
+        rank: which one fails.
     """
 
-    def __init__(self, *args, fault="none", when="step", at=0, **kwargs):
+    def __init__(self, *args, fault="none", when="step", at=0, rank=1, **kwargs):
         super().__init__(*args, **kwargs)
-        here = os.environ.get("RANK") == "1" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        here = os.environ.get("RANK") == str(rank) and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
         self.fault, self.when, self.left = fault if here else "none", when, at
 
     def moment(self, name):
@@ -48,3 +50,17 @@ class FaultyArena(ArenaEnv):
     def state_dict(self, *args, **kwargs):
         self.moment("save")
         return super().state_dict(*args, **kwargs)
+
+
+class FaultyPPO(PPO):
+    """Kills rank 1 of torchrun's first attempt in the middle of its sixth epoch, before an update's numbers meet."""
+
+    epochs = 0
+
+    def _epoch(self, data):
+        self.epochs += 1
+        here = os.environ.get("RANK") == "1" and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        if here and self.epochs == 6:
+            self.updater.loss(data[:4])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super()._epoch(data)

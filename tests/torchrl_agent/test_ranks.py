@@ -136,6 +136,7 @@ def test_any_other_code_has_another_digest(monkeypatch, tmp_path):
 
 # --- two ranks are one process ---------------------------------------------------------------------------------------
 
+LEARNS_COMPILED = ("acceleration.advantages=true", "acceleration.update=true")  # where ranks talk
 ARENA = ("arena", "world.num_envs=64", "model.hidden_sizes=[64,64]", "algorithm.minibatch_size=4096", *EAGER)
 TOWN = (
     "town",
@@ -166,8 +167,8 @@ def test_two_ranks_find_what_one_process_finds(tmp_path):
     ("configuration", "iterations", "tolerance"),
     [
         (ARENA, 4, 1e-6),  # 16 updates
-        (("smoke", "algorithm=a2c"), 4, 1e-6),
-        ((*ARENA[:-3], "algorithm.rollout_steps=8", "algorithm.minibatch_size=512"), 2, 1e-6),  # compiled
+        (("smoke", "algorithm=a2c", "governor.enabled=true", "evaluation.every=256"), 4, 1e-6),
+        (("smoke", "algorithm.minibatch_size=512", *LEARNS_COMPILED), 4, 1e-6),
         (TOWN, 1, 1e-6),
         (FOUR_MODULES, 1, 1e-5),
     ],

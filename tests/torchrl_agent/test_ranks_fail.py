@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 FAULTY = """
 defaults: [smoke, _self_]
 name: faulty
-world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 40}
+world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 40, rank: 1}
 """
 TRAIN = ("train", "faulty.yaml", *QUICK, "run.name=run")
 
@@ -76,6 +76,14 @@ def test_a_rank_that_is_slow_is_named(folder):
     assert "rank 0 is lost" in ended[1][1]  # which had to leave before rank 1 awoke
 
 
+def test_the_rank_that_has_the_store_may_die(folder):
+    changes = ["world.fault=kill", "world.rank=0"]
+    ended = two_ranks(folder, [*TRAIN, *changes], [*TRAIN, *changes])
+    assert ended[0] == (-9, "")
+    assert ended[1][0] == 2
+    assert "rank 0 is lost" in ended[1][1]
+
+
 def test_a_rank_that_does_not_come_is_named(folder):
     ended = two_ranks(folder, [*TRAIN, "run.rank_timeout=2"])
     assert ended == [
@@ -120,11 +128,19 @@ def undisturbed(tmp_path_factory):
     return last_checkpoint(folder / "runs/run")
 
 
-@pytest.mark.parametrize(("when", "at"), [("step", 80), ("report", 2), ("save", 1)])
-def test_a_killed_rank_is_started_again_and_changes_nothing(folder, undisturbed, when, at):
-    """In the third iteration of four: after the checkpoint of the first, or of the second."""
-    changes = ["world.fault=kill", f"world.when={when}", f"world.at={at}", "run.resume=auto"]
-    said = torchrun(folder, *TRAIN, *changes, restarts=1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["world.fault=kill", "world.at=80"],
+        ["algorithm._target_=faulty_world.FaultyPPO"],
+        ["world.fault=kill", "world.when=report", "world.at=2"],
+        ["world.fault=kill", "world.when=save", "world.at=1"],
+    ],
+    ids=["rollout", "update", "report", "save"],
+)
+def test_a_killed_rank_is_started_again_and_changes_nothing(folder, undisturbed, changes):
+    """In the third iteration of four: after the checkpoint of the second, or of the first."""
+    said = torchrun(folder, *TRAIN, *changes, "run.resume=auto", restarts=1)
     assert "exitcode: -9" in said
     assert_same(undisturbed, last_checkpoint(folder / "runs/run"))
     assert json.loads((folder / "runs/run/summary.json").read_text())["frames"] == 2048

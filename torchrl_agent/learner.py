@@ -72,7 +72,7 @@ class Learner:
         self.device = algorithm.device
         self.num_envs = self.env.batch_size[0]
         steps = algorithm.config.rollout_steps if collector is None else collector.steps
-        ranks.begin_alike(list(agent.state_dict().values()))
+        ranks.begin_alike(agent)
         algorithm.truncates_once = truncates_once(self.env, steps)
         if collector is None:
             self._check_room(steps)

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
 from torchrl_agent.errors import TrainingError
@@ -133,11 +133,10 @@ def means(values: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
 
 
-@torch.no_grad()
-def begin_alike(values: Sequence[Tensor]) -> None:
-    """Give every rank the first one's tensors."""
+def begin_alike(module: nn.Module) -> None:
+    """Give every rank the first one's parameters and buffers."""
     if _size > 1:
-        for value in values:
+        for value in module.state_dict().values():
             distributed.broadcast(value, 0)
 
 

@@ -46,9 +46,10 @@ with ranks.started(60):
     assert ranks.first(ranks.size) == 1  # by itself
     assert ranks.everyones(ranks.rank()) == [0, 1]
     assert ranks.highest(ranks.rank() + 3) == 4
-    begun = torch.full((2,), float(ranks.rank()))
-    ranks.begin_alike([begun])
-    close(begun, [0.0, 0.0])
+    layer = torch.nn.Linear(1, 2)
+    torch.nn.init.constant_(layer.weight, ranks.rank())
+    ranks.begin_alike(layer)
+    close(layer.weight, [[0.0], [0.0]])
     joined = ranks.join_rows({"x": samples.view(1, 3)}, -1)["x"]
     close(joined, SAMPLES.view(1, 6) if ranks.rank() == 0 else samples.view(1, 3))
     close(ranks.own_rows({"x": SAMPLES.view(1, 6)}, -1)["x"], samples.view(1, 3))

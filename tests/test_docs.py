@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import dataclasses
+import glob
 import importlib
 import json
 import math
@@ -43,6 +44,7 @@ SMALLER = {
     "'acceleration={step: false, advantages: false, update: false}'",
     "total_frames: 100_000": "total_frames: 4096\nevaluation: {episodes: 2}",
     "run.name=first": "run.name=first run.film=false",
+    "run.name=rates": "run.name=rates run.film=false run.final_evaluation=false total_frames=512",
     **{f"run.name={name}": f"run.name={name} run.film=false" for name in UNFILMED},
     "rows=64)": f"rows=64, acceleration={UNCOMPILED})",
     "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
@@ -69,12 +71,14 @@ def smaller(code: str) -> str:
     return code
 
 
-def run_page(path: Path) -> dict:
+def run_page(path: Path, having: str = "") -> dict:
     """Do what a page says, from its first block to its last: blocks that begin with the name of a file are written to
-    it, the rest is run. Returns the names that its Python has defined.
+    it, the rest is run. Returns the names that its Python has defined. Blocks without the text ``having`` are left out.
     """
     names: dict = {}
     for language, code in blocks(path):
+        if having not in code:
+            continue
         code = smaller(code)
         file = re.match(r"# (\w+\.(?:py|yaml))\n", code)
         if file is not None:
@@ -90,7 +94,7 @@ def run_page(path: Path) -> dict:
 
 
 def run_command(line: str) -> None:
-    words = shlex.split(line)
+    words = [each for word in shlex.split(line) for each in sorted(glob.glob(word)) or [word]]
     if words[0] == "cp":
         assert words[1] == "-r"
         shutil.copytree(*words[2:])
@@ -427,11 +431,28 @@ def test_models_come_from_stable_baselines_and_go_back(folder):
 @pytest.mark.filterwarnings("ignore")
 def test_a_study_of_optunas_tries_shapes(folder):
     pytest.importorskip("optuna").logging.set_verbosity(40)
-    study = run_page(DOCS / "howto" / "sweeps.md")["study"]
+    study = run_page(DOCS / "howto" / "sweeps.md", having="optuna")["study"]
     assert len(study.trials) == 4
     assert study.best_params.keys() == {"width", "rollout_steps", "rate"}
     assert math.isfinite(study.best_value)
     assert not list(folder.iterdir()), "learn() touches no file"
+
+
+def test_a_sweep_trains_every_combination_as_its_page_says(folder, capsys):
+    run_page(DOCS / "howto" / "sweeps.md", having="torchrl-agent")
+    printed = capsys.readouterr().out
+    assert [path.name for path in sorted((folder / "runs").iterdir())] == [f"rates-{number}" for number in range(1, 5)]
+    assert all(f"rates-{number}" in printed.rpartition("frames in")[2] for number in range(1, 5)), "compared"
+
+
+@pytest.mark.slow
+def test_ray_tunes_shapes_as_its_page_says(folder):
+    pytest.importorskip("ray.tune")
+    run_page(DOCS / "howto" / "sweeps.md", having="tune_shapes.py")
+    best, frames = (folder / "tune_shapes.txt").read_text().splitlines()[-1].rsplit(" ", 1)
+    assert ast.literal_eval(best).keys() == {"width", "rate"}
+    assert int(frames) == 8192
+    assert len(list((folder / "tuned").rglob("learner.pt"))) >= 2
 
 
 def test_a_population_learns_as_its_page_says(folder):

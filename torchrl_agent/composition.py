@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,6 +99,30 @@ def compose_experiment(path: Path, overrides: Sequence[str], schema: DictConfig)
         return OmegaConf.to_object(experiment)
 
 
+def combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """Overrides of every training of a sweep: the Cartesian product of the values that Hydra's grammar lists, as in
+    ``seed=0,1``, ``choice(0,1)`` or ``range(0,2)``. The last override changes fastest.
+
+    Raises:
+        ValueError: an override does not follow the grammar, or its values cannot be listed.
+    """
+    return [list(each) for each in itertools.product(*map(_values, overrides))]
+
+
+def _values(text: str) -> list[str]:
+    """An override once for each of its values."""
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if not override.is_sweep_override():
+            return [text]
+        return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+    except HydraException:
+        raise ValueError(
+            f"{text} lists no values: write KEY=VALUE, or several as KEY=VALUE,VALUE, KEY=choice(...) or "
+            "KEY=range(...)."
+        ) from None
+
+
 # --- the algorithm's section -----------------------------------------------------------------------------------------
 
 
@@ -106,8 +131,12 @@ def _split(overrides: Iterable[str]) -> tuple[list[Change], list[str]]:
     changes: list[Change] = []
     others = []
     for override in OverridesParser.create().parse_overrides(list(overrides)):
-        key, plain = override.key_or_group, override.type is not OverrideType.DEL and not override.is_sweep_override()
-        if not plain or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
+        if override.is_sweep_override():
+            raise ValueError(
+                f"{override.input_line} gives several values: give one, or train with each by 'torchrl-agent train -m'."
+            )
+        key = override.key_or_group
+        if override.type is OverrideType.DEL or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
             others.append(str(override.input_line))
         elif key != TUNED and "." not in key and isinstance(value := override.value(), dict):
             changes += [(f"{key}.{name}", each) for name, each in value.items()]

@@ -34,6 +34,7 @@ EXTRAS = {
     "multiagent": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
     "notebooks": {"ipykernel": "ipykernel", "nbclient": "nbclient", "nbformat": "nbformat"},
     "popgym": {"popgym": "popgym"},
+    "ray": {"ray[tune]": "ray"},
     "sweeps": {"optuna": "optuna"},
     "sb3": {"stable-baselines3": "stable_baselines3", "sb3-contrib": "sb3_contrib"},
     "vmas": {"vmas": "vmas"},

@@ -1,4 +1,4 @@
-"""``torchrl-agent train``: train the agent of a configuration."""
+"""``torchrl-agent train``: train the agent of a configuration, or one for every combination of values."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
+import torch
+
 from torchrl_agent import ranks
 from torchrl_agent.commands.arguments import add_config, print_ways
+from torchrl_agent.composition import combinations
+from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.loop import Iteration
-from torchrl_agent.progress import Progress
+from torchrl_agent.progress import Progress, log
+from torchrl_agent.runs.folder import run_name
 from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
 from torchrl_agent.training.checkpoint import checkpoints
@@ -27,13 +32,56 @@ HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "st
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A configuration and changes of it."""
     add_config(parser)
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="train every combination of values such as seed=0,1,2"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Train, with progress on the way and figures in the end."""
+    if parsed.multirun:
+        return sweep(parsed.config, parsed.overrides)
     experiment = Experiment.load(parsed.config, *parsed.overrides)
     with joined(experiment):
         return follow(train(experiment), experiment)
+
+
+def sweep(config: str, overrides: Sequence[str]) -> int:
+    """Train every combination of values, one after another, each in a run folder of its own.
+
+    A training that fails says so, and the others have their turn; a signal ends them all. Returns the exit code.
+
+    Raises:
+        ValueError: one of the configurations cannot be loaded; nothing has been trained then.
+    """
+    turns = combinations(overrides)
+    experiments = [Experiment.load(config, *each) for each in turns]
+    name_apart(experiments)
+    code = 0
+    with joined(experiments[0]):
+        for number, (experiment, turn) in enumerate(zip(experiments, turns, strict=True), 1):
+            name = f"{number} of {len(turns)}"
+            log.info("%s: %s", name, " ".join(word for word in turn if word not in overrides))
+            torch.compiler.reset()  # each training compiles as if it were the only one, however many there are
+            try:
+                stopped = follow(train(experiment), experiment, name=name)
+            except (ValueError, TrainingError) as error:
+                print(f"torchrl-agent: {name}: {error}", file=sys.stderr)
+                code = 2
+                continue
+            if stopped:
+                return stopped
+    return code
+
+
+def name_apart(experiments: Sequence[Experiment]) -> None:
+    """Number the names of runs, unless no two are called the same."""
+    names = [run_name(experiment) for experiment in experiments]
+    if len(set(names)) < len(names):
+        width = len(str(len(names)))
+        names = [f"{name}-{number:0{width}d}" for number, name in enumerate(names, 1)]
+    for experiment, name in zip(experiments, names, strict=True):
+        experiment.run.name = name
 
 
 def joined(experiment: Experiment) -> AbstractContextManager[None]:
@@ -41,12 +89,20 @@ def joined(experiment: Experiment) -> AbstractContextManager[None]:
     return ranks.started(experiment.run.rank_timeout, cuda=resolve_device(experiment.device).type == "cuda")
 
 
-def follow(iterations: Generator[Iteration, None, None], experiment: Experiment, folder: Path | None = None) -> int:
+def follow(
+    iterations: Generator[Iteration, None, None], experiment: Experiment, folder: Path | None = None, name: str = ""
+) -> int:
     """Train to the end, or until somebody asks for it; say where the results are and how to go on. Returns the exit
     code.
+
+    Args:
+        iterations: the training.
+        experiment: what trains.
+        folder: of the run that goes on; None for a new one.
+        name: of this training, where it is one of several.
     """
     before_this = 0 if folder is None else _frames(folder) or 0
-    progress = Progress(experiment.total_frames, "frame", done=before_this)
+    progress = Progress(experiment.total_frames, "frame", name, done=before_this)
     try:
         with terminable(), closing(iterations), progress:
             for iteration in iterations:

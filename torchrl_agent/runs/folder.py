@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +23,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.runs.members import FOLDER, MemberBooks
+from torchrl_agent.runs.members import FOLDER, MemberBooks, member_folder
 from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.checkpoint import (
     SOURCE,
@@ -70,7 +70,7 @@ class Books:
 
     def __init__(self, folder: Path, learner: Learner, resumed: bool) -> None:
         self.folder, self.learner, self.experiment = folder, learner, learner.experiment
-        self._lock = lock(folder)
+        self._locks = _hold(folder, learner)
         text = self.experiment.to_yaml()
         write_text(folder / "config.yaml", text)
         logger = wandb_logger(folder, self.experiment.run.wandb)
@@ -90,7 +90,7 @@ class Books:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         atexit.unregister(self.__exit__)
-        if self._lock.closed:
+        if self._locks[0].closed:
             return
         try:
             # ranks save together or not at all
@@ -100,7 +100,8 @@ class Books:
             self._writer.close()
             if self._members is not None:
                 self._members.close()
-            self._lock.close()
+            for each in self._locks:
+                each.close()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -228,9 +229,8 @@ def new_run(experiment: Experiment) -> Path:
     Raises:
         ValueError: the folder is there already, or cannot be made.
     """
-    name = experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    experiment.run.name = name
-    folder = Path(experiment.run.folder) / name
+    experiment.run.name = run_name(experiment)
+    folder = Path(experiment.run.folder) / experiment.run.name
     try:
         if not _emptied(folder):
             folder.mkdir(parents=True)
@@ -246,6 +246,11 @@ def new_run(experiment: Experiment) -> Path:
         ) from None
     write_json(folder / "code.json", {"versions": versions(), **code_state()})
     return folder
+
+
+def run_name(experiment: Experiment) -> str:
+    """The configured name of the run's folder; by default the configuration's and the time."""
+    return experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def run_to_go_on(experiment: Experiment) -> Path | None:
@@ -274,6 +279,20 @@ def _emptied(folder: Path) -> bool:
     for path in sorted(inside.values(), key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     return True
+
+
+def _hold(folder: Path, learner: Learner) -> list[IO[bytes]]:
+    """Locks on the run's folder and on those of its members, each of which may go on alone; see :func:`lock`."""
+    members = learner.members if isinstance(learner, PopulationLearner) else 0
+    with ExitStack() as held:
+        locks = [held.enter_context(lock(folder))]
+        for place in (member_folder(folder, index) for index in range(members)):
+            place.mkdir(parents=True, exist_ok=True)
+            if not (place / "code.json").is_file():
+                write_text(place / "code.json", (folder / "code.json").read_text(encoding="utf-8"))
+            locks.append(held.enter_context(lock(place)))
+        held.pop_all()
+    return locks
 
 
 def lock(folder: Path) -> IO[bytes]:

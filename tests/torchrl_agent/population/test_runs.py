@@ -133,6 +133,28 @@ def test_a_member_goes_on_alone(run):
     assert first.metrics["train/updates"] > 0
 
 
+def test_a_member_and_its_population_do_not_train_at_once(tmp_path):
+    """Whoever came first goes on; each folder is free again once its process has closed it."""
+    two = ("population.members=2", "world.num_envs=8", "algorithm.minibatch_size=64", "run.checkpoint_every=256")
+    together = train(smoke(tmp_path, *two))
+    next(together)
+    folder = tmp_path / "run" / "members" / "01"
+    with pytest.raises(ValueError, match=r"members/01 is in use: stop the process that trains it") as caught:
+        next(train(Experiment.load(folder / "config.yaml", "total_frames=9000"), resume=folder))
+    assert "\n" not in str(caught.value)
+    together.close()
+    alone = train(Experiment.load(folder / "config.yaml", "total_frames=9000", "run.checkpoint_every=9000"), folder)
+    next(alone)
+    for _ in range(2):  # and a refusal keeps no other folder
+        with pytest.raises(ValueError, match=r"members/01 is in use"):
+            next(train(Experiment.load(tmp_path / "run" / "config.yaml", "total_frames=9000"), resume=tmp_path / "run"))
+    other = tmp_path / "run" / "members" / "00"
+    beside = train(Experiment.load(other / "config.yaml", "total_frames=9000"), resume=other)
+    next(beside)
+    beside.close()
+    alone.close()
+
+
 def test_members_metrics_have_the_names_that_runs_have(run):
     alone = smoke(run.parent, name="alone")
     tags = set(next(learn(alone)).metrics)

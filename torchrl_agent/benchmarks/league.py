@@ -5,21 +5,29 @@ player, and how far each can be exploited.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+from tensordict import TensorDictBase
+
+from torchrl_agent.benchmarks.timing import seconds_per_call
 from torchrl_agent.confidence import interval
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment import Experiment, use_device
 from torchrl_agent.exploit import exploitability, exploiters_of
 from torchrl_agent.judging import WAYS
-from torchrl_agent.matches import Contestant, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.matches import Contestant, contestants_of, match_world, play_tournament, snapshots_of
+from torchrl_agent.population.agent import Party, SeatedPolicy
 from torchrl_agent.population.config import LeagueConfig
 from torchrl_agent.population.league import make_seats
-from torchrl_agent.population.seats import SEATS
+from torchrl_agent.population.seats import SEATS, seat_table
+from torchrl_agent.population.stack import Stack
 from torchrl_agent.runs.run import train
+from torchrl_agent.training.acceleration import Accelerated
 
 TEACHER = "turret"
 """The scripted player that members meet which meet nobody else."""
@@ -98,6 +106,42 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
             for name in members
         },
     }
+
+
+def measure_matches(config: str, overrides: Sequence[str], players: int, rows: int) -> dict[str, Any]:
+    """Milliseconds in which so many agents act that hold so many seats in turn, and in which one agent acts that holds
+    them all: both compiled.
+    """
+    experiment = Experiment.load(config, *overrides)
+    use_device(experiment.device)
+    if rows % (SEATS * players):
+        raise ValueError(f"--rows is {rows}: give a multiple of {SEATS * players}, so that all play equally often.")
+    env = match_world(experiment, rows // SEATS)
+    agents = [experiment.make_agent(env) for _ in range(players)]
+    env = agents[0].attach(env)
+    root, group = env.reset(), agents[0].group
+    assert group is not None
+    table = seat_table(rows // SEATS // players, players)
+    policies = {
+        "one agent": agents[0].policy,
+        "all": SeatedPolicy([Party(Stack(agents), agents[0].policy, table.members)], [], group),
+    }
+    with torch.no_grad():
+        found = {
+            name: seconds_per_call(functools.partial(_act, Accelerated(name, policy, True), root), 3.0, env.device)
+            for name, policy in policies.items()
+        }
+    return {
+        "players": players,
+        "rows": rows,
+        "milliseconds": {name: round(1000 * seconds, 3) for name, seconds in found.items()},
+        "times_as_long": round(found["all"] / found["one agent"], 3),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _act(policy: Accelerated, root: TensorDictBase) -> None:
+    policy(root.copy())
 
 
 def rivals(league: Experiment) -> dict[str, Experiment]:

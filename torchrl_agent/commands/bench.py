@@ -254,6 +254,22 @@ def _league(parsed: argparse.Namespace) -> dict[str, Any]:
     return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
 
 
+def _add_matches(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", default="duel", help="a configuration with two seats (duel)")
+    add_overrides(parser)
+    parser.add_argument("--players", type=int, default=8, help="agents that take part (8)")
+    parser.add_argument("--rows", type=int, default=4096, help="seats in all (4096)")
+
+
+def _matches(parsed: argparse.Namespace) -> dict[str, Any]:
+    """How much longer several agents take to act in the seats of as many worlds than one."""
+    if parsed.players < 1:
+        raise ValueError(f"--players is {parsed.players}: give at least 1.")
+    result = league.measure_matches(parsed.config, parsed.overrides, parsed.players, parsed.rows)
+    print_table(result)
+    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
+
+
 def _add_distributed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
     add_overrides(parser)
@@ -299,6 +315,7 @@ SUBJECTS = {
     "population": (_add_population, _population),
     "evolution": (_add_evolution, _evolution),
     "league": (_add_league, _league),
+    "matches": (_add_matches, _matches),
     "distributed": (_add_distributed, _distributed),
     "families": (_add_families, _families),
 }

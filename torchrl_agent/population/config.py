@@ -110,6 +110,10 @@ def check_league(config: LeagueConfig, population: PopulationConfig) -> None:
             raise ValueError(f"league.{name} is {getattr(config, name)}: it must be at least {least}.")
     if config.pool < population.members:
         raise ValueError(f"league.pool is {config.pool}: it must hold each of the {population.members} members once.")
+    if config.pool < len(config.against):
+        raise ValueError(
+            f"league.pool is {config.pool}: it must hold the {len(config.against)} runs of league.against."
+        )
     if config.against and len(config.against) != config.slots:
         raise ValueError(
             f"league.against names {len(config.against)} runs for {config.slots} slots: give one for each."

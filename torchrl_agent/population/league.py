@@ -80,7 +80,8 @@ class LeagueAgent(MembersAgent):
     def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:
         frozen = ((self.slots, self.seats.slots), (self.present, self.seats.present))
         parties = [Party(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
-        scripted = [(player, self.seats.scripted(index)) for index, player in enumerate(self.scripted)]
+        device = self.stack.flat.device
+        scripted = [(player, self.seats.scripted(index).to(device)) for index, player in enumerate(self.scripted)]
         assert self.group is not None
         return SeatedPolicy([Party(self.stack, policy, self.seats.members), *parties], scripted, self.group)
 
@@ -122,6 +123,8 @@ class LeagueLearner(PopulationLearner):
         experiment: Any = None,
     ) -> None:
         self.league, self.seats = league, seats
+        self._learning = seats.members.flatten().to(algorithms[0].device)
+        """Rows of members."""
         self.random = torch.Generator().manual_seed(seed)
         super().__init__(env, algorithms, config, seed, total_frames, experiment)
         if league.against:
@@ -265,10 +268,6 @@ class LeagueLearner(PopulationLearner):
         of_rows = answers.reshape(len(answers), -1, *answers.shape[3:])[:, self._learning]
         return super()._of_members(of_rows)
 
-    @property
-    def _learning(self) -> Tensor:
-        return self.seats.members.flatten().to(self.device)
-
     def _home(self, worlds: Tensor) -> Tensor:
         return self.seats.home[worlds]
 
@@ -294,7 +293,8 @@ class LeagueLearner(PopulationLearner):
         return clean & (finished.get(keys.EPISODE_COMPLETE, torch.ones(len(worlds))) > 0)
 
     def _rate(self) -> Ratings:
-        anchor = self.members if self.league.scripted else None
+        met = [place for place, share in enumerate(self.league.scripted.values(), self.members) if share]
+        anchor = met[0] if met else None
         return bradley_terry(self.standings.points, self.standings.games, anchor)
 
     def measures(self) -> list[str]:

@@ -1,0 +1,63 @@
+"""What a league gains, and what matches cost, in small."""
+
+import pytest
+import torch
+
+from torchrl_agent import Experiment, cli
+from torchrl_agent.benchmarks.league import measure_league, measure_matches, rivals
+
+SMALL = [
+    "device=cpu",
+    "population.members=2",
+    "league.slots=1",
+    "world.num_envs=16",
+    "+world.rules={max_steps: 24}",
+    "+evaluation.world.rules={max_steps: 24}",
+    "model.hidden_sizes=[8]",
+    "algorithm.rollout_steps=16",
+    "algorithm.minibatch_size=80",
+    "league.snapshot_every=256",
+    "total_frames=1024",
+    *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
+]
+
+
+def test_rivals_learn_from_as_many_rows_in_as_many_updates():
+    league = Experiment.load("duel_league", *SMALL)
+    populations = {"league": league, **rivals(league)}
+    rows, iterations = {}, {}
+    for name, experiment in populations.items():
+        learner = experiment.make_learner()
+        rows[name] = learner.rows(learner.collector.collect()).shape[1]
+        iterations[name] = experiment.total_frames / (16 * learner.num_envs / 2)
+    assert rows == dict.fromkeys(rows, 2 * 20)
+    assert iterations == dict.fromkeys(iterations, 4)
+
+
+def test_shares_of_a_league_in_small():
+    torch.set_num_threads(1)
+    found = measure_league("duel_league", SMALL, [0, 1], games=2, exploit_frames=256)
+    assert len(found["of_each_seed"]) == 2
+    for row in found["of_each_seed"]:
+        assert set(row["exploited"]) == {"league", "alone", "taught"}
+        assert all(0 <= share <= 1 for share in row["exploited"].values())
+    told = found["found"]["against its members' older selves"]
+    assert 0 <= told["mean"] <= 1
+    assert told["asked"] == "above 0.55"
+
+
+def test_matches_are_timed_and_unbalanced_ones_refused(capsys):
+    found = measure_matches("duel", ["device=cpu", "model.hidden_sizes=[8]"], players=2, rows=16)
+    assert found["times_as_long"] > 0
+    for words, sentence in (
+        (["bench", "matches", "--rows", "10", "--players", "3"], "--rows is 10: give a multiple of 6"),
+        (["bench", "matches", "--players", "0"], "--players is 0"),
+        (["bench", "league", "duel"], "has no league"),
+    ):
+        assert cli.main([*words]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_a_league_is_needed():
+    with pytest.raises(ValueError, match="configuration duel has no league"):
+        measure_league("duel", ["device=cpu"], [0], games=2, exploit_frames=10)

@@ -110,7 +110,7 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
 
 def measure_matches(config: str, overrides: Sequence[str], players: int, rows: int) -> dict[str, Any]:
     """Milliseconds in which so many agents act that hold so many seats in turn, and in which one agent acts that holds
-    them all: both compiled.
+    them all: both compiled, if the configuration says so.
     """
     experiment = Experiment.load(config, *overrides)
     use_device(experiment.device)
@@ -128,7 +128,9 @@ def measure_matches(config: str, overrides: Sequence[str], players: int, rows: i
     }
     with torch.no_grad():
         found = {
-            name: seconds_per_call(functools.partial(_act, Accelerated(name, policy, True), root), 3.0, env.device)
+            name: seconds_per_call(
+                functools.partial(_act, Accelerated(name, policy, experiment.acceleration.step), root), 3.0, env.device
+            )
             for name, policy in policies.items()
         }
     return {

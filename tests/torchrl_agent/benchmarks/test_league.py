@@ -16,8 +16,8 @@ SMALL = [
     "model.hidden_sizes=[8]",
     "algorithm.rollout_steps=16",
     "algorithm.minibatch_size=80",
-    "league.snapshot_every=256",
-    "total_frames=1024",
+    "league.snapshot_every=128",
+    "total_frames=512",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
 ]
 
@@ -31,13 +31,13 @@ def test_rivals_learn_from_as_many_rows_in_as_many_updates():
         rows[name] = learner.rows(learner.collector.collect()).shape[1]
         iterations[name] = experiment.total_frames / (16 * learner.num_envs / 2)
     assert rows == dict.fromkeys(rows, 2 * 20)
-    assert iterations == dict.fromkeys(iterations, 4)
+    assert iterations == dict.fromkeys(iterations, 2)
 
 
 def test_shares_of_a_league_in_small():
     torch.set_num_threads(1)
-    found = measure_league("duel_league", SMALL, [0, 1], games=2, exploit_frames=256)
-    assert len(found["of_each_seed"]) == 2
+    found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=256)
+    assert len(found["of_each_seed"]) == 1
     for row in found["of_each_seed"]:
         assert set(row["exploited"]) == {"league", "alone", "taught"}
         assert all(0 <= share <= 1 for share in row["exploited"].values())
@@ -47,7 +47,9 @@ def test_shares_of_a_league_in_small():
 
 
 def test_matches_are_timed_and_unbalanced_ones_refused(capsys):
-    found = measure_matches("duel", ["device=cpu", "model.hidden_sizes=[8]"], players=2, rows=16)
+    found = measure_matches(
+        "duel", ["device=cpu", "model.hidden_sizes=[8]", "acceleration.step=false"], players=2, rows=16
+    )
     assert found["times_as_long"] > 0
     for words, sentence in (
         (["bench", "matches", "--rows", "10", "--players", "3"], "--rows is 10: give a multiple of 6"),

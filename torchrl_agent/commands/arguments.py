@@ -56,6 +56,11 @@ def add_acting(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_seeds(parser: argparse.ArgumentParser) -> None:
+    """Seeds over which something is measured."""
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Results for programs."""
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")

@@ -11,21 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import (
-    ablations,
-    distributed,
-    families,
-    headroom,
-    league,
-    modules,
-    population,
-    skill,
-)
+from torchrl_agent.benchmarks import ablations, headroom, modules, skill
 from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
-from torchrl_agent.commands.arguments import add_json, add_overrides, print_table
+from torchrl_agent.commands import bench_populations
+from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
@@ -143,7 +135,7 @@ def _learn(parsed: argparse.Namespace) -> dict[str, Any]:
 def _add_skill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
     add_overrides(parser)
-    _add_seeds(parser)
+    add_seeds(parser)
     _add_record(parser)
 
 
@@ -176,7 +168,7 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="CLAIM|KEY=VALUE", help="claims (all), and changes of every run"
     )
-    _add_seeds(parser)
+    add_seeds(parser)
     parser.add_argument("--jobs", type=int, help="runs at the same time, one thread each (one per processor)")
 
 
@@ -203,108 +195,6 @@ def _recorded(result: dict[str, Any], file: str | None) -> dict[str, Any]:
     return result
 
 
-def _add_seeds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
-
-
-def _add_population(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="arena", help="a configuration of one agent (arena)")
-    add_overrides(parser)
-    parser.add_argument("--members", type=int, default=8, help="members of the population (8)")
-
-
-def _population(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Speed of members that learn in one program, beside as many runs one after another."""
-    if parsed.members < 2:
-        raise ValueError(f"--members is {parsed.members}: give at least 2.")
-    result = population.measure_speed(parsed.config, parsed.overrides, parsed.members)
-    print_table(result)
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
-def _add_evolution(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="arena_pbt", help="a population that evolves (arena_pbt)")
-    add_overrides(parser)
-    _add_seeds(parser)
-    parser.add_argument("--episodes", type=int, default=64, help="unseen episodes by which each member is judged (64)")
-
-
-def _evolution(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What evolution gains over the same members without it, at equal frames and first genes, over seeds."""
-    result = population.measure_evolution(parsed.config, parsed.overrides, parsed.seeds, parsed.episodes)
-    for what in ("best", "median"):
-        found = result[what]["difference"]
-        print(f"{what} member: {found['mean']:+,.4g} +- {found['half_width']:,.3g} over random search")
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
-def _add_league(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="duel_league", help="a league (duel_league)")
-    add_overrides(parser)
-    _add_seeds(parser)
-    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
-    parser.add_argument("--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter (1,000,000)")
-
-
-def _league(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What a league gains over members that meet only themselves, or a scripted player, at equal frames, over seeds."""
-    result = league.measure_league(parsed.config, parsed.overrides, parsed.seeds, parsed.games, parsed.exploit_frames)
-    for what, found in result["found"].items():
-        print(f"{what}: {found['mean']:.3f} +- {found['half_width']:.3f}, asked {found['asked']}")
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
-def _add_matches(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="duel", help="a configuration with two seats (duel)")
-    add_overrides(parser)
-    parser.add_argument("--players", type=int, default=8, help="agents that take part (8)")
-    parser.add_argument("--rows", type=int, default=4096, help="seats in all (4096)")
-
-
-def _matches(parsed: argparse.Namespace) -> dict[str, Any]:
-    """How much longer several agents take to act in the seats of as many worlds than one."""
-    if parsed.players < 1:
-        raise ValueError(f"--players is {parsed.players}: give at least 1.")
-    result = league.measure_matches(parsed.config, parsed.overrides, parsed.players, parsed.rows)
-    print_table(result)
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
-def _add_distributed(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
-    add_overrides(parser)
-    parser.add_argument("--processes", type=int, default=2, help="ranks, and threads of the one process (2)")
-    parser.add_argument("--rounds", type=int, default=5, help="iterations of each, in turn (5)")
-
-
-def _distributed(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Speed of ranks with a thread each beside one process with as many threads, and what they tell each other."""
-    if parsed.processes < 2 or parsed.rounds < 1:
-        raise ValueError("give at least 2 --processes and 1 of --rounds.")
-    result = distributed.measure(parsed.config, ["device=cpu", *parsed.overrides], parsed.processes, parsed.rounds)
-    print_table(result)
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
-def _add_families(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="families", help="a population with families (families)")
-    add_overrides(parser)
-    _add_seeds(parser)
-    parser.add_argument(
-        "--trait",
-        default="world.traits.neuroticism",
-        help="a gene, compared with the neutral one (world.traits.neuroticism)",
-    )
-    parser.add_argument("--wealth", type=float, default=0.5, help="share left to children where any is (0.5)")
-
-
-def _families(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Whether a trait moves beyond drift, fitness is inherited, and wealth that is left concentrates, over seeds."""
-    result = families.measure_families(parsed.config, parsed.overrides, parsed.seeds, parsed.trait, parsed.wealth)
-    print(families.table(result))
-    return {"config": parsed.config, "overrides": parsed.overrides, "versions": versions(), **result}
-
-
 SUBJECTS = {
     "speed": (_add_speed, _speed),
     "agent": (_add_agent, _agent),
@@ -312,11 +202,6 @@ SUBJECTS = {
     "skill": (_add_skill, _skill),
     "claims": (_add_claims, _claims),
     "headroom": (_add_headroom, _headroom),
-    "population": (_add_population, _population),
-    "evolution": (_add_evolution, _evolution),
-    "league": (_add_league, _league),
-    "matches": (_add_matches, _matches),
-    "distributed": (_add_distributed, _distributed),
-    "families": (_add_families, _families),
+    **bench_populations.SUBJECTS,
 }
 """What can be measured: its arguments, and what measures it."""

@@ -15,6 +15,8 @@ defaults: [smoke, _self_]
 name: faulty
 world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 40, rank: 1}
 """
+TUNED = ("algorithm.rollout_steps=32", "algorithm.minibatch_size=128", "algorithm.num_epochs=2")
+"""What smoke has for PPO by name."""
 TRAIN = ("train", "faulty.yaml", *QUICK, "run.name=run")
 
 
@@ -132,7 +134,7 @@ def undisturbed(tmp_path_factory):
     "changes",
     [
         ["world.fault=kill", "world.at=80"],
-        ["algorithm._target_=faulty_world.FaultyPPO"],
+        ["algorithm._target_=faulty_world.FaultyPPO", *TUNED],
         ["world.fault=kill", "world.when=report", "world.at=2"],
         ["world.fault=kill", "world.when=save", "world.at=1"],
     ],

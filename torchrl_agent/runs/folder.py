@@ -190,6 +190,7 @@ class Books:
         }
         if self._members is not None:
             self._members.summarize(summary)
+            summary["population"] = self._members.describe()
         write_json(self.folder / "summary.json", summary)
         write_model_card(self.folder, self.experiment, summary)
 

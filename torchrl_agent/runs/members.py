@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import csv
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from omegaconf import OmegaConf
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig
 from torchrl_agent.population.families import NEUTRAL
-from torchrl_agent.population.league import LeagueLearner
+from torchrl_agent.population.league import RATING, LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import SEATS
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
@@ -84,6 +85,20 @@ class MemberBooks:
             told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
             seed = member_experiment(self.learner, index).seed
             write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})
+
+    def describe(self) -> dict[str, Any]:
+        """What a population is now, as plain values: each member's strength (``rating`` in a league, else its latest
+        episodes' ``return``; None if unknown) and genes, and how often they were looked at and how many were replaced.
+        """
+        learner, looks = self.learner, self.learner.evolution.looks
+        name, tag = (RATING, f"league/{RATING}") if isinstance(learner, LeagueLearner) else ("return", TRAINING_RETURN)
+        genes = learner.evolution.genes
+        members = []
+        for index, metrics in enumerate(learner.member_metrics):
+            strength = metrics.get(tag, math.nan)
+            known = {name: None if math.isnan(strength) else strength}
+            members.append(known | {gene: float(values[index]) for gene, values in genes.items()})
+        return {"members": members, "looks": len(looks), "replaced": sum(int(look.children.sum()) for look in looks)}
 
     def picture(self) -> None:
         """Draw who descends from whom, if anybody has looked."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.lineage import PICTURE
+from torchrl_agent.runs.members import FOLDER
 from torchrl_agent.training.checkpoint import write_text
 
 _ENDED = {"stopped": "; stopped before its end", "mark": "; ended when it reached its mark"}
@@ -27,15 +29,15 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
 
 def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
     """The card's text; see :func:`write_model_card`."""
-    tree = f"![Who descends from whom]({PICTURE})\n\n" if (folder / PICTURE).is_file() else ""
     film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
     return (
         f"# {folder.resolve().name}\n\n"
         f"An agent for the world `{experiment.world['_target_']}`, trained by "
         f"{experiment.algorithm_class.name.upper()} with the configuration `{experiment.name}` and seed "
         f"{experiment.seed}.\n\n"
-        f"{film}{tree}"
+        f"{film}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
+        f"{_population(folder, summary)}"
         f"## How it was judged\n\n{_judgement(experiment, summary)}\n"
         f"## How to use it\n\n{_usage(folder, summary)}\n"
         f"## Limits\n\n{_limits(experiment)}"
@@ -61,13 +63,34 @@ def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> 
     return _table("what", "value", rows)
 
 
+def _population(folder: Path, summary: dict[str, Any]) -> str:
+    """Its members as they are now and what evolution did; nothing of a run of one agent."""
+    if "population" not in summary:
+        return ""
+    population = summary["population"]
+    members = population["members"]
+    rows = [[f"[{index}]({FOLDER}/{index:02d})", *map(_figure, each.values())] for index, each in enumerate(members)]
+    evolved = ""
+    if population["looks"]:
+        copies = " ([lineage.csv](lineage.csv))" if population["replaced"] else ""
+        evolved = (
+            f" They were judged {population['looks']} times ([members.csv](members.csv)), and {population['replaced']} "
+            f"were replaced by copies or children of others{copies}."
+        )
+    tree = f"\n![Who descends from whom]({PICTURE})\n" if (folder / PICTURE).is_file() else ""
+    return (
+        f"## Its members\n\n{len(members)} members learnt in one program; the agent is the best of them.{evolved}\n\n"
+        f"{_rows(['member', *members[0]], rows)}{tree}\n"
+    )
+
+
 def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
     if "evaluation" not in summary:
         return "Not yet: `torchrl-agent evaluate`, below, does it.\n"
     config, figures = experiment.evaluation, summary["evaluation"]
     how = "took its most likely actions" if config.deterministic else "sampled its actions"
     other = f", which differ from those of training in {_settings(config.world)}" if config.world else ""
-    rows = {name: f"{value:,.4g}" if isinstance(value, float) else value for name, value in figures.items()}
+    rows = {name: _figure(value) for name, value in figures.items()}
     return (
         f"The final policy {how} in the first episode of each of {figures['episodes']} worlds with seed "
         f"{config.seed}{other}.\n\n{_table('figure', 'value', rows)}"
@@ -109,8 +132,16 @@ def _settings(values: dict[str, Any]) -> str:
     return ", ".join(f"`{name}={json.dumps(value, default=str)}`" for name, value in values.items())
 
 
+def _figure(value: Any) -> str:
+    return "unknown" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
 def _table(left: str, right: str, rows: dict[str, Any]) -> str:
-    lines = [f"| {left} | {right} |", "|---|---|"]
-    cells = {name: str(value).strip().replace("|", "\\|") for name, value in rows.items()}
-    lines += [f"| {name} | {cell} |" for name, cell in cells.items()]
-    return "\n".join(lines) + "\n"
+    return _rows([left, right], list(rows.items()))
+
+
+def _rows(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table with one line per row."""
+    cells = [[str(value).strip().replace("|", "\\|") for value in row] for row in rows]
+    lines = [f"| {' | '.join(line)} |" for line in (header, *cells)]
+    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n"

@@ -106,6 +106,21 @@ def test_the_runs_own_agent_is_the_best_member(run):
         assert torch.equal(mine, theirs)
 
 
+def test_the_model_card_names_the_members_their_genes_and_what_was_copied(run):
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert f"| member | return | {ENTROPY} | {GAMMA} |\n|---|---|---|---|\n" in card
+    genes = load_checkpoint(find_checkpoint(run))["evolution"]["genes"]
+    for member in range(4):
+        last = rows_of(run / "members" / f"{member:02d}" / "metrics.csv")[-1]["rollout/ep_rew_mean"]
+        cells = [float(last), *(genes[name][member].item() for name in (ENTROPY, GAMMA))]
+        line = " | ".join(f"{value:,.4g}" for value in cells)
+        assert f"| [{member}](members/{member:02d}) | {line} |" in card
+    looks = len(rows_of(run / "members.csv")) // 4
+    copies = len(rows_of(run / "lineage.csv"))
+    assert f"judged {looks} times ([members.csv](members.csv)), and {copies} were replaced" in card
+    assert "](lineage.png)" in card and (run / "lineage.png").is_file()
+
+
 def test_verbs_take_a_member(run, capsys):
     assert cli.main(["evaluate", str(run), "--member", "2", "--episodes", "2", "--stochastic", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 2

@@ -81,6 +81,13 @@ def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.devi
     return random(whole, device=device).narrow(axis, _rank * shape[axis], shape[axis])
 
 
+def normal_like(value: Tensor) -> Tensor:
+    """This rank's normal random numbers, of the shape and type of a tensor whose rows lie along its first axis."""
+    if _size == 1:
+        return torch.randn_like(value)
+    return draw(torch.randn, value.shape, value.device).to(value.dtype)
+
+
 def permutation(count: int, device: torch.device) -> Tensor:
     """A random order of so many places of this rank, which takes from the generator what an order of all ranks' places
     would.

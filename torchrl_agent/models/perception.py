@@ -256,7 +256,7 @@ class PerceptionLoss(nn.Module):
         mean, log_std = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "log_std"))
         done = tensordict.get(keys.DONE).squeeze(-1)
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
-        sample = mean + log_std.exp() * ranks.draw(torch.randn, mean.shape, mean.device)
+        sample = mean + log_std.exp() * ranks.normal_like(mean)
         kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
         losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
         if self.decoder is not None:

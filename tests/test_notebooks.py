@@ -47,6 +47,7 @@ SMALL = {
         "FILM_STEPS": 8,
         "COMPILE": False,
     },
+    "07_a_league": {"NUM_ENVS": 16, "TOTAL_FRAMES": 2_048, "SNAPSHOT_EVERY": 1_024, "GAMES": 4, "PAST": 2},
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
 NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}

@@ -95,18 +95,20 @@ def test_a_training_that_fails_leaves_the_others_their_turn(tmp_path, capsys):
     assert str(tmp_path / "taken-2") in told.out
 
 
-def test_a_signal_ends_the_sweep(tmp_path, capsys, caplog):
+def test_a_signal_ends_the_sweep(tmp_path, capsys, monkeypatch):
     class Interrupt(logging.Handler):
         def emit(self, record):
-            if record.getMessage().startswith("2 of 3"):
+            if record.getMessage().startswith("2 of 3: 512 of 512 frames"):
                 signal.raise_signal(signal.SIGINT)
 
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
     handler = Interrupt()
     progress.log.addHandler(handler)
     try:
         assert sweep(tmp_path, "-m", "seed=0,1,2", "run.name=cut") == 130
     finally:
         progress.log.removeHandler(handler)
-    assert runs(tmp_path) == ["cut-1"]
+    assert runs(tmp_path) == ["cut-1", "cut-2"]
+    monkeypatch.undo()
     assert sweep(tmp_path, "-m", "seed=0,1,2", "run.name=cut", "run.resume=auto") == 0
     assert [len(metrics(tmp_path / name)) for name in runs(tmp_path)] == [1, 1, 1]

@@ -20,7 +20,7 @@ from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress, log
-from torchrl_agent.runs.folder import run_name
+from torchrl_agent.runs.folder import run_name, run_to_go_on
 from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
 from torchrl_agent.training.checkpoint import checkpoints
@@ -56,6 +56,9 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
     """
     turns = combinations(overrides)
     experiments = [Experiment.load(config, *each) for each in turns]
+    for experiment in experiments:
+        if experiment.run.resume == "auto":
+            run_to_go_on(experiment)  # refuses a run without a name, which would get another one each time
     name_apart(experiments)
     code = 0
     with joined(experiments[0]):
@@ -76,7 +79,8 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
 
 def name_apart(experiments: Sequence[Experiment]) -> None:
     """Number the names of runs, unless no two are called the same."""
-    names = [run_name(experiment) for experiment in experiments]
+    default = run_name(experiments[0])
+    names = [experiment.run.name or default for experiment in experiments]
     if len(set(names)) < len(names):
         width = len(str(len(names)))
         names = [f"{name}-{number:0{width}d}" for number, name in enumerate(names, 1)]

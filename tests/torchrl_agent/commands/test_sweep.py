@@ -73,6 +73,7 @@ def test_names_that_differ_stay_and_runs_without_a_name_get_one_each(tmp_path, m
         (["algorithm.gamma=range(0,1)"], "algorithm.gamma=range(0,1) gives several values"),
         (["-m", "seed=0,1", "algorithm.gamma=0.9,high"], "algorithm.gamma"),
         (["-m", "seed=0,1", "algorithm.gama=0.9"], "algorithm.gama"),
+        (["-m", "seed=0,1", "run.resume=auto"], "give run.name="),
         (["-m", "algorithm.gamma=interval(0,1)"], "algorithm.gamma=interval(0,1) lists no values"),
         (["-m", "world=glob(*)"], "world=glob(*) lists no values: write KEY=VALUE, or several"),
         (["-m", "seed=choice(0,1"], "seed=choice(0,1 lists no values"),

@@ -1,6 +1,7 @@
 """A league: everybody acts by its own weights, learns from its own seats, and what was played is counted rightly."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -229,6 +230,14 @@ def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
             assert torch.equal(value, other.state_dict()[name]), name
     assert torch.equal(whole.standings.points, second.standings.points)
     assert torch.equal(whole.held, second.held)
+
+
+def test_the_model_card_of_a_league_has_ratings(run):
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert "| member | rating |" in card
+    for member in sorted((run / "members").iterdir()):
+        told = json.loads((member / "summary.json").read_text(encoding="utf-8"))["metrics"]["league/rating"]
+        assert f"| [{int(member.name)}](members/{member.name}) | {told:,.4g} |" in card
 
 
 def test_a_members_configuration_learns_from_as_many_rows_alone(run):

@@ -74,37 +74,38 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
     league = Experiment.load(config, *overrides)
     if not league.league.enabled:
         raise ValueError(f"configuration {config} has no league: set league.enabled=true.")
-    populations = {"league": league, **rivals(league)}
-    members, exploited = {}, {}
-    for name, experiment in populations.items():
+    exploiters = {}
+    for name, experiment in {"league": league, **rivals(league)}.items():
         quiet = dataclasses.replace(experiment.run, tensorboard=False, film=False, final_evaluation=False)
-        experiment = dataclasses.replace(experiment, run=dataclasses.replace(quiet, folder=str(folder), name=name))
-        _finish(experiment)
-        members[name] = contestants_of(folder / name, device=experiment.device)
-        exploiter = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
-        _finish(exploiter)
-        exploited[name] = exploitability(exploiter, games)[WAY]["mean"]
-    everybody = [each for group in members.values() for each in group]
-    scripted = ("scripted", TEACHER)
-    shares = (
-        play_tournament(league, [*everybody, *map(Contestant, scripted)], games)[WAY]
-        .standings(len(everybody) + 2)
-        .shares(0)
-    )
-    size = len(members["league"])
-    mine = shares[:size]
+        _finish(dataclasses.replace(experiment, run=dataclasses.replace(quiet, folder=str(folder), name=name)))
+        exploiters[name] = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
+        _finish(exploiters[name])
+    exploited = {name: exploitability(experiment, games)[WAY]["mean"] for name, experiment in exploiters.items()}
+    return {**_judge(league, folder, games), **_differences(exploited)}
+
+
+def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
+    """Shares of the points that trained populations take from each other."""
+    members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
+    everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
+    played = play_tournament(league, [*everybody, *map(Contestant, scripted)], games)[WAY]
+    shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])
     at = {name: slice(index * size, (index + 1) * size) for index, name in enumerate(members)}
     return {
         "against its members' older selves": _against_older(league, folder / "league", members["league"], games),
-        "against members that met themselves alone": mine[:, at["alone"]].mean().item(),
-        f"against members that met the {TEACHER} alone": mine[:, at["taught"]].mean().item(),
+        "against members that met themselves alone": shares[at["league"], at["alone"]].mean().item(),
+        f"against members that met the {TEACHER} alone": shares[at["league"], at["taught"]].mean().item(),
+        "against scripted players": {
+            name: dict(zip(scripted, shares[at[name], -2:].mean(0).tolist(), strict=True)) for name in members
+        },
+    }
+
+
+def _differences(exploited: dict[str, float]) -> dict[str, Any]:
+    return {
         "exploited": exploited,
         "exploited less than members that met themselves alone": exploited["alone"] - exploited["league"],
         f"exploited less than members that met the {TEACHER} alone": exploited["taught"] - exploited["league"],
-        "against scripted players": {
-            name: dict(zip(("scripted", TEACHER), shares[at[name], -2:].mean(0).tolist(), strict=True))
-            for name in members
-        },
     }
 
 

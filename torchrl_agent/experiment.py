@@ -29,7 +29,8 @@ from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig, check_league, check_population
-from torchrl_agent.population.league import LeagueLearner, make_seats
+from torchrl_agent.population.league import make_seats
+from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges

@@ -20,7 +20,7 @@ from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import agent_group
 from torchrl_agent.population.agent import Member, Party, SeatedPolicy
-from torchrl_agent.population.league import LeagueLearner
+from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.ratings import Standings, bradley_terry
 from torchrl_agent.population.seats import SEATS, check_seats, pairings
 from torchrl_agent.population.stack import Stack
@@ -162,7 +162,7 @@ def snapshots_of(run: Path, device: str = "auto") -> list[Snapshot]:
         return []
     learner = make_learner(experiment, load_checkpoint(find_checkpoint(run), resolve_device(device)))
     assert isinstance(learner, LeagueLearner)
-    found, pool = [], learner.pool
+    found, pool = [], learner.league.pool
     for place in pool.used[pool.frames[pool.used].argsort(stable=True)].tolist():
         member = copy.deepcopy(Member(learner.algorithm.template))
         pool.snapshots.show(place, member)

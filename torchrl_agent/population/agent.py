@@ -15,6 +15,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.population.seats import Seats
 from torchrl_agent.population.stack import Stack, entries
 
 
@@ -157,3 +158,46 @@ def act_in_group(policy: TensorDictModuleBase, tensordict: TensorDictBase, group
         agents = tensordict.get(group)
         agents.batch_size = next(iter(agents.values())).shape[:2]
     return policy(tensordict).select(*policy.out_keys, strict=False)
+
+
+class LeagueAgent(MembersAgent):
+    """Members that play against frozen opponents besides.
+
+    Args:
+        stack: of members.
+        template: the agent whose architecture they have.
+        seats: who sits where.
+        slots: past selves.
+        present: copies of members as they are, whom exploiters meet.
+        scripted: players of the world.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        template: Agent,
+        seats: Seats,
+        slots: Stack,
+        present: Stack,
+        scripted: Sequence[TensorDictModuleBase],
+    ) -> None:
+        super().__init__(stack, template)
+        self.seats, self.slots, self.present = seats, slots, present
+        self.__dict__["scripted"] = scripted
+
+    @property
+    def policy(self) -> TensorDictModuleBase:
+        """Everybody's policies."""
+        return self._seated(self.template.policy)
+
+    def policy_and_value(self) -> TensorDictModuleBase:
+        """The same with values of those who learn."""
+        return self._seated(self.template.policy_and_value())
+
+    def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:
+        frozen = ((self.slots, self.seats.slots), (self.present, self.seats.present))
+        parties = [Party(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
+        device = self.stack.flat.device
+        scripted = [(player, self.seats.scripted(index).to(device)) for index, player in enumerate(self.scripted)]
+        assert self.group is not None
+        return SeatedPolicy([Party(self.stack, policy, self.seats.members), *parties], scripted, self.group)

@@ -12,6 +12,8 @@ from torchrl_agent.ranges import FRAMES
 
 SCALES = ("log", "linear", "one_minus")
 """How a gene moves: by factors, by shares of its range, or by factors of what is missing to 1 (discounts)."""
+RATING = "rating"
+"""What members of a league may be judged by, besides statistics of episodes."""
 CHOICES = ("hard", "even", "uniform")
 """How a league draws opponents: by how often they win, by how even the games are, or all alike."""
 SPREADS = ("same", "perturb", "resample")
@@ -95,7 +97,7 @@ class LeagueConfig:
 
 def check_league(config: LeagueConfig, population: PopulationConfig) -> None:
     """Raise ValueError naming the first setting that cannot work."""
-    if population.fitness == "rating" and population.evolve != "none" and not config.enabled:
+    if population.fitness == RATING and population.evolve != "none" and not config.enabled:
         raise ValueError("population.fitness is rating, which only a league gives: set league.enabled=true.")
     if not config.enabled:
         return

@@ -16,9 +16,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.population.config import LeagueConfig, PopulationConfig
+from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
 from torchrl_agent.population.families import NEUTRAL
-from torchrl_agent.population.league import RATING, LeagueLearner
+from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import SEATS
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage

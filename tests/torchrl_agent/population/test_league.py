@@ -13,7 +13,7 @@ from torchrl_agent.loop import iterate
 from torchrl_agent.matches import Contestant, rate_league, seat_contestants, snapshots_of
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.population.agent import Member
-from torchrl_agent.population.league import EXPLOITED
+from torchrl_agent.population.league_learner import EXPLOITED
 from torchrl_agent.population.seats import pairings
 from torchrl_agent.runs.members import member_experiment
 
@@ -61,20 +61,20 @@ def run(tmp_path_factory):
 def test_everybody_acts_by_its_own_weights_in_its_own_seats():
     learner = learner_of("population.members=2", "league.slots=2")
     with torch.no_grad():  # so that all differ
-        for stack in (learner.algorithm.stack, learner.slots):
+        for stack in (learner.algorithm.stack, learner.league.slots):
             stack.flat.add_(torch.randn(stack.flat.shape))
     root = learner.collector.root
     policy = learner.algorithm.agent.policy
     logits = policy(root.copy())["agents", "logits"]
     member = copy.deepcopy(Member(learner.algorithm.template))
-    for stack, first, count in ((learner.algorithm.stack, 0, 2), (learner.slots, 2, 4)):
+    for stack, first, count in ((learner.algorithm.stack, 0, 2), (learner.league.slots, 2, 4)):
         for index in range(count):
             stack.show(index, member)
             expected = member.agent.policy(root.copy())["agents", "logits"]
             here = learner.seats.player == first + index
             assert torch.allclose(logits[here], expected[here], atol=1e-5)
     actions = policy(root.copy())["agents", keys.ACTION]
-    for index, name in enumerate(learner.league.scripted):
+    for index, name in enumerate(learner.league.config.scripted):
         here = learner.seats.scripted(index)
         assert here.any()
         assert torch.equal(actions[here], learner.env.players()[name](root.copy())["agents", keys.ACTION][here])
@@ -89,21 +89,23 @@ def test_members_learn_from_their_own_seats_alone():
     for member, mine in enumerate(seats.members):
         share = rows["observation"].unflatten(1, (4, -1))[:, member]
         assert torch.equal(share, seen[:, mine])
-    before = {name: value.clone() for name, value in learner.slots.state_dict().items()}
+    before = {name: value.clone() for name, value in learner.league.slots.state_dict().items()}
     flat = learner.algorithm.stack.flat.detach().clone()
     learner.improve(rollout, 1e-3)
     assert (learner.algorithm.stack.flat != flat).any(1).all()
-    assert all(torch.equal(value, before[name]) for name, value in learner.slots.state_dict().items()), (
+    assert all(torch.equal(value, before[name]) for name, value in learner.league.slots.state_dict().items()), (
         "they are frozen"
     )
 
 
 def test_results_are_entered_for_who_played_and_from_the_members_view():
     learner = learner_of("population.members=2", "league.slots=1", "league.scripted={turret: 0.25, scripted: 0}")
-    seats, standings = learner.seats, learner.standings
+    seats, standings = learner.seats, learner.league.standings
     assert seats.player[:4].tolist() == [[0, 2], [2, 0], [0, 2], [2, 0]]  # against the slot, from either seat
-    learner.slots.put(torch.tensor([0]), learner.pool.snapshots, torch.tensor([1]))
-    learner.held[0] = 1  # the slot holds the second snapshot, which lies behind two members and two scripted players
+    learner.league.slots.put(torch.tensor([0]), learner.league.pool.snapshots, torch.tensor([1]))
+    learner.league.held[0] = (
+        1  # the slot holds the second snapshot, which lies behind two members and two scripted players
+    )
     worlds = torch.tensor([0, 1, 8, 9])
     assert seats.player[8:10].tolist() == [[0, 4], [4, 0]]  # against the turret
     finished = {
@@ -130,21 +132,25 @@ def test_games_in_which_somebody_was_replaced_do_not_count():
     learner = learner_of("population.members=2", "league.slots=1")
     finished = {"win": torch.ones(3), "draw": torch.zeros(3)}
     worlds = torch.tensor([0, 1, 0])
-    learner._interrupt(torch.tensor([2]))  # the first slot
-    assert learner._counts(finished, worlds).tolist() == [False, False, True], "the second game of world 0 is whole"
-    assert learner._counts(finished, worlds).tolist() == [True, True, True]
+    learner.league.interrupt(torch.tensor([2]))  # the first slot
+    assert learner.league._counts(finished, worlds).tolist() == [False, False, True], (
+        "the second game of world 0 is whole"
+    )
+    assert learner.league._counts(finished, worlds).tolist() == [True, True, True]
 
 
 def test_opponents_are_drawn_by_how_hard_they_are():
     learner = learner_of("population.members=2", "league.slots=1", "league.choose=hard")
-    first = learner._snapshots_from
-    learner.standings.enter(torch.zeros(200).long(), torch.full((200,), first), torch.ones(200))  # always beats it
-    learner.standings.enter(torch.zeros(200).long(), torch.full((200,), first + 1), torch.zeros(200))  # never
+    first = learner.league.snapshots_from
+    learner.league.standings.enter(
+        torch.zeros(200).long(), torch.full((200,), first), torch.ones(200)
+    )  # always beats it
+    learner.league.standings.enter(torch.zeros(200).long(), torch.full((200,), first + 1), torch.zeros(200))  # never
     held = []
     for _ in range(30):
-        learner._draw()
-        held.append(int(learner.held[0]))
-        assert torch.equal(learner.slots.flat[0], learner.pool.snapshots.flat[held[-1]])
+        learner.league.draw()
+        held.append(int(learner.league.held[0]))
+        assert torch.equal(learner.league.slots.flat[0], learner.league.pool.snapshots.flat[held[-1]])
     assert held.count(1) >= 28
 
 
@@ -166,14 +172,14 @@ def test_an_exploiter_that_wins_begins_anew_and_is_kept_in_the_pool():
     learner._renew_exploiters()
     assert torch.equal(stack.flat[2], grown), "it has not shown anything yet"
     games = int(100 * EXPLOITED) + 5
-    learner.standings.enter(torch.full((games,), 2), torch.zeros(games).long(), torch.ones(games))
+    learner.league.standings.enter(torch.full((games,), 2), torch.zeros(games).long(), torch.ones(games))
     learner._renew_exploiters()
     assert torch.equal(stack.flat[2], begun)
     assert learner.algorithm.optimizer.steps[2].item() == 0
-    assert (learner.pool.snapshots.flat == grown).all(1).any()
-    assert learner.standings.games[2].sum() == 0
-    learner._draw()
-    assert torch.equal(learner.present_selves.flat, stack.flat[:2]), "it meets the others as they are"
+    assert (learner.league.pool.snapshots.flat == grown).all(1).any()
+    assert learner.league.standings.games[2].sum() == 0
+    learner.league.draw()
+    assert torch.equal(learner.league.present.flat, stack.flat[:2]), "it meets the others as they are"
 
 
 def test_members_that_fitness_by_rating_replaces_are_the_weakest():
@@ -186,8 +192,8 @@ def test_members_that_fitness_by_rating_replaces_are_the_weakest():
     )
     games = torch.full((50,), 0)
     for member in (0, 1, 2):
-        learner.standings.enter(games + member, games + 3, torch.ones(50))
-    learner.ratings = learner._rate()
+        learner.league.standings.enter(games + member, games + 3, torch.ones(50))
+    learner.league.rate()
     fitness = learner.fitness()
     assert fitness.argmin() == 3
     learner.algorithm.stack.flat.data[3] = 0
@@ -196,7 +202,7 @@ def test_members_that_fitness_by_rating_replaces_are_the_weakest():
     parent = int(source.parents[3, 0])
     assert parent != 3
     assert torch.equal(learner.algorithm.stack.flat[3], learner.algorithm.stack.flat[parent])
-    assert not learner.clean[(learner.seats.player == 3).any(1)].any(), "games that it is in have changed hands"
+    assert not learner.league.clean[(learner.seats.player == 3).any(1)].any(), "games that it is in have changed hands"
 
 
 def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
@@ -220,16 +226,16 @@ def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
         pass
     looks = [int(look.children.sum()) for look in whole.evolution.looks]
     assert sum(looks[:3]) and sum(looks[4:]), "copies before and after"
-    assert whole.pool.used.numel() > 8
+    assert whole.league.pool.used.numel() > 8
     for one, other in (
         (whole.algorithm.stack, second.algorithm.stack),
-        (whole.slots, second.slots),
-        (whole.pool.snapshots, second.pool.snapshots),
+        (whole.league.slots, second.league.slots),
+        (whole.league.pool.snapshots, second.league.pool.snapshots),
     ):
         for name, value in one.state_dict().items():
             assert torch.equal(value, other.state_dict()[name]), name
-    assert torch.equal(whole.standings.points, second.standings.points)
-    assert torch.equal(whole.held, second.held)
+    assert torch.equal(whole.league.standings.points, second.league.standings.points)
+    assert torch.equal(whole.league.held, second.league.held)
 
 
 def test_the_model_card_of_a_league_has_ratings(run):
@@ -284,11 +290,11 @@ def test_fresh_members_learn_against_the_frozen_agent(run, capsys, tmp_path):
     experiment = exploiters_of(run, 2, 512, "cpu", "x")
     learner = experiment.make_learner()
     assert learner.rows(learner.collector.collect()).shape[1] == 2 * learner_of().algorithm.rows
-    held = learner.slots.flat[0].clone()
-    assert torch.equal(learner.slots.flat[1], held), "all meet the same"
+    held = learner.league.slots.flat[0].clone()
+    assert torch.equal(learner.league.slots.flat[1], held), "all meet the same"
     for _ in iterate(learner):
         pass
-    assert torch.equal(learner.slots.flat[0], held), "it does not learn"
+    assert torch.equal(learner.league.slots.flat[0], held), "it does not learn"
     words = ["exploit", str(run), "--frames", "512", "--members", "2", "--games", "4", "--device", "cpu", "--name", "y"]
     assert cli.main(words) == 0
     assert "after 512 frames the best of 2 takes" in capsys.readouterr().out
@@ -345,9 +351,9 @@ def test_copies_snapshots_draws_and_exploiters_compile_nothing_anew():
         next(iterations)
     graphs = counters["stats"]["unique_graphs"]
     for member in range(4):
-        learner._keep(member)
-    learner._draw()
-    learner.standings.enter(torch.full((90,), 3), torch.zeros(90).long(), torch.ones(90))
+        learner.league.keep(member, learner.frames)
+    learner.league.draw()
+    learner.league.standings.enter(torch.full((90,), 3), torch.zeros(90).long(), torch.ones(90))
     learner._renew_exploiters()
     for _ in range(2):
         next(iterations)

@@ -1,0 +1,177 @@
+"""A population whose members meet each other, their past selves and scripted players, in a world of two seats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.population.agent import LeagueAgent
+from torchrl_agent.population.algorithm import MembersAlgorithm
+from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
+from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.league import League
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.population.seats import Seats, check_seats
+from torchrl_agent.training.algorithm import Algorithm
+
+EXPLOITED = 0.7
+"""Share of the points at which an exploiter has shown what it had to, and begins anew."""
+PATIENCE = 4
+"""Snapshots after which one that has not begins anew, too."""
+BOTH_SEE = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_DRAW, keys.EPISODE_COMPLETE)
+"""Statistics of a game that are the same from both seats."""
+
+
+class LeagueLearner(PopulationLearner):
+    """Members that learn by playing against each other, against a pool of past selves from which opponents are drawn
+    by prioritized fictitious self-play, and against scripted players.
+
+    Frames of a member are those of its worlds; from those in which it meets another member, both learn.
+
+    Args:
+        env: worlds of all members, with two seats.
+        algorithms: one per member, with its fresh agent and for the rows that it learns from.
+        config: how they evolve.
+        league: whom they meet.
+        seats: who sits where, see :func:`~torchrl_agent.population.league.make_seats`.
+        seed: of evolution's and the league's choices.
+        total_frames: of each member.
+        experiment: what it was made from.
+
+    Attributes:
+        league: past selves, standings and ratings.
+
+    Raises:
+        ValueError: the world has no two seats with a winner, or no such player; a run to be met does not fit.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        algorithms: Sequence[Algorithm],
+        config: PopulationConfig,
+        league: LeagueConfig,
+        seats: Seats,
+        seed: int = 0,
+        total_frames: int = 1_000_000,
+        experiment: Any = None,
+    ) -> None:
+        self._league_seed, self._league_config, self.seats = seed, league, seats
+        self._learning = seats.members.flatten().to(algorithms[0].device)
+        """Rows of members."""
+        super().__init__(env, algorithms, config, seed, total_frames, experiment)
+        self._begun = torch.zeros(self.members, dtype=torch.int64)
+        """Frames after which each member began anew, as exploiters do."""
+        self._snapshot_at = league.snapshot_every
+        if league.against:
+            self.league.meet(self.device)
+        else:
+            self.league.snapshot(0)
+        self.league.clean.fill_(True)  # nothing has been played yet
+
+    def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
+        check_seats(env, "this configuration")
+        config, known = self._league_config, env.players()
+        for name in config.scripted:
+            if name not in known:
+                raise ValueError(f"league.scripted names {name}, no player of this world: use {', '.join(known)}.")
+        stack = algorithm.stack
+        self.league = League(config, self.seats, stack, self._league_seed)
+        frozen, scripted = (self.league.slots, self.league.present), [known[name] for name in config.scripted]
+        algorithm.seat(LeagueAgent(stack, algorithm.template.agent, self.seats, *frozen, scripted))
+
+    # --- what an iteration does ---------------------------------------------------------------------------------------
+
+    def rows(self, rollout: TensorDict) -> TensorDictBase:
+        """Those of members: from what a frozen or a scripted player does nobody learns."""
+        return super().rows(rollout)[:, self._learning]
+
+    def _of_members(self, answers: Tensor) -> Tensor:
+        of_rows = answers.reshape(len(answers), -1, *answers.shape[3:])[:, self._learning]
+        return super()._of_members(of_rows)
+
+    def _home(self, worlds: Tensor) -> Tensor:
+        return self.seats.home[worlds]
+
+    def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
+        self.league.enter(finished, worlds)
+        # worlds speak from the first seat's view, which is not always the member's whose world it is
+        second = (self.seats.player[worlds, 0] != self.seats.home[worlds]).float()
+        lost = 1 - finished[keys.EPISODE_WIN] - finished[keys.EPISODE_DRAW]
+        seen = {name: value for name, value in finished.items() if name in BOTH_SEE}
+        seen[keys.EPISODE_WIN] = torch.lerp(finished[keys.EPISODE_WIN], lost, second)
+        return super()._enter(seen, worlds)
+
+    def measures(self) -> list[str]:
+        """What both seats see alike, who wins, and the rating."""
+        return [*(name for name in super().measures() if name in (*BOTH_SEE, keys.EPISODE_WIN)), RATING]
+
+    def fitness(self) -> Tensor:
+        """Ratings, if members are judged by them, [P]; NaN for who has played too little."""
+        if self.evolution.config.fitness != RATING:
+            return super().fitness()
+        _, games = self.league.taken(slice(None))
+        known = games >= self.evolution.config.least_episodes
+        return torch.where(known, self.league.ratings.rating[: self.members], math.nan)
+
+    def best(self) -> int:
+        """The member with the highest rating."""
+        return int(self.league.ratings.rating[: self.league.mains].argmax())
+
+    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Rate the players, look at the members, keep snapshots and draw opponents, whatever it is time for."""
+        config = self.league.config
+        drawing = self.number % config.refresh == 0
+        if drawing or self.evolution.due(self.frames):
+            self.league.rate()
+        found = super().conclude(metrics)
+        of_members = {f"league/{name}": values for name, values in self.league.of_members().items()}
+        for member, told in enumerate(self.member_metrics):
+            told |= {name: float(values[member]) for name, values in of_members.items()}
+        found |= {name: float(values.nanmean()) for name, values in of_members.items()}
+        if config.against:
+            return found
+        self._renew_exploiters()
+        if self.frames >= self._snapshot_at:
+            self.league.snapshot(self.frames)
+            self._snapshot_at = self.frames + config.snapshot_every
+        elif drawing:
+            self.league.draw()
+        return {**found, **{f"league/{name}": value for name, value in self.league.summary().items()}}
+
+    def _take_over(self, look: Look) -> None:
+        super()._take_over(look)
+        self.league.follow(look)
+
+    def _renew_exploiters(self) -> None:
+        """Let exploiters begin anew that have won, or have got nowhere for long; the pool keeps them as they were."""
+        points, games = self.league.taken(slice(self.league.mains))
+        for exploiter in range(self.league.mains, self.members):
+            judged = games[exploiter] >= self.evolution.config.least_episodes
+            won = judged and points[exploiter] / games[exploiter] >= EXPLOITED
+            old = self.frames - self._begun[exploiter] >= PATIENCE * self.league.config.snapshot_every
+            if won or old:
+                self.algorithm.begin_anew(exploiter, self.league.begin_anew(exploiter, self.frames))
+                self._write_genes(self.algorithm)
+                self._begun[exploiter] = self.frames
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def books(self) -> dict[str, Any]:
+        """The league's besides."""
+        mine = {"begun": self._begun.clone(), "snapshot_at": self._snapshot_at}
+        return {**super().books(), "league": {**self.league.state_dict(), **mine}}
+
+    def load_books(self, state: dict[str, Any]) -> None:
+        """Continue them."""
+        super().load_books(state)
+        self.league.load_state_dict(state["league"])
+        self._begun.copy_(state["league"]["begun"])
+        self._snapshot_at = state["league"]["snapshot_at"]

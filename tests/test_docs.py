@@ -451,7 +451,7 @@ def test_ray_tunes_shapes_as_its_page_says(folder):
     run_page(DOCS / "howto" / "sweeps.md", having="tune_shapes.py")
     best, frames = (folder / "tune_shapes.txt").read_text().splitlines()[-1].rsplit(" ", 1)
     assert ast.literal_eval(best).keys() == {"width", "rate"}
-    assert int(frames) == 8192
+    assert int(frames) in range(2048, 8193, 2048)
     assert len(list((folder / "tuned").rglob("learner.pt"))) >= 2
 
 

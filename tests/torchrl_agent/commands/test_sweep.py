@@ -40,9 +40,8 @@ def test_values_are_listed_as_hydras_grammar_does_and_the_last_changes_fastest()
     assert combinations(["+world.k=choice(a,'b,c')"]) == [["+world.k=a"], [r"+world.k=b\,c"]]
 
 
-@pytest.mark.parametrize("option", ["-m", "--multirun"])
-def test_every_combination_is_trained_as_if_it_were_alone(option, tmp_path, capsys, caplog):
-    assert sweep(tmp_path, option, "seed=0,1", "algorithm.gamma=0.9,0.99", "run.name=both") == 0
+def test_every_combination_is_trained_as_if_it_were_alone(tmp_path, capsys, caplog):
+    assert sweep(tmp_path, "-m", "seed=0,1", "algorithm.gamma=0.9,0.99", "run.name=both") == 0
     assert runs(tmp_path) == ["both-1", "both-2", "both-3", "both-4"]
     loaded = [Experiment.load(tmp_path / name / "config.yaml") for name in runs(tmp_path)]
     assert [(each.seed, each.algorithm.gamma) for each in loaded] == [(0, 0.9), (0, 0.99), (1, 0.9), (1, 0.99)]
@@ -61,7 +60,7 @@ def test_every_combination_is_trained_as_if_it_were_alone(option, tmp_path, caps
 def test_names_that_differ_stay_and_runs_without_a_name_get_one_each(tmp_path, monkeypatch):
     assert sweep(tmp_path, "-m", "seed=3,4", "run.name=seed${seed}") == 0
     assert runs(tmp_path) == ["seed3", "seed4"]
-    assert sweep(tmp_path / "unnamed", "-m", "seed=range(0,2)") == 0
+    assert sweep(tmp_path / "unnamed", "--multirun", "seed=range(0,2)") == 0
     first, second = runs(tmp_path / "unnamed")
     assert first.startswith("smoke-") and first.endswith("-1") and second == f"{first[:-1]}2"
 

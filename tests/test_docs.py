@@ -472,6 +472,14 @@ def test_a_population_learns_as_its_page_says(folder):
     assert evolution.look(512, torch.tensor([3.0, math.nan, 2.0])).parents[:, 0].tolist() == [0, 1, 0]
 
 
+def test_a_league_learns_as_its_page_says():
+    names: dict = {}
+    eager = ", ".join(f'"acceleration.{part}=false"' for part in ("step", "advantages", "update"))
+    exec(block(DOCS / "league.md", "python").replace('"device=cpu"', f'"device=cpu", {eager}'), names)
+    assert names["league"].ratings.rating[:4].isfinite().all()
+    assert len(names["league"].pool.used) == 4
+
+
 def test_the_duels_first_lines_run():
     names: dict = {}
     exec(block(DOCS / "duel.md", "python").replace("1024", "8"), names)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchrl_agent.commands.arguments import add_json
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import rate_league
+from torchrl_agent.population.ratings import LEAST_GAMES
 from torchrl_agent.runs.report import check_format, write_figure
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def table(result: dict[str, Any], way: str) -> list[str]:
         rated = f"{found['rating'][index]:5.0f} +- {1.96 * found['error'][index]:4.0f}"
         shares = " ".join("  ." if other == index else f"{100 * found['shares'][index][other]:3.0f}" for other in order)
         lines.append(f"{place:>3} {names[index]:<{width}} {rated}  {shares}")
-    lines.append(f"one number per player hides up to {found['misfit']:.2f} of a share")
+    if result["games"] >= LEAST_GAMES:
+        lines.append(f"one number per player hides up to {found['misfit']:.2f} of a share")
     return lines
 
 

@@ -148,11 +148,8 @@ class Snapshot(NamedTuple):
 def past_selves(run: Path, count: int, device: str = "auto") -> list[Contestant]:
     """So many snapshots of a league's pool, spread evenly over its time; none of a run that has no league."""
     found = snapshots_of(run, device) if count else []
-    chosen = torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()
-    return [
-        Contestant(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent)
-        for each in (found[i] for i in chosen)
-    ]
+    chosen = [found[i] for i in torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()]
+    return [Contestant(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
 
 
 def snapshots_of(run: Path, device: str = "auto") -> list[Snapshot]:
@@ -183,8 +180,9 @@ def play_tournament(
     seats = pairings(len(contestants), games)
     env = match_world(experiment, len(seats), seed)
     policy = seat_contestants(contestants, seats, env)
-    for agent in [agent for _, agent in contestants if agent is not None and agent.memory][:1]:
-        env = agent.attach(env)  # all remember alike
+    remembering = next((agent for _, agent in contestants if agent is not None and agent.memory), None)
+    if remembering is not None:  # all remember alike
+        env = remembering.attach(env)
     result = {}
     seed = experiment.evaluation.seed if seed is None else seed
     with torch.random.fork_rng([env.device] if env.device.type == "cuda" else []):

@@ -57,6 +57,7 @@ class Evolution:
         genes: of the members.
         founders: the first member that each one descends from, int64 [P].
         looks: all of them, oldest first.
+        births: how often a member has been replaced, by a copy or a child.
 
     Raises:
         ValueError: a configured value lies outside its bounds, or a rule of one's own cannot be found.
@@ -75,6 +76,7 @@ class Evolution:
             self.genes[name] = self._first(gene, value)
         self.founders = torch.arange(config.members)
         self.looks: list[Look] = []
+        self.births = 0
         self._copied_at = torch.full((config.members,), -(2**62))
 
     def _first(self, gene: GeneConfig, value: float) -> Tensor:
@@ -106,6 +108,7 @@ class Evolution:
         self.founders = self.founders[parents[:, 0]]
         self._copied_at = torch.where(look.children, frames, self._copied_at)
         self.looks.append(look)
+        self.births += int(look.children.sum())
         return look
 
     def _handed_down(self, name: str, values: Tensor, parents: Tensor) -> Tensor:
@@ -150,6 +153,7 @@ class Evolution:
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
         self.looks = [Look(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
+        self.births = sum(int(look.children.sum()) for look in self.looks)
         self.random.set_state(state["random"])
 
 

@@ -190,11 +190,9 @@ class PopulationLearner(Learner):
         if self.evolution.due(self.frames):
             look = self.evolution.look(self.frames, self.fitness())
             self._take_over(look)
-        looks = self.evolution.looks
-        copies = sum(int(look.children.sum()) for look in looks)
         found |= {
-            "population/looks": float(len(looks)),
-            "population/copies": float(copies),
+            "population/looks": float(len(self.evolution.looks)),
+            "population/copies": float(self.evolution.births),
             "population/founders": float(len(self.evolution.founders.unique())),
             "population/diversity": self.evolution.diversity(),
         }
@@ -224,8 +222,8 @@ class PopulationLearner(Learner):
             raise ValueError(
                 "population.family.inherit is fresh, which needs an experiment: make the learner from one."
             )
-        born = torch.stack([look.children for look in self.evolution.looks]).flatten()
-        seed = self._first_seed + int(born[: len(born) - self.members + child].sum())
+        with_it = self.evolution.looks[-1].children
+        seed = self._first_seed + self.evolution.births - int(with_it[child:].sum())
         return self.experiment.make_newborn(self._fresh_env, self.algorithm.template.rows, seed)
 
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:

@@ -90,15 +90,14 @@ class MemberBooks:
         """What a population is now, as plain values: each member's strength (``rating`` in a league, else its latest
         episodes' ``return``; None if unknown) and genes, and how often they were looked at and how many were replaced.
         """
-        learner, looks = self.learner, self.learner.evolution.looks
+        learner, evolution = self.learner, self.learner.evolution
         name, tag = (RATING, f"league/{RATING}") if isinstance(learner, LeagueLearner) else ("return", TRAINING_RETURN)
-        genes = learner.evolution.genes
         members = []
         for index, metrics in enumerate(learner.member_metrics):
             strength = metrics.get(tag, math.nan)
             known = {name: None if math.isnan(strength) else strength}
-            members.append(known | {gene: float(values[index]) for gene, values in genes.items()})
-        return {"members": members, "looks": len(looks), "replaced": sum(int(look.children.sum()) for look in looks)}
+            members.append(known | {gene: float(values[index]) for gene, values in evolution.genes.items()})
+        return {"members": members, "looks": len(evolution.looks), "replaced": evolution.births}
 
     def picture(self) -> None:
         """Draw who descends from whom, if anybody has looked."""

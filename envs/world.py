@@ -126,7 +126,7 @@ class World(EnvBase):
         self.num_envs = num_envs
         self.action_repeat = checked_repeat(action_repeat)
         self._seed_given = checked_seed(seed)
-        self._first = 0
+        self._first, self._total = 0, num_envs
         self._transition: Callable = self._advance_and_replace
         self._compiled: dict[str, Any] | None = None
         self._last_step: Step | None = None
@@ -450,15 +450,16 @@ class World(EnvBase):
     # --- curriculum --------------------------------------------------------------------------------------------------
 
     def split_curriculum(self, groups: int) -> None:
-        """Let so many equal groups of neighbouring worlds go through the curriculum, each at its own pace.
+        """Let so many equal groups of neighbouring worlds go through the curriculum, each at its own pace; where other
+        processes play some of the worlds (see :meth:`take_part`), the groups are those of the whole set.
 
         Raises:
             ValueError: the worlds cannot be divided like that.
         """
-        if self.num_envs % groups:
-            raise ValueError(f"{self.num_envs} worlds are no {groups} equal groups: give a multiple of {groups}.")
+        if self._total % groups:
+            raise ValueError(f"{self._total} worlds are no {groups} equal groups: give a multiple of {groups}.")
         if self.curriculum is not None:
-            self.curriculum.num_envs = self.num_envs // groups
+            self.curriculum.num_envs = self._total // groups
             self.curricula = [copy.deepcopy(self.curriculum) for _ in range(groups)]
 
     def take_part(self, first: int, total: int) -> None:
@@ -466,7 +467,7 @@ class World(EnvBase):
         the rest of: from the next seed on row i plays what row ``first + i`` of the set would, and the curriculum waits
         for as many episodes as it would there.
         """
-        self._first = first
+        self._first, self._total = first, total
         if self.curriculum is not None:
             self.curriculum.num_envs = total
 
@@ -479,8 +480,8 @@ class World(EnvBase):
         snapshot, worlds = self._snapshot, torch.ones_like(self._snapshot.untouched)
         if group is not None:
             self.curriculum = self.curricula[group]  # whose stage the settings are those of
-            size = self.num_envs // len(self.curricula)
-            worlds = torch.arange(self.num_envs, device=self.device) // size == group
+            size = self._total // len(self.curricula)
+            worlds = (self._first + torch.arange(self.num_envs, device=self.device)) // size == group
         assert self.curriculum is not None
         write(snapshot.settings, choose(worlds, self.settings(), snapshot.settings))
         snapshot.stage.masked_fill_(worlds, self.curriculum.stage)

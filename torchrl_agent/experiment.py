@@ -214,15 +214,20 @@ class Experiment:
             torch.set_num_threads(self.threads)
         torch.manual_seed(self.seed)
         use_device(self.device)
-        members = self.population.members
+        self._check_ranks()
+        members = ranks.share(self.population.members, "population.members") if self._several() else 1
         seats = make_seats(self.league, members, self._num_envs()) if self.league.enabled else None
         env = self.make_world(num_envs=self._worlds(seats))
         check_world(env)
         env.set_seed(self._take_part(env))  # begin anew what the check has played
         check_shaping(env, self.algorithm.gamma)
         rows = math.prod(group_spec(env).shape) // members if seats is None else seats.members.shape[1]
-        if members > 1 or seats is not None:
-            algorithms = [self._make_algorithm(env, rows, pretrained, self.seed + index) for index in range(members)]
+        if self._several():
+            first = ranks.rank() * members
+            with ranks.alone():  # no member learns together with another
+                algorithms = [
+                    self._make_algorithm(env, rows, pretrained, self.seed + first + i) for i in range(members)
+                ]
             torch.manual_seed(self.seed)
             rest = (self.seed, self.total_frames, self)
             if seats is not None:
@@ -259,19 +264,30 @@ class Experiment:
 
     def _worlds(self, seats: Seats | None) -> int | None:
         """How many worlds are played in this process, if not as many as the configuration says."""
-        if ranks.size() > 1:
-            self._check_ranks()
-            return ranks.share(self._num_envs(), "world.num_envs")
         if seats is not None:
             return len(seats.player)
-        return None if self.population.members == 1 else self.population.members * self._num_envs()
+        if self.population.members > 1:
+            return ranks.share(self.population.members, "population.members") * self._num_envs()
+        return ranks.share(self._num_envs(), "world.num_envs") if ranks.size() > 1 else None
+
+    def _several(self) -> bool:
+        """Whether agents learn side by side."""
+        return self.population.members > 1 or self.league.enabled
 
     def _check_ranks(self) -> None:
         """Raise ValueError for what cannot be trained by several ranks, or is not the same on all of them."""
-        several = self.population.members > 1 or self.league.enabled
-        if not self.algorithm_class.joins_ranks or several:
-            what = "a population" if several else f"algorithm {self.algorithm_class.name}"
-            raise ValueError(f"{what} cannot be trained by {ranks.size()} processes: start one, or use ppo or a2c.")
+        if ranks.size() == 1:
+            return
+        if self.league.enabled:
+            raise ValueError(
+                f"a league cannot be trained by {ranks.size()} processes, as its members learn from games in each "
+                "other's worlds: start one process, or set league.enabled=false."
+            )
+        if not self.algorithm_class.joins_ranks:
+            raise ValueError(
+                f"algorithm {self.algorithm_class.name} cannot be trained by {ranks.size()} processes: start one, or "
+                "use ppo or a2c."
+            )
         ranks.check_alike({"configuration": self.hash(), "version of the code": code_digest()})
 
     def _take_part(self, env: EnvBase) -> int:

@@ -72,7 +72,8 @@ class Learner:
         self.device = algorithm.device
         self.num_envs = self.env.batch_size[0]
         steps = algorithm.config.rollout_steps if collector is None else collector.steps
-        ranks.begin_alike(agent)
+        if self.members == 1:  # else each begins as its own seed says, whatever its rank
+            ranks.begin_alike(agent)
         algorithm.truncates_once = truncates_once(self.env, steps)
         if collector is None:
             self._check_room(steps)
@@ -109,6 +110,10 @@ class Learner:
     def rows(self, rollout: TensorDict) -> TensorDictBase:
         """What is learnt from in a rollout, see :func:`~torchrl_agent.training.rollout.agent_rows`."""
         return agent_rows(rollout, self.agent.group)
+
+    def collect(self) -> TensorDict:
+        """The next rollout [T, N]."""
+        return self.collector.collect()
 
     @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:

@@ -68,7 +68,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
     judge = None if learner.experiment is None else Judge(learner.experiment, learner.present())
     while learner.frames < learner.total_frames:
         start = time.perf_counter()
-        rollout = learner.collector.collect()
+        rollout = learner.collect()
         if not _usable(learner, rollout):
             continue
         collected = time.perf_counter()

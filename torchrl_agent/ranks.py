@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ Value = TypeVar("Value")
 EXPLANATION_SECONDS = 5.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _size, _rank = 1, 0
+_members = False
 _starts = itertools.count()
 
 
@@ -63,6 +64,17 @@ def alone() -> Iterator[None]:
         _size, _rank = before
 
 
+@contextmanager
+def dealing_members() -> Iterator[None]:
+    """In here ranks share not rows but members, which draw at once, by ``torch.vmap``: see :func:`draw`."""
+    global _members
+    before, _members = _members, True
+    try:
+        yield
+    finally:
+        _members = before
+
+
 # --- tensors -------------------------------------------------------------------------------------------------------
 
 
@@ -77,6 +89,8 @@ def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.devi
     """
     if _size == 1:
         return random(shape, device=device)
+    if _members:  # all of a rank's members draw here at once: so rank after rank
+        return torch.stack([random(shape, device=device) for _ in range(_size)])[_rank]
     whole = [*shape[:axis], shape[axis] * _size, *shape[axis + 1 :]]
     return random(whole, device=device).narrow(axis, _rank * shape[axis], shape[axis])
 
@@ -147,6 +161,42 @@ def begin_alike(module: nn.Module) -> None:
             distributed.broadcast(value, 0)
 
 
+def hand_out(values: Iterable[Tensor], source: int) -> None:
+    """Give every rank what these tensors are on one of them, in place, whatever their types."""
+    if _size == 1:
+        return
+    for value in values:
+        contents = value.detach().contiguous().reshape(-1).view(torch.uint8)
+        distributed.broadcast(contents, source)
+        value.detach().copy_(contents.view(value.dtype).view(value.shape))
+
+
+def taken_rows(value: Tensor, places: Tensor) -> Tensor:
+    """This rank's part of the rows at these places, int64 [P] on the CPU and the same on all ranks, of what all ranks'
+    tensors [P / ranks, ...] are behind each other. Only rows travel that another rank wants.
+    """
+    if _size == 1:
+        return value[places.to(value.device)]
+    count = len(value)
+    owner, wants = places // count, torch.arange(len(places)) // count
+    taken = torch.empty_like(value)
+    for source in range(_size):
+        travelling = places[(owner == source) & (wants != source)].unique()
+        rows = value[:0].new_empty(len(travelling), *value.shape[1:])
+        if source == _rank:
+            rows.copy_(value[(travelling - source * count).to(value.device)])
+        if len(travelling):
+            hand_out([rows], source)
+        mine = ((owner == source) & (wants == _rank)).nonzero().flatten()
+        found = (
+            value[(places[mine] - source * count).to(value.device)]
+            if source == _rank
+            else (rows[torch.searchsorted(travelling, places[mine]).to(value.device)])
+        )
+        taken[(mine - _rank * count).to(value.device)] = found
+    return taken
+
+
 # --- values of any kind ----------------------------------------------------------------------------------------------
 
 
@@ -159,6 +209,14 @@ def first(function: Callable[[], Value]) -> Value:
         with alone():
             result = [function()]
     distributed.broadcast_object_list(result, 0)
+    return result[0]
+
+
+def from_one(source: int, function: Callable[[], Value]) -> Value:
+    """What a function returns that only one rank calls."""
+    result: list[Any] = [function() if source == _rank else None]
+    if _size > 1:
+        distributed.broadcast_object_list(result, source)
     return result[0]
 
 

@@ -35,7 +35,7 @@ def folder(tmp_path):
         (["world.num_envs=15"], "world.num_envs=15 does not divide among 2 processes"),
         (["algorithm.minibatch_size=1"], "algorithm.minibatch_size=1 does not divide among 2 processes"),
         (["algorithm=dqn"], "algorithm dqn cannot be trained by 2 processes"),
-        (["population.members=2"], "a population cannot be trained by 2 processes"),
+        (["population.members=3"], "population.members=3 does not divide among 2 processes"),
     ],
 )
 def test_what_fails_on_one_rank_ends_all_with_its_sentence(folder, changes, sentence):

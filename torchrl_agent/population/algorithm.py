@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.population.agent import Member, MembersAgent
 from torchrl_agent.population.row_adam import RowAdam
 from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
@@ -104,14 +104,14 @@ class MembersAlgorithm(Algorithm):
                 others[place].copy_(self.numbers[name])
 
     def copy(self, source: Tensor) -> None:
-        """Make member ``i`` what member ``source[i]`` is (int64 [P]): weights, statistics, optimiser and numbers; the
-        worlds go on.
+        """Make member ``i`` what member ``source[i]`` is (int64 [P], of all ranks' members): weights, statistics,
+        optimiser and numbers; the worlds go on.
         """
         mine = [value for name, value in self.stack.others().items() if name != WORLDS_OWN]
         rows = [self.stack.flat, *mine, *self.optimizer.tensors().values(), *self.numbers.values(), self.skips_in_row]
         with torch.no_grad():
             for value in rows:
-                value.copy_(value[source])
+                value.copy_(ranks.taken_rows(value, source))
 
     @torch.no_grad()
     def begin_anew(self, member: int, tensors: Mapping[str, Tensor]) -> None:
@@ -283,14 +283,16 @@ class MembersAlgorithm(Algorithm):
         return {name: torch.full(size, value, device=self.device) for name, value in numbers_of(self.config).items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """All members, stacked, [P, ...] each; views of one tensor are saved as that tensor."""
-        return {
-            "name": self.template.name,
+        """All members, stacked, [P, ...] each, on the first rank those of all; views of one tensor are saved as that
+        tensor.
+        """
+        mine = {
             "members": self.stack.flat.detach().clone(),
             "others": {name: value.clone() for name, value in self.stack.others().items()},
             "optimizer": {name: value.clone() for name, value in self.optimizer.tensors().items()},
             "skips_in_row": self.skips_in_row.clone(),
         }
+        return {"name": self.template.name, **ranks.join_rows(mine, 0)}
 
     def optimizer_state_of(self, member: int) -> dict[str, Any]:
         """What the optimiser knows of a member, as that of a lone learner would keep it."""
@@ -322,10 +324,13 @@ class MembersAlgorithm(Algorithm):
         """
         if state["name"] != self.template.name:
             raise ValueError(f"algorithm {state['name']} wrote it, this is {self.template.name}")
-        if state["members"].shape != self.stack.flat.shape:
+        size, columns = self.stack.flat.shape
+        if state["members"].shape != (size * ranks.size(), columns):
             raise ValueError(
-                f"{len(state['members'])} members wrote it, these are {self.stack.size}, or other networks"
+                f"{len(state['members'])} members wrote it, these are {size * ranks.size()}, or other networks"
             )
+        parts = ("members", "others", "optimizer", "skips_in_row")
+        state = ranks.own_rows({name: state[name] for name in parts}, 0)
         with torch.no_grad():
             self.stack.flat.copy_(state["members"])
             self.skips_in_row.copy_(state["skips_in_row"])

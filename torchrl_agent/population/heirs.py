@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import PopulationConfig
@@ -26,8 +26,9 @@ class Households:
     """The people of members' worlds: those of a member have the traits that are its genes and what it inherited.
 
     Args:
-        env: worlds of all members; with ``set_people`` if there is anything to say.
+        env: worlds of members; with ``set_people`` if there is anything to say.
         config: genes, and what is left to children.
+        own: the members whose worlds these are.
 
     Attributes:
         inherited: money that the lives in each member's worlds begin with, besides the world's own, [P].
@@ -36,7 +37,8 @@ class Households:
         ValueError: wealth is to be left to children in a world that reports none.
     """
 
-    def __init__(self, env: EnvBase, config: PopulationConfig) -> None:
+    def __init__(self, env: EnvBase, config: PopulationConfig, own: slice) -> None:
+        self.own = own
         self.wealth = config.family.wealth if config.evolve == "genetic" else 0.0
         self.traits = [name for name in config.genes if name.startswith(TRAIT)]
         self.inherited = torch.zeros(config.members, dtype=torch.float64)
@@ -49,13 +51,13 @@ class Households:
             )
 
     def send(self, env: EnvBase, genes: Genes) -> None:
-        """Say who is born in worlds of which each member has its equal share, from their next reset on."""
+        """Say who is born in the worlds of this rank's members, an equal share of each, from their next reset on."""
         if not self.traits and not self.wealth:
             return
-        share = env.batch_size[0] // len(self.inherited)
+        share = env.batch_size[0] // len(self.inherited[self.own])
 
         def rows(values: Tensor) -> Tensor:
-            return values.float().repeat_interleave(share).unsqueeze(1)
+            return values[self.own].float().repeat_interleave(share).unsqueeze(1)
 
         traits = {name.removeprefix(TRAIT): rows(genes[name]) for name in self.traits}
         env.set_people(traits, rows(self.inherited) if self.wealth else None)
@@ -83,7 +85,7 @@ class Households:
         self._owned.copy_(state["owned"])
 
 
-def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable[[int], Algorithm]) -> None:
+def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable[[int], Algorithm], own: slice) -> None:
     """Let rows of members follow a look.
 
     Args:
@@ -91,16 +93,16 @@ def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable
         look: who descends from whom; copies are of the first parent, with its statistics and its optimiser.
         how: one of :data:`~torchrl_agent.population.families.INHERITANCES`, the weights of those with two parents.
         newborn: what a child begins as, whose weights are nobody's.
+        own: the members that are rows here.
     """
-    parents = look.parents.to(algorithm.device)
-    flat = algorithm.stack.flat.detach()
-    mean = flat[parents].mean(1) if how == "mean" else None
-    algorithm.copy(parents[:, 0])
+    flat, parents = algorithm.stack.flat.detach(), look.parents.unbind(1)
+    mean = torch.stack([ranks.taken_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
+    algorithm.copy(parents[0])
     if mean is not None:
         flat.copy_(mean)  # of who stays, exactly what it was
     elif how == "fresh":
-        for child in look.children.nonzero().flatten().tolist():
-            algorithm.begin_anew(child, tensors_of(Member(newborn(child))))
+        for place in look.children[own].nonzero().flatten().tolist():
+            algorithm.begin_anew(place, tensors_of(Member(newborn(own.start + place))))
 
 
 def paces(look: Look | None, config: PopulationConfig) -> Tensor:

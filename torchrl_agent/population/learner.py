@@ -6,6 +6,7 @@ import copy
 import logging
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent import keys
+from torchrl_agent import keys, ranks
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
@@ -22,6 +23,7 @@ from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.evolution import Evolution, Look
 from torchrl_agent.population.families import NEUTRAL, TRAIT
 from torchrl_agent.population.heirs import Households, inherit, paces
+from torchrl_agent.population.stack import tensors_of
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.metrics import EpisodeWindow, train_tag
 from torchrl_agent.training.rollout import finished_episodes, finished_worlds
@@ -35,15 +37,19 @@ class PopulationLearner(Learner):
 
     Frames are counted for each member, as if it were alone.
 
+    Members of several ranks are dealt out among them, with their worlds: no gradient travels, copies do. Books are kept
+    of all members by every rank, from the episodes of all. What shows or saves a member is called by all ranks.
+
     Args:
-        env: worlds of all members.
-        algorithms: one per member, with its fresh agent and for its share of the worlds.
+        env: worlds of all members of this rank.
+        algorithms: one per member of this rank, with its fresh agent and for its share of the worlds.
         config: how they evolve.
         seed: of evolution's choices.
         total_frames: of each member.
         experiment: what it was made from.
 
     Attributes:
+        own: the members of this rank, by their numbers.
         evolution: the members' genes, and who descends from whom.
         member_metrics: of each member, of the last iteration.
 
@@ -62,7 +68,8 @@ class PopulationLearner(Learner):
         total_frames: int = 1_000_000,
         experiment: Any = None,
     ) -> None:
-        self.members = len(algorithms)
+        self.members = len(algorithms) * ranks.size()
+        self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
         algorithm = MembersAlgorithm(algorithms)
         traits = {f"{TRAIT}{name}": value for name, value in (getattr(env, "traits", None) or {}).items()}
         check_genes(algorithm, config, traits)
@@ -70,7 +77,7 @@ class PopulationLearner(Learner):
         self._first_seed, self._fresh_env = seed + self.members, env
         self._write_genes(algorithm)
         self._seat(env, algorithm)
-        self.households = Households(env, config)
+        self.households = Households(env, config, self.own)
         self.households.send(env, self.evolution.genes)
         # mypy sees an Agent here; of it only what MembersAgent has is asked for
         super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
@@ -79,8 +86,9 @@ class PopulationLearner(Learner):
                 f"population.fitness is {config.fitness!r}: use a statistic of this world's episodes, "
                 f"{', '.join(self.measures())}."
             )
-        self.windows = [EpisodeWindow(max(100, self.num_envs // self.members)) for _ in algorithms]
-        self.member_metrics: list[dict[str, float]] = [{} for _ in algorithms]
+        size = max(100, self.num_envs // len(algorithms))
+        self.windows = [EpisodeWindow(size) for _ in range(self.members)]
+        self.member_metrics: list[dict[str, float]] = [{} for _ in range(self.members)]
         self._since_look = torch.zeros(2, self.members, dtype=torch.float64)
         """Sum of the fitness of episodes since the last look, and their number."""
         self._broken: list[int] = []
@@ -114,7 +122,11 @@ class PopulationLearner(Learner):
 
     def present(self, member: int | None = None) -> Agent:
         """A member as an agent of its own, the best one if none is named; the same object at every call."""
-        self.algorithm.stack.show(self.best() if member is None else member, self._shown)
+        number = self.best() if member is None else member
+        owner, place = divmod(number, self.algorithm.stack.size)
+        if owner == ranks.rank():
+            self.algorithm.stack.show(place, self._shown)
+        ranks.hand_out(tensors_of(self._shown).values(), owner)
         return self._shown.agent
 
     def statistics(self, member: int | None = None) -> dict[str, Any]:
@@ -128,25 +140,32 @@ class PopulationLearner(Learner):
         """
         answers = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
         finite = [self._of_members(value.isfinite()) for value in answers if value.is_floating_point()]
-        whole = torch.stack(finite).all(0).tolist()
+        whole = chain.from_iterable(ranks.everyones(torch.stack(finite).all(0).tolist()))
         broken = [index for index, fine in enumerate(whole) if not fine]
         if broken != self._broken:
             self._broken = broken
             logger.warning("the answers of members %s are not finite: they learn no more until replaced", broken)
-        return any(whole)
+        return len(broken) < self.members
 
     def _of_members(self, answers: Tensor) -> Tensor:
         """Whether all of each member's answers in a rollout [T, N, ...] are true, bool [P]."""
-        return answers.reshape(len(answers), self.members, -1).all(-1).all(0)
+        return answers.reshape(len(answers), self.algorithm.stack.size, -1).all(-1).all(0)
 
     # --- what an iteration does ---------------------------------------------------------------------------------------
+
+    def collect(self) -> TensorDict:
+        """The next rollout, of this rank's members."""
+        with ranks.dealing_members():
+            return super().collect()
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Learn from a rollout; diagnostics as scalars on the CPU, means over the members (of updates that were skipped
         in a row the fewest).
         """
-        of_members = super().improve(rollout, learning_rate)
-        table = torch.stack([value.float().reshape(-1) for value in of_members.values()]).cpu()
+        with ranks.alone():
+            of_members = super().improve(rollout, learning_rate)
+        mine = torch.stack([value.float().reshape(-1) for value in of_members.values()]).cpu()
+        table = torch.cat(ranks.everyones(mine), 1)
         columns = table.T.tolist()
         self.member_metrics = [dict(zip(of_members, column, strict=True)) for column in columns]
         means = dict(zip(of_members, table.mean(1), strict=True))
@@ -172,7 +191,7 @@ class PopulationLearner(Learner):
 
     def _home(self, worlds: Tensor) -> Tensor:
         """The member whose each of these worlds is."""
-        return worlds // (self.num_envs // self.members)
+        return worlds // (self.num_envs // self.algorithm.stack.size)
 
     def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
         values = finished.get(self.evolution.config.fitness)
@@ -188,7 +207,7 @@ class PopulationLearner(Learner):
         known = [value for value in returns if not math.isnan(value)] or [math.nan]
         found = {"population/return_best": max(known), "population/return_worst": min(known)}
         if self.evolution.due(self.frames):
-            look = self.evolution.look(self.frames, self.fitness())
+            look = self.evolution.look(self.frames, ranks.first(self.fitness))  # machines may round otherwise
             self._take_over(look)
         found |= {
             "population/looks": float(len(self.evolution.looks)),
@@ -203,7 +222,8 @@ class PopulationLearner(Learner):
     def _take_over(self, look: Look) -> None:
         """Let rows follow a look: weights, statistics, optimiser, curricula; the worlds go on."""
         config = self.evolution.config
-        inherit(self.algorithm, look, config.family.inherit if config.evolve == "genetic" else "best", self._newborn)
+        how = config.family.inherit if config.evolve == "genetic" else "best"
+        inherit(self.algorithm, look, how, self._newborn, self.own)
         self._write_genes(self.algorithm)
         self.households.bequeath(look)
         self.households.send(self.env, look.after)
@@ -224,15 +244,16 @@ class PopulationLearner(Learner):
             )
         with_it = self.evolution.looks[-1].children
         seed = self._first_seed + self.evolution.births - int(with_it[child:].sum())
-        return self.experiment.make_newborn(self._fresh_env, self.algorithm.template.rows, seed)
+        with ranks.alone():
+            return self.experiment.make_newborn(self._fresh_env, self.algorithm.template.rows, seed)
 
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:
         for name, values in self.evolution.genes.items():
             if name in algorithm.numbers:
-                algorithm.numbers[name].copy_(values)
+                algorithm.numbers[name].copy_(values[self.own])
         algorithm.write_numbers()
         looks = self.evolution.looks
-        algorithm.pace.copy_(paces(looks[-1] if looks else None, self.evolution.config))
+        algorithm.pace.copy_(paces(looks[-1] if looks else None, self.evolution.config)[self.own])
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -247,7 +268,9 @@ class PopulationLearner(Learner):
         """
         agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.present(member), self._shown.scaler))
         curricula = getattr(self.env, "curricula", ())
-        algorithm = {**self.algorithm.optimizer_state_of(member), "reward_scaler": scaler}
+        owner, place = divmod(member, self.algorithm.stack.size)
+        optimizer = ranks.from_one(owner, lambda: self.algorithm.optimizer_state_of(place))
+        algorithm = {**optimizer, "reward_scaler": scaler}
         return {
             "agent": agent,
             "algorithm": {**algorithm, "name": self.algorithm.template.name},

@@ -21,6 +21,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.members import FOLDER, MemberBooks, member_folder
@@ -136,8 +137,9 @@ class Books:
         if self._members is not None:
             self._members.picture()
         self._summarize(ended, {})
+        agent = self.learner.present()
         with ranks.alone():  # the others have nothing left to do
-            judgement = self._judge()
+            judgement = self._judge(agent)
         if judgement:
             self._summarize(ended, judgement)
 
@@ -194,9 +196,9 @@ class Books:
         write_json(self.folder / "summary.json", summary)
         write_model_card(self.folder, self.experiment, summary)
 
-    def _judge(self) -> dict[str, Any]:
+    def _judge(self, agent: Agent) -> dict[str, Any]:
         """Figures and film of the final policy, as far as they are wanted."""
-        experiment, agent, judgement = self.experiment, self.learner.present(), dict[str, Any]()
+        experiment, judgement = self.experiment, dict[str, Any]()
         if experiment.run.final_evaluation:
             ways = evaluate_ways(experiment, agent)
             judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}

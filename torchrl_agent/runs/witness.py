@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from torchrl_agent import ranks
 from torchrl_agent.learner import Learner
+from torchrl_agent.population.learner import PopulationLearner
 
 
 class Witness:
@@ -40,12 +41,20 @@ class Witness:
         if self._saved_frames != self.learner.frames:
             self._save()
 
-    finish = stop
+    def finish(self) -> None:
+        """The same, and help to show the agent that is judged."""
+        self.stop()
+        self.learner.present()
 
     def where_to_go_on(self) -> str:
         """What is left of a run that cannot go on."""
         return "go on from the last checkpoint, if there is one"
 
     def _save(self) -> None:
+        if isinstance(self.learner, PopulationLearner):
+            for member in range(self.learner.members):
+                self.learner.member_state(member)
+                self.learner.statistics(member)
         self.learner.state_dict()
+        self.learner.statistics()
         self._saved_frames = self.learner.frames

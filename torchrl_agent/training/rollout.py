@@ -292,6 +292,10 @@ def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
 
 
 def finished_worlds(rollout: TensorDictBase) -> Tensor:
-    """The world in which each of the :func:`finished_episodes` ended, by its number, int64 [episodes] on the CPU."""
+    """The world in which each of the :func:`finished_episodes` ended, by its number among those of all ranks, int64
+    [episodes] on the CPU.
+    """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
-    return torch.arange(done.shape[1], device=done.device).expand(done.shape)[done].cpu()
+    first = ranks.rank() * done.shape[1]
+    worlds = torch.arange(first, first + done.shape[1], device=done.device).expand(done.shape)[done].cpu()
+    return _in_order_of_time(worlds, done) if ranks.size() > 1 else worlds

@@ -22,12 +22,16 @@ from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
 from torchrl_agent.errors import TrainingError
+from torchrl_agent.shared_memory import LostError, SharedMean, share_mean
 
 Value = TypeVar("Value")
 EXPLANATION_SECONDS = 5.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _size, _rank = 1, 0
 _members = False
+_timeout = 0.0
+_shared: dict[int, SharedMean | None] = {}
+"""Means of rows, by their length."""
 _starts = itertools.count()
 
 
@@ -149,9 +153,20 @@ def means(values: Sequence[Tensor]) -> list[Tensor]:
     """Means over the ranks of many tensors, by one reduction of them all in a row."""
     if _size == 1:
         return list(values)
-    row = mean(torch.cat([value.detach().reshape(-1).float() for value in values]))
+    row = _mean_of_rows(torch.cat([value.detach().reshape(-1).float() for value in values]))
     parts = row.split([value.numel() for value in values])
     return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
+
+
+def _mean_of_rows(row: Tensor) -> Tensor:
+    """Mean over the ranks (float32 [length]), by the memory that they share where they do."""
+    if row.device.type != "cpu":
+        return mean(row)
+    length = len(row)
+    if length not in _shared:
+        _shared[length] = share_mean(everyones, _rank, length, _timeout)
+    shared = _shared[length]
+    return mean(row) if shared is None else shared(row)
 
 
 def begin_alike(module: nn.Module) -> None:
@@ -282,7 +297,7 @@ def started(timeout: float, cuda: bool = False) -> Iterator[None]:
         ValueError: the ranks do not find each other, or torch was built without what they talk by.
         TrainingError: another rank failed, or is lost.
     """
-    global _size, _rank
+    global _size, _rank, _timeout
     wanted = int(os.environ.get("WORLD_SIZE", "1"))
     if wanted == 1 or _size > 1 or "RANK" not in os.environ:
         yield
@@ -290,13 +305,14 @@ def started(timeout: float, cuda: bool = False) -> Iterator[None]:
     number = int(os.environ["RANK"])
     store = _meet(number, wanted, timeout)
     _connect(store, number, wanted, timeout, cuda)
-    _size, _rank = wanted, number
+    _size, _rank, _timeout = wanted, number, timeout
     try:
         yield
     except Exception as error:
         raise _ended(store, error) from error
     finally:
         _size, _rank = 1, 0
+        _leave()
         if distributed.is_initialized():
             distributed.destroy_process_group()
 
@@ -354,11 +370,14 @@ def _connect(store: distributed.Store, number: int, wanted: int, timeout: float,
 def _ended(store: distributed.Store, error: Exception) -> Exception:
     """The error to raise in place of this one: what the first rank to fail had to say, which all have heard then."""
     number, count = _rank, _size
-    lost = isinstance(error, RuntimeError) and ("gloo" in str(error) or isinstance(error, distributed.DistError))
+    lost = isinstance(error, LostError | distributed.DistError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
     known = isinstance(error, ValueError | TrainingError)
     sentence = str(error) if known else f"{type(error).__name__}: {error}"
     if not re.search(r"\brank \d", sentence):
         sentence = f"rank {number}: {sentence}"
+    _leave()
     distributed.destroy_process_group()  # who waits for this rank waits in vain from here on
     told, silent = "", set(range(count)) - {number}
     try:
@@ -378,6 +397,14 @@ def _ended(store: distributed.Store, error: Exception) -> Exception:
         return (ValueError if isinstance(error, ValueError) else TrainingError)(first_words)
     names = ", ".join(map(str, sorted(silent))) or "another"
     return TrainingError(f"rank {names} is lost, or did not answer within run.rank_timeout: see what it says last.")
+
+
+def _leave() -> None:
+    """Let who waits for this rank in shared memory know that it does so in vain."""
+    for shared in _shared.values():
+        if shared is not None:
+            shared.leave()
+    _shared.clear()
 
 
 def _come(store: distributed.Store, names: list[str]) -> bool:

@@ -134,8 +134,7 @@ class Updater:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         names = [name for name in metrics if not name.startswith(EXTREMES)]
         loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
-        for gradient, part in zip(gradients, parts[len(names) :], strict=True):
-            gradient.copy_(part)
+        torch._foreach_copy_(gradients, parts[len(names) :])
         return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
 
     def check(self, metrics: Mapping[str, float], advice: str) -> None:

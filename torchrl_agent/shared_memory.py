@@ -81,8 +81,10 @@ class SharedMean:
             if waited < ACTIVE_SECONDS:
                 os.sched_yield()
                 continue
-            if turn < 0 or waited > self._seconds or _ended(self._processes[other]):
-                raise LostError(f"process {other} has ended, or did not come within {self._seconds:g} s")
+            if turn < 0 or _ended(self._processes[other]):
+                raise LostError(f"process {other} has ended.")
+            if waited > self._seconds:
+                raise LostError(f"process {other} did not come within {self._seconds:g} s.")
             time.sleep(PAUSE_SECONDS)
 
 

@@ -95,8 +95,8 @@ def test_one_that_came_and_left_before_the_other_looked_has_come():
 
 
 def test_one_that_was_killed_is_noticed_at_once(ended):
-    with pytest.raises(LostError, match="process 1"):
-        alone(ended, 600.0)(torch.zeros(3))
+    with pytest.raises(LostError, match="process 1 has ended"):
+        alone(ended, 2.0)(torch.zeros(3))
 
 
 def test_one_that_does_not_come_is_not_waited_for_forever():

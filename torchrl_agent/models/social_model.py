@@ -34,6 +34,8 @@ from torchrl_agent.spans import spanned
 DOUBT = 0.5
 """A likeliest goal below this probability is a reason for little confidence."""
 LABELS = tuple((keys.PRIVILEGED, name) for name in ("others_need", "others_meters", "others_action"))
+THOUGHTS = tuple((keys.SOCIAL, name) for name in ("goal", "next_action", "meters"))
+"""What a rollout keeps of ``social``: what the policy reads."""
 
 
 @dataclass
@@ -92,6 +94,7 @@ class SocialModel(AgentModule):
         self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
         self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
+        self.recorded_keys = self.recalled_keys = THOUGHTS
         self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
 
     @classmethod
@@ -105,7 +108,7 @@ class SocialModel(AgentModule):
             module = cls(context.env, config, slots, sizes, surroundings, context.config.activation)
             if config.coeff:
                 module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
-                module.recorded_keys = LABELS
+                module.recorded_keys = (*THOUGHTS, *LABELS)
             yield "social_model", module
 
     @staticmethod
@@ -115,21 +118,33 @@ class SocialModel(AgentModule):
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        """One step [...], or sequences [B, T] in TorchRL's recurrent mode. There, and in :meth:`recall`, what a rollout
+        recorded of ``social`` is not thought again.
+        """
+        if not ((recurrent_mode() or self.recalls) and keys.SOCIAL in tensordict.keys()):
+            tensordict.set(keys.SOCIAL, self.think(tensordict))
+        cues, visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("social_cues", "visible", "number"))
+        goal, action, meters = (tensordict.get(key) for key in THOUGHTS)
+        # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
+        who = [] if self.surroundings is None else [self._where(number)]
+        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
+        each = self.activation(self.each(facts))
+        return tensordict.set(keys.COMPANY, torch.where(visible.unsqueeze(-1), each, 0.0).sum(-2))
+
+    def think(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """What is thought of each visible other, ``social``; writes what is remembered of all others."""
         cues, visible, number, mean, known_state, begins, hidden = (tensordict.get(key) for key in self.in_keys)
         # from slots, in which others come and go, to agents, whose memory must stay theirs
-        where = F.one_hot(number, self.agents + 1)[..., : self.agents].float()  # [..., V, A]
+        where = self._where(number)
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
         per_agent = where.transpose(-1, -2) @ shown  # [..., A, C + 1]; zeros for who is out of sight
         in_sight = per_agent[..., -1:] > 0  # [..., A, 1]
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
-        features = self.embed(per_agent)
-        around, who = [], []  # empty without context
+        features, around = self.embed(per_agent), []  # empty without context
         if self.surroundings is not None:
             # others are read in the light of what is believed, which does not change for the sake of reading them
             light = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
-            features = features + light
-            around, who = [light.expand(*cues.shape[:-1], light.shape[-1])], [where]
+            features, around = features + light, [light.expand(*cues.shape[:-1], light.shape[-1])]
         remembered, following = self._remember(self.activation(features), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
 
@@ -139,7 +154,6 @@ class SocialModel(AgentModule):
         goal, action, meters = (
             self.heads(torch.cat((mind, cues, *around), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
-        meters = meters.sigmoid()
 
         # empty slots say nothing
         there = visible.unsqueeze(-1)
@@ -148,15 +162,15 @@ class SocialModel(AgentModule):
         thoughts = {
             "goal": torch.where(there, goal, 0.0),
             "next_action": torch.where(there, action, 0.0),
-            "meters": torch.where(there, meters, 0.0),
+            "meters": torch.where(there, meters.sigmoid(), 0.0),
             "confidence": torch.where(visible, likeliest, 0.0),
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
-        # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
-        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
-        company = torch.where(there, self.activation(self.each(facts)), 0.0).sum(-2)
-        tensordict.set(keys.SOCIAL, TensorDict(thoughts, tensordict.batch_size, device=tensordict.device))
-        return tensordict.set(keys.COMPANY, company)
+        return TensorDict(thoughts, tensordict.batch_size, device=tensordict.device)
+
+    def _where(self, number: Tensor) -> Tensor:
+        """Which agent stands in which slot, [..., V, A]; nobody in an empty one."""
+        return F.one_hot(number, self.agents + 1)[..., : self.agents].float()
 
     def _remember(self, features: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own, whose
@@ -173,9 +187,10 @@ class SocialModel(AgentModule):
 
 
 class SocialModelLoss(nn.Module):
-    """Losses against the true minds of the visible others, for sequences [B, T] whose encoder has run.
+    """Losses against the true minds of the visible others, for sequences [B, T] whose perception has run; others are
+    thought of anew, with gradients.
 
-    Reads ``social`` and ``privileged`` labels (``others_need``, ``others_meters``, ``others_action`` [..., V], the
+    Reads what the model reads, and ``privileged`` labels (``others_need``, ``others_meters``, ``others_action`` [..., V], the
     action that each took last); what another does next is what it is seen to have done a frame later. Writes
     ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
     ``social_action_accuracy``.
@@ -189,12 +204,13 @@ class SocialModelLoss(nn.Module):
 
     def __init__(self, model: SocialModel, meter_names: Sequence[str] = ()) -> None:
         super().__init__()
-        self.agents, self.coeff, self.meter_names = model.agents, model.config.coeff, list(meter_names)
+        self.coeff, self.meter_names = model.config.coeff, list(meter_names)
+        object.__setattr__(self, "model", model)  # not as a part of it, whose weights would be saved twice
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the others that are seen."""
-        social, meters = tensordict.get(keys.SOCIAL), tensordict.get(LABELS[1])
+        social, meters = self.model.think(tensordict.copy()), tensordict.get(LABELS[1])
         need, seen, following, acted = self._labels(tensordict)
         goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
         action_loss = F.cross_entropy(social["next_action"].movedim(-1, 1), following, reduction="none")
@@ -247,7 +263,7 @@ class SocialModelLoss(nn.Module):
         seen = visible & tensordict.get(keys.VALID, torch.ones_like(done.squeeze(-1))).unsqueeze(-1)
 
         # what another does next is seen a frame later, if it is still in sight and the episode goes on
-        following, seen_again = follow(number, last_action, visible, self.agents)
+        following, seen_again = follow(number, last_action, visible, self.model.agents)
         steps = done.shape[1]
         goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
         return need, seen, following, seen & seen_again & goes_on

@@ -54,7 +54,7 @@ class Lesson:
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:
         """``loss_*`` of sequences [R, T], and some diagnostics; to be asked in TorchRL's recurrent mode."""
-        return self.loss(self._encode(sequences))
+        return self.loss(self._encode(sequences, judged=False))
 
     @torch.no_grad()
     def validate(self, sequences: TensorDictBase) -> dict[str, float]:
@@ -74,13 +74,15 @@ class Lesson:
             )
         return self.loss.figures(data, known)
 
-    def _encode(self, sequences: TensorDictBase) -> TensorDictBase:
-        """The sequences [R, T] with what the module makes of them."""
+    def _encode(self, sequences: TensorDictBase, judged: bool = True) -> TensorDictBase:
+        """The sequences [R, T] with what the module makes of them; the social model's loss runs it itself, so only
+        where it is ``judged`` it has run before.
+        """
         agent, data = self.agent, sequences.copy()
         if self.module == "policy":
             return agent.actor_head[0](agent.encoder(data))
         data = self.modules["perception"](agent.normalizer(data))
-        return self.modules["social_model"](data) if self.module == "social_model" else data
+        return self.modules["social_model"](data) if judged and self.module == "social_model" else data
 
 
 class Best:

@@ -200,6 +200,39 @@ def test_recorded_dreams_are_not_dreamt_again():
     assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isnan().any(), "a new frame is dreamt of"
 
 
+def test_recorded_thoughts_are_not_thought_again():
+    learner = Experiment.load("town_agent", *SMALL).make_learner()
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    social = learner.agent.social_model
+    with set_recurrent_mode(True):
+        found = learner.agent.encoder(data.copy()).get(keys.COMPANY)
+        anew = learner.agent.encoder(data.exclude(keys.SOCIAL)).get(keys.COMPANY)
+    torch.testing.assert_close(found, anew, atol=1e-5, rtol=1e-4)  # nothing has been learnt yet
+    for parameter in (*social.embed.parameters(), *social.recurrence.parameters(), *social.heads.parameters()):
+        parameter.data.fill_(torch.nan)  # whoever asks them now would know
+    with set_recurrent_mode(True):
+        torch.testing.assert_close(learner.agent.encoder(data.copy()).get(keys.COMPANY), found)
+    with set_recurrent_mode(False), learner.agent.recall():
+        assert learner.agent.encoder(data[:, 0].copy()).get(keys.COMPANY).isfinite().all()
+    assert learner.agent.encoder(data[:, 0].copy()).get((keys.SOCIAL, "goal")).isnan().any(), "a new frame is thought of"
+
+
+def test_thoughts_learn_from_labels_although_they_were_recorded():
+    learner = Experiment.load("town_agent", *SMALL).make_learner()
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    loss = next(part for part in learner.agent.auxiliary if isinstance(part, SocialModelLoss))
+    with set_recurrent_mode(True):
+        encoded = learner.agent.encoder(data.copy())
+        losses = [loss(part) for part in (encoded, encoded.clone().set(keys.SOCIAL, encoded[keys.SOCIAL] * 0.0))]
+    for name in ("loss_social_goal", "loss_social_action", "loss_social_meters"):
+        torch.testing.assert_close(*(each[name] for each in losses))  # what was recorded does not matter
+    sum(value for name, value in losses[0].items() if name.startswith("loss_")).backward()
+    social = learner.agent.social_model
+    for part in (social.embed, social.recurrence, social.heads):
+        assert all(parameter.grad is not None and parameter.grad.any() for parameter in part.parameters())
+    assert not any(name.startswith("auxiliary") and "heads" in name for name in learner.agent.state_dict())
+
+
 def test_modules_are_taught_with_their_share_of_a_minibatch():
     seen = {}
 
@@ -606,7 +639,8 @@ def test_the_policy_learns_to_use_thoughts_and_does_not_change_them():
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_what_another_does_next_is_learnt_within_an_episode_only(ended):
-    loss = SocialModelLoss(SimpleNamespace(agents=2, config=SocialModelConfig(coeff=1.0)))
+    model = SimpleNamespace(agents=2, config=SocialModelConfig(coeff=1.0), think=lambda data: data.get("social"))
+    loss = SocialModelLoss(model)
     thoughts = {"goal": torch.zeros(1, 2, 1, 3), "meters": torch.zeros(1, 2, 1, 2)}
     thoughts["next_action"] = torch.tensor([[[[0.0, math.log(3.0)]]] * 2]).reshape(1, 2, 1, 2)  # 1/4, 3/4
     labels = {"others_need": torch.zeros(1, 2, 1).long(), "others_meters": torch.zeros(1, 2, 1, 2)}

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
-from torchrl_agent.benchmarks.timing import seconds_per_call
-from torchrl_agent.experiment import Experiment
+from torchrl_agent.benchmarks.timing import peak_flops, seconds_per_call
+from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import Join, masked_mean
-from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.profiling.uncompiled import count_flops
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.rollout import agent_rows
 
 FEED_FORWARD = ("model.memory=none", "model.perception.enabled=true")
@@ -35,7 +36,8 @@ RESETS = 0.02
 def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, Any]]:
     """Milliseconds of each module, eager and compiled: ``act`` (one step of all agents, no gradients) and ``learn``
     (loss and gradients of one minibatch of sequences, or of frames without memory), with ``act_ratio`` and
-    ``learn_ratio``, how many times faster compiled code is.
+    ``learn_ratio``, how many times faster compiled code is, and ``act_gflop`` and ``learn_gflop``, 1e9 operations of
+    its matrix products and convolutions.
 
     Args:
         experiment: an agent with modules.
@@ -56,6 +58,9 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
             for mode in ("eager", "compiled"):
                 part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
                 with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):
+                    if mode == "eager":
+                        flops = count_flops(partial(_with_gradients, function, given))
+                        row[f"{what}_gflop"] = round(flops / 1e9, 4)
                     row[f"{what}_{mode}_ms"] = _milliseconds(partial(part, given), seconds, learner.device)
                 if mode == "compiled" and not part.compiled:
                     row[f"{what}_compiled_ms"] = None
@@ -134,13 +139,54 @@ def _learning(loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
 
 def _milliseconds(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
     """Of one call, gradients included where the function returns a loss."""
+    return round(1e3 * seconds_per_call(partial(_with_gradients, function), seconds, device), 3)
 
-    def once() -> None:
-        result = function()
-        if isinstance(result, Tensor) and result.requires_grad:
-            result.backward()
 
-    return round(1e3 * seconds_per_call(once, seconds, device), 3)
+def _with_gradients(function: Callable[..., Any], *args: Any) -> None:
+    """A call and, where it returns a loss, its backward pass."""
+    result = function(*args)
+    if isinstance(result, Tensor) and result.requires_grad:
+        result.backward()
+
+
+def training_flops(experiment: Experiment) -> float:
+    """Operations of matrix products and convolutions for one agent-step of training: acting, looking back and updates;
+    counted in one eager iteration.
+    """
+    experiment.acceleration = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+    learner = experiment.make_learner()
+    frames = 0
+
+    def iterate() -> None:
+        nonlocal frames
+        rollout = learner.collector.collect()
+        frames = agent_rows(rollout, learner.agent.group).numel()
+        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
+
+    return count_flops(iterate) / frames
+
+
+def add_roofline(result: dict[str, Any], flops: float, peak: float) -> None:
+    """Write what the machine's peak would allow into what was measured: ``roofline`` with ``flops_per_agent_step`` of
+    training, ``peak_gflops`` (1e9 operations a second) and ``training_bound`` [agent-steps/s], and beside each time of
+    compiled code the share of the peak that it reaches, ``..._of_peak``.
+
+    Args:
+        result: rows of ``modules`` and ``whole``.
+        flops: operations of an agent-step of training.
+        peak: operations per second.
+    """
+    for row in result["modules"]:
+        for what in ("act", "learn"):
+            if row[f"{what}_compiled_ms"] is not None:
+                row[f"{what}_of_peak"] = round(1e12 * row[f"{what}_gflop"] / row[f"{what}_compiled_ms"] / peak, 3)
+    for row in result["whole"]:
+        row["of_peak"] = round(row["training"] * flops / peak, 3)
+    result["roofline"] = {
+        "flops_per_agent_step": round(flops),
+        "peak_gflops": round(peak / 1e9, 1),
+        "training_bound": round(peak / flops),
+    }
 
 
 def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -154,7 +200,7 @@ def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], 
     Returns:
         ``whole``: rows of agent-steps per second and peak memory, with ``act_ratio`` and ``learn_ratio`` of compiled to
         eager; ``modules`` (see :func:`measure_modules`); ``recurrence``: milliseconds of an update of perception and
-        controller alone with memory and without, and their ``ratio``.
+        controller alone with memory and without, and their ``ratio``; ``roofline``: see :func:`add_roofline`.
     """
     experiment = Experiment.load("town_agent", *overrides)
     eager, compiled = whole("eager"), whole("compiled")
@@ -163,7 +209,7 @@ def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], 
     for memory in (FEED_FORWARD, ("model.memory=gru",)):
         plain = Experiment.load("town_agent", *overrides, *RECURRENT_ONLY, *memory)
         update.append(measure_memory(plain, RESETS, seconds))
-    return {
+    result = {
         "config": "town_agent",
         "overrides": overrides,
         "whole": [eager, compiled],
@@ -178,18 +224,28 @@ def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], 
             "ratio": round(update[1] / update[0], 2),
         },
     }
+    device = resolve_device(experiment.device)
+    add_roofline(result, training_flops(Experiment.load("town_agent", *overrides)), peak_flops(seconds, device))
+    return result
 
 
 def table(result: dict[str, Any]) -> str:
     """The figures for people."""
-    names = ("module", "act_eager_ms", "act_compiled_ms", "act_ratio", "learn_eager_ms", "learn_compiled_ms")
-    lines = ["  ".join(f"{name:>17}" for name in (*names, "learn_ratio"))]
-    lines += ["  ".join(f"{row.get(name, '')!s:>17}" for name in (*names, "learn_ratio")) for row in result["modules"]]
+    columns = ("eager_ms", "compiled_ms", "ratio", "gflop", "of_peak")
+    names = ("module", *(f"{what}_{column}" for what in ("act", "learn") for column in columns))
+    lines = ["  ".join(f"{name:>17}" for name in names)]
+    lines += ["  ".join(f"{row.get(name, '')!s:>17}" for name in names) for row in result["modules"]]
     for row in result["whole"]:
         lines.append(
             f"whole, {row['mode']}: {row['world_policy']:,} agent-steps/s acting, {row['training']:,} training, "
-            f"{row['peak_memory_mb'] or math.nan:,} MB, {row['compile_seconds']} s compiling"
+            f"{row['peak_memory_mb'] or math.nan:,} MB, {row['compile_seconds']} s compiling, "
+            f"{row['of_peak']:.1%} of the peak"
         )
+    roofline = result["roofline"]
+    lines.append(
+        f"networks: {roofline['flops_per_agent_step'] / 1e6:.2f} million operations for an agent-step of training; at "
+        f"the {roofline['peak_gflops']} GFLOP/s of large products at most {roofline['training_bound']:,} agent-steps/s"
+    )
     memory = result["recurrence"]
     lines.append(f"compiled to eager: acting {result['act_ratio']}, update {result['learn_ratio']} times as fast")
     lines.append(

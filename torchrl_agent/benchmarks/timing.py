@@ -11,6 +11,8 @@ import torch
 WARMUP = 4
 """Calls before the clock starts: first calls compile, and CUDA graphs are captured at the fourth."""
 ROUNDS = 3
+LARGE = 1024
+"""Rows and columns of the matrices whose product the machine's peak is measured with; a few of them fit into caches."""
 
 
 def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
@@ -27,6 +29,14 @@ def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.
             synchronize(device)
         best = min(best, (time.perf_counter() - start) / calls)
     return best
+
+
+def peak_flops(seconds: float, device: torch.device) -> float:
+    """Operations per second of a product of two large matrices in float32, with the threads and in the precision of
+    products that the process has: what the machine is good for at most.
+    """
+    matrix = torch.rand(LARGE, LARGE, device=device)
+    return 2 * LARGE**3 / seconds_per_call(lambda: matrix @ matrix, seconds, device)
 
 
 def synchronize(device: torch.device) -> None:

@@ -190,10 +190,10 @@ class SocialModelLoss(nn.Module):
     """Losses against the true minds of the visible others, for sequences [B, T] whose perception has run; others are
     thought of anew, with gradients.
 
-    Reads what the model reads, and ``privileged`` labels (``others_need``, ``others_meters``, ``others_action`` [..., V], the
-    action that each took last); what another does next is what it is seen to have done a frame later. Writes
-    ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies ``social_goal_accuracy`` and
-    ``social_action_accuracy``.
+    Reads what the model reads, and labels, ``privileged``: ``others_need``, ``others_meters`` and ``others_action``
+    [..., V], the action that each took last; what another does next is what it is seen to have done a frame later.
+    Writes ``loss_social_goal``, ``loss_social_action``, ``loss_social_meters`` and the accuracies
+    ``social_goal_accuracy`` and ``social_action_accuracy``.
 
     Args:
         model: whose thoughts are compared.

@@ -99,6 +99,16 @@ class Uncompiled(TorchDispatchMode):
             work.flops += int(formula(*args, **kwargs, out_val=result))
 
 
+def count_flops(function: Callable[[], Any]) -> int:
+    """Operations (a multiplication and an addition are two) of the matrix products and convolutions of an eager call,
+    of its backward pass too if it makes one.
+    """
+    counted = Uncompiled("call")
+    with counted:
+        function()
+    return counted.work["call"].flops
+
+
 def _named(func: Any, args: tuple, kwargs: dict) -> Iterator[tuple[bool, Any]]:
     """Whether an operation writes to an argument, and the argument."""
     for index, argument in enumerate(func._schema.arguments):

@@ -214,7 +214,9 @@ def test_recorded_thoughts_are_not_thought_again():
         torch.testing.assert_close(learner.agent.encoder(data.copy()).get(keys.COMPANY), found)
     with set_recurrent_mode(False), learner.agent.recall():
         assert learner.agent.encoder(data[:, 0].copy()).get(keys.COMPANY).isfinite().all()
-    assert learner.agent.encoder(data[:, 0].copy()).get((keys.SOCIAL, "goal")).isnan().any(), "a new frame is thought of"
+    assert learner.agent.encoder(data[:, 0].copy()).get((keys.SOCIAL, "goal")).isnan().any(), (
+        "a new frame is thought of"
+    )
 
 
 def test_thoughts_learn_from_labels_although_they_were_recorded():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from torchrl_agent.profiling.uncompiled import Uncompiled, Work
+from torchrl_agent.profiling.uncompiled import Uncompiled, Work, count_flops
 from torchrl_agent.training.updates import make_adam
 
 
@@ -66,3 +66,9 @@ def test_stages_are_counted_apart_and_what_is_lowered_is_not(count):
         torch.zeros(5)
 
     assert count(iterate) == {"improve": Work(2, 40 + 80), "rest": Work(1, 20)}
+
+
+def test_operations_of_a_call_and_of_its_backward_pass_by_hand():
+    weight, given = torch.ones(3, 2, requires_grad=True), torch.ones(4, 3)
+    assert count_flops(lambda: given @ weight) == 2 * 4 * 3 * 2
+    assert count_flops(lambda: (given @ weight).sum().backward()) == 2 * (2 * 4 * 3 * 2)  # and the weight's gradient

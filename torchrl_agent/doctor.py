@@ -31,6 +31,7 @@ EXTRAS = {
     "box2d": {"box2d": "Box2D"},
     "docs": {"mkdocs": "mkdocs", "mkdocs-material": "material", "mkdocstrings": "mkdocstrings"},
     "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+    "float8": {"torchao": "torchao"},
     "multiagent": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
     "notebooks": {"ipykernel": "ipykernel", "nbclient": "nbclient", "nbformat": "nbformat"},
     "popgym": {"popgym": "popgym"},

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.profiling.pretended_gpu import require_triton
-from torchrl_agent.profiling.roofline import CONFIGS, bounds, table
+from torchrl_agent.profiling.roofline import CONFIGS, MINIBATCH, bounds, table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-assembler", action="store_true", help="leave registers and spills out, which take longest"
     )
     parser.add_argument(
+        "--frames",
+        type=int,
+        default=MINIBATCH,
+        help="frames that are lowered (default: %(default)s); less for large agents",
+    )
+    parser.add_argument(
         "--json", metavar="FILE", help="also put the rows into this file, in place of those of their name"
     )
 
@@ -36,7 +42,7 @@ def run(parsed: argparse.Namespace) -> None:
     overrides = [word for word in parsed.overrides if "=" in word]
     configs = [word for word in parsed.overrides if "=" not in word] or list(CONFIGS)
     for config in tqdm(configs, unit="configuration", disable=not sys.stderr.isatty()):
-        row = bounds(config, overrides, parsed.world_only, not parsed.no_assembler)
+        row = bounds(config, overrides, parsed.world_only, not parsed.no_assembler, parsed.frames)
         print(table(row), flush=True)
         if parsed.json is not None:
             put_result(Path(parsed.json), row)

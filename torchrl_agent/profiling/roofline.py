@@ -63,6 +63,7 @@ class Gpu:
 
 
 _PRODUCTS = {"float32": 494.7e12, "bfloat16": 989.4e12, "float16": 989.4e12}
+"""Float8, whose rate is twice that of bfloat16, is not lowered."""
 GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
 
 
@@ -105,32 +106,45 @@ class Part:
         self.spills += sum(each.spilled > 0 for each in used)
 
 
-def bounds(config: str, overrides: list[str], world_only: bool = False, assemble: bool = True) -> dict[str, Any]:
+def bounds(
+    config: str, overrides: list[str], world_only: bool = False, assemble: bool = True, frames: int = MINIBATCH
+) -> dict[str, Any]:
     """What a configuration does on a GPU and how fast that could be.
+
+    Args:
+        config: a name, or a file.
+        overrides: changes of it.
+        world_only: leave policy and training out.
+        assemble: count registers and spills.
+        frames: of the rollout that is lowered, and of a minibatch at most.
 
     Returns:
         ``world`` and ``parts``: launches, bytes, operations, registers and spills of a call; ``per_second``: by GPU,
         the bound of the world's steps and of the steps that training plays and learns from (both summed over worlds,
-        not over agents).
+        not over agents); ``products_share``: of that bound of training what is spent on matrix products, at most.
 
     Raises:
-        ValueError: there is no Triton, or the world cannot be traced.
+        ValueError: there is no Triton, the world cannot be traced, or the precision cannot be lowered.
     """
     require_triton()
-    experiment = small_experiment(config, overrides)
+    experiment = small_experiment(config, overrides, frames)
     world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
     per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
     result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}
     if not world_only:
-        parts, frames = lower_training(experiment, assemble)
+        parts, played = lower_training(experiment, assemble)
+        shares = {}
         for gpu in GPUS:
             seconds = sum(part.calls * gpu.seconds(part) for part in parts)
-            per_second[gpu.name]["training"] = round(frames / seconds)
-        result |= {"frames": frames, "parts": [{**asdict(part), "bound_by": part.bound_by} for part in parts]}
+            products = sum(part.calls * part.flops / gpu.products[part.precision] for part in parts)
+            per_second[gpu.name]["training"] = round(played / seconds)
+            shares[gpu.name] = round(products / seconds, 3)
+        result |= {"frames": played, "parts": [{**asdict(part), "bound_by": part.bound_by} for part in parts]}
+        result["products_share"] = shares
     return {**result, "per_second": per_second}
 
 
-def small_experiment(config: str, overrides: list[str]) -> Experiment:
+def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH) -> Experiment:
     """The experiment with the settings that it has on CUDA, in sizes that a CPU can trace.
 
     The rollout shrinks to one minibatch, so that an iteration makes as many passes over its frames as at full size.
@@ -139,13 +153,18 @@ def small_experiment(config: str, overrides: list[str]) -> Experiment:
         experiment = Experiment.load(config, *overrides, "device=cuda")
     experiment.device, experiment.acceleration = "cpu", AccelerationConfig()
     hyperparameters = experiment.algorithm
+    if hyperparameters.precision not in _PRODUCTS:
+        raise ValueError(
+            f"algorithm.precision={hyperparameters.precision} cannot be lowered without a GPU: use one of "
+            f"{', '.join(_PRODUCTS)}."
+        )
     for name in ("minibatch_size", "batch_size"):
         if hasattr(hyperparameters, name):
-            setattr(hyperparameters, name, min(MINIBATCH, getattr(hyperparameters, name)))
+            setattr(hyperparameters, name, min(frames, getattr(hyperparameters, name)))
     agents = math.prod(group_spec(experiment.make_world(num_envs=1)).shape)
-    experiment.world["num_envs"] = max(1, MINIBATCH // (hyperparameters.rollout_steps * agents))
+    experiment.world["num_envs"] = max(1, frames // (hyperparameters.rollout_steps * agents))
     if hasattr(hyperparameters, "replay_size"):
-        hyperparameters.replay_size = MINIBATCH
+        hyperparameters.replay_size = frames
     return experiment
 
 
@@ -230,4 +249,6 @@ def table(row: dict[str, Any]) -> str:
     for name, rates in row["per_second"].items():
         bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())
         lines.append(f"  at most on {name}: {bound}")
+    for name, share in row.get("products_share", {}).items():
+        lines.append(f"  in matrix products on {name}: at most {share:.0%} of training")
     return "\n".join(lines)

@@ -15,9 +15,10 @@ from torchrl_agent import ranks
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
+from torchrl_agent.training.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.training.replay import Replay
 from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
-from torchrl_agent.training.updates import PRECISIONS, Updater, make_adam
+from torchrl_agent.training.updates import Updater, make_adam
 from torchrl_agent.transforms import RewardScaler
 
 
@@ -41,7 +42,10 @@ class AlgorithmConfig:
     adam_epsilon: float = 1e-5
     """Epsilon in the denominator of Adam."""
     precision: str = "float32"
-    """Mixed precision: float32, or autocast to bfloat16, or to float16 with gradient scaling."""
+    """Mixed precision: float32; autocast to bfloat16, or to float16 with gradient scaling; float8 for the large layers
+    of perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
+    float8_smallest_layer: int = SMALLEST_LAYER
+    """Smallest layer in float8: inputs and outputs that it must have."""
 
 
 class Algorithm(ABC):
@@ -84,6 +88,9 @@ class Algorithm(ABC):
         self.agent = self.behavior = agent
         self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
         self.device = device = next(agent.parameters()).device
+        precision = resolve(config.precision, config.float8_smallest_layer, agent, device)
+        if precision == "float8":
+            use_float8(agent, config.float8_smallest_layer, device)
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
         self.updater = Updater(
@@ -92,7 +99,7 @@ class Algorithm(ABC):
             agent.parts(),
             agent.module_names(),
             max_grad_norm=config.max_grad_norm,
-            precision=config.precision,
+            precision=precision,
             compile=self.acceleration.update,
         )
         graphs = self.acceleration.cudagraphs and ranks.size() == 1  # what ranks say to each other is in no graph
@@ -168,10 +175,10 @@ class Algorithm(ABC):
 def check_config(config: AlgorithmConfig) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_schedule(config.learning_rate)
-    check_positive(config, "rollout_steps", "max_grad_norm")
+    check_positive(config, "rollout_steps", "max_grad_norm", "float8_smallest_layer")
     check_share(config, "gamma")
-    if config.precision not in PRECISIONS:
-        raise ValueError(f"algorithm.precision is {config.precision!r}: use one of {', '.join(PRECISIONS)}.")
+    if config.precision not in (*PRECISIONS, AUTO):
+        raise ValueError(f"algorithm.precision is {config.precision!r}: use one of {', '.join((*PRECISIONS, AUTO))}.")
 
 
 def check_positive(config: AlgorithmConfig, *names: str) -> None:

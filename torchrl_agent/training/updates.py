@@ -19,8 +19,8 @@ from torchrl_agent import ranks
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated
+from torchrl_agent.training.precision import PRECISIONS
 
-PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
 """What the names of diagnostics begin with that are no means."""
@@ -50,7 +50,7 @@ class Updater:
         parts: parameters whose gradient is clipped together, apart from the others'.
         module_names: the module of each parameter, whose gradient's norm is told.
         max_grad_norm: largest norm of a part's gradient.
-        precision: float32, or autocast to bfloat16, or to float16 with gradient scaling.
+        precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
         compile: the loss, and its backward pass with it.
         name: of the loss, for the log.
 

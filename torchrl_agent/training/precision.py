@@ -1,0 +1,143 @@
+"""In what precision networks act and learn: weights and optimiser are float32 whatever it is, by autocast.
+
+``float8`` multiplies the large linear layers of perception and world model in 8 bits, by torchao's float8 training
+(its recipe "rowwise_with_gw_hp"), and the rest in bfloat16. Each row of an input and each output of a layer has a scale
+of its own, so what comes out of a row does not depend on which others are in its batch: a rollout and an update find
+the same. Scales of whole tensors, which are faster, would make the first ratio another one than 1.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchrl_agent.models.agent import Agent
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS: dict[str, torch.dtype | None] = {
+    "float32": None,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float8": torch.bfloat16,
+}
+"""What autocast computes in."""
+AUTO = "auto"
+SMALLEST_LAYER = 4096
+"""By default a layer with fewer inputs or outputs is not multiplied in float8: casting may cost more than it saves. Of
+smaller ones torchao's own filter for scales by rows, which is from measurements on an H100, leaves most alone.
+"""
+MULTIPLE = 16
+"""Inputs and outputs of a product in float8 are a multiple of it."""
+BFLOAT16_FROM, FLOAT8_FROM = (8, 0), (8, 9)
+"""CUDA's compute capability from which on a device multiplies in it."""
+MODULES = ("perception", "world_model")
+"""Whose layers may be multiplied in float8."""
+
+
+def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.device) -> str:
+    """One of :data:`PRECISIONS`: what ``auto`` stands for on this device, or what is asked for.
+
+    ``auto`` is float8 where the device has it, torchao is installed and a layer is large enough, else bfloat16 where
+    the device has that, else float32.
+    """
+    if precision != AUTO:
+        return precision
+    if not _has(device, BFLOAT16_FROM):
+        return "float32"
+    large = large_layers(agent, smallest_layer)
+    return "float8" if large and _has(device, FLOAT8_FROM) and has_torchao() else "bfloat16"
+
+
+def large_layers(agent: Agent, smallest_layer: int) -> list[tuple[nn.Module, str]]:
+    """Linear layers of perception and world model with so many inputs and outputs at least, which are multiples of 16:
+    each as the module that it is a part of, and its name there.
+    """
+    modules = [agent.agent_modules[name] for name in MODULES if name in agent.agent_modules]
+    parents = {id(parent): parent for module in modules for parent in (*module.modules(), *_parts(module.losses))}
+    return [
+        (parent, name)
+        for parent in parents.values()
+        for name, layer in parent.named_children()
+        if isinstance(layer, nn.Linear)
+        and min(layer.weight.shape) >= smallest_layer
+        and not any(size % MULTIPLE for size in layer.weight.shape)
+    ]
+
+
+def use_float8(agent: Agent, smallest_layer: int, device: torch.device) -> None:
+    """Let the large layers multiply in float8 wherever autocast is on; elsewhere they stay as they are, and their
+    weights are the same parameters. Emulated, with the same results but slowly, where the device has no float8.
+
+    Raises:
+        ValueError: torchao is missing, or no layer is large enough.
+    """
+    if not has_torchao():
+        raise ValueError(
+            "algorithm.precision=float8 needs torchao, which is not installed: pip install 'torchrl-agent[float8]', or "
+            "use bfloat16."
+        )
+    layers = large_layers(agent, smallest_layer)
+    if not layers:
+        raise ValueError(
+            f"algorithm.precision is float8 but no linear layer of perception or world model has {smallest_layer} "
+            f"inputs and outputs that are multiples of {MULTIPLE}: use bfloat16, or lower "
+            "algorithm.float8_smallest_layer."
+        )
+    emulate = not _has(device, FLOAT8_FROM)
+    if emulate:
+        logger.warning("%s has no float8: it is emulated, which is slower than float32.", device)
+        logging.getLogger("torchao").setLevel(logging.ERROR)  # that its kernels for GPUs are not there
+    config = _rowwise(emulate)
+    for parent, name in layers:
+        setattr(parent, name, _float8_linear().from_float(getattr(parent, name), config=config))
+
+
+def has_torchao() -> bool:
+    """Whether it is installed."""
+    return importlib.util.find_spec("torchao") is not None
+
+
+def _has(device: torch.device, capability: tuple[int, int]) -> bool:
+    """Whether it is a CUDA device of at least this compute capability."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= capability
+
+
+def _parts(modules: list[nn.Module]) -> list[nn.Module]:
+    return [part for module in modules for part in module.modules()]
+
+
+def _rowwise(emulate: bool) -> Any:
+    """Of torchao's recipe, with the gradient of the weights in bfloat16: its sums are over frames, of which there may
+    be any number.
+    """
+    from dataclasses import replace
+
+    from torchao.float8 import Float8LinearConfig
+
+    return replace(Float8LinearConfig.from_recipe_name("rowwise_with_gw_hp"), emulate=emulate)
+
+
+@cache
+def _float8_linear() -> Any:
+    """Torchao's layer, which is a plain one where autocast is off. Made here, as torchao may be missing."""
+    from torchao.float8.float8_linear import Float8Linear
+
+    class SwitchedFloat8Linear(Float8Linear):
+        """A linear layer that multiplies in float8 where autocast is on."""
+
+        def forward(self, input: Tensor) -> Tensor:
+            kind = input.device.type
+            if not torch.is_autocast_enabled(kind):
+                return F.linear(input, self.weight, self.bias)
+            dtype = torch.get_autocast_dtype(kind)
+            with torch.autocast(kind, enabled=False):  # torchao's own products are in the types that it wants
+                return super().forward(input.to(dtype))
+
+    return SwitchedFloat8Linear

@@ -18,6 +18,7 @@ from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.actors import Actor, ActorsLearner, RemoteCollector
 from torchrl_agent.capacity import size_limit
 from torchrl_agent.character import CharacterConfig, CharacterReward
 from torchrl_agent.composition import CONFIGS as CONFIGS
@@ -35,13 +36,15 @@ from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import find_algorithm
 from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.governor import GovernorConfig
+from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig, begin_with
-from torchrl_agent.training.rollout import episode_entries
+from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
 from torchrl_agent.world_check import check_world
 
@@ -210,11 +213,8 @@ class Experiment:
         Raises:
             ValueError: a configuration that cannot work.
         """
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        torch.manual_seed(self.seed)
-        use_device(self.device)
-        self._check_ranks()
+        self._seed_everything()
+        self.check_ranks()
         members = ranks.share(self.population.members, "population.members") if self._several() else 1
         seats = make_seats(self.league, members, self._num_envs()) if self.league.enabled else None
         env = self.make_world(num_envs=self._worlds(seats))
@@ -274,7 +274,54 @@ class Experiment:
         """Whether agents learn side by side."""
         return self.population.members > 1 or self.league.enabled
 
-    def _check_ranks(self) -> None:
+    @property
+    def plays_apart(self) -> bool:
+        """Whether of several processes one learns and the others play for it: where the policy that plays is older."""
+        return self.algorithm_class.plays_apart or getattr(self.algorithm, "lag", 0) > 0
+
+    def make_learner_of_actors(self, actors: int, pretrained: bool = True) -> ActorsLearner:
+        """What learns where so many other processes play; see :meth:`make_learner`."""
+        if self.governor.enabled:
+            raise ValueError("governor.enabled takes back what actors have played with by then: use algorithm.lag=0.")
+        if self._num_envs() % actors:
+            raise ValueError(
+                f"world.num_envs={self._num_envs()} does not divide among {actors} actors, as one of {actors + 1} "
+                f"processes learns: choose a multiple of {actors}."
+            )
+        env, algorithm, player = self._make_parts(None, pretrained)
+        rest = (algorithm.config.rollout_steps, actors, self.acceleration, algorithm.updater.autocast)
+        collector = RemoteCollector(algorithm.agent.attach(env), player, algorithm.agent, *rest)
+        return ActorsLearner(
+            env, algorithm.agent, algorithm, collector, total_frames=self.total_frames, experiment=self
+        )
+
+    def make_actor(self, number: int, actors: int) -> Actor:
+        """What plays its share of the worlds for a learner elsewhere; see :class:`~torchrl_agent.actors.Actor`."""
+        env, algorithm, player = self._make_parts(self._num_envs() // actors, pretrained=False)
+        env.set_seed(self.seed + number * env.batch_size[0])  # worlds whose state cannot be sent
+        played = algorithm.agent.attach(env)
+        rest = (algorithm.config.rollout_steps, self.acceleration, algorithm.updater.autocast, True)
+        return Actor(played, player, RolloutCollector(played, player.agent, *rest), number, actors)
+
+    def _make_parts(self, num_envs: int | None, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggingPlayer]:
+        """World, algorithm and who plays, seeded; the algorithm is that of all worlds."""
+        self._seed_everything()
+        env = self.make_world(num_envs=num_envs)
+        check_world(env)
+        env.set_seed(self.seed)
+        check_shaping(env, self.algorithm.gamma)
+        rows = math.prod(group_spec(env).shape) * (1 if num_envs is None else self._num_envs() // num_envs)
+        algorithm = self._make_algorithm(env, rows, pretrained)
+        assert isinstance(algorithm, ActorCritic) and algorithm.player is not None
+        return env, algorithm, algorithm.player
+
+    def _seed_everything(self) -> None:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        torch.manual_seed(self.seed)
+        use_device(self.device)
+
+    def check_ranks(self) -> None:
         """Raise ValueError for what cannot be trained by several ranks, or is not the same on all of them."""
         if ranks.size() == 1:
             return
@@ -283,10 +330,10 @@ class Experiment:
                 f"a league cannot be trained by {ranks.size()} processes, as its members learn from games in each "
                 "other's worlds: start one process, or set league.enabled=false."
             )
-        if not self.algorithm_class.joins_ranks:
+        if not self.algorithm_class.joins_ranks and not self.plays_apart:
             raise ValueError(
                 f"algorithm {self.algorithm_class.name} cannot be trained by {ranks.size()} processes: start one, or "
-                "use ppo or a2c."
+                "use ppo, a2c or impala."
             )
         ranks.check_alike({"configuration": self.hash(), "version of the code": code_digest()})
 

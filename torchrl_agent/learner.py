@@ -177,11 +177,11 @@ class Learner:
         if not getattr(self.env, "branchless", False):
             return {"world": None, "root": None}
         root = ranks.join_rows(self.collector.root.to_dict(), 0)
-        return {"world": _with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
+        return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
 
     def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
         """Continue them, each rank its own."""
-        self.env.load_state_dict(_with_rows(world, ranks.own_rows))
+        self.env.load_state_dict(with_rows(world, ranks.own_rows))
         known = self.collector.root.keys(True, True)  # a picture had another key once
         self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
 
@@ -234,10 +234,17 @@ class Learner:
             ) from None
 
 
-def _with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
+def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of saved worlds, whose last axis is that of worlds."""
+    if "transform" in world:
+        return rows_of(world["world"])
+    return {name: value for name, value in world.items() if isinstance(value, torch.Tensor)}
+
+
+def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
     """Saved worlds with tensors, whose last axis is that of worlds, that ``change`` makes of theirs; the states of a
     curriculum and of transforms stay.
     """
     if "transform" in world:
-        return {**world, "world": _with_rows(world["world"], change)}
-    return {**world, **change({name: value for name, value in world.items() if isinstance(value, torch.Tensor)}, -1)}
+        return {**world, "world": with_rows(world["world"], change)}
+    return {**world, **change(rows_of(world), -1)}

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -56,12 +56,17 @@ def share(count: int, name: str) -> int:
     return count // _size
 
 
-@contextmanager
-def alone() -> Iterator[None]:
+def alone() -> AbstractContextManager[None]:
     """In here this rank does something by itself, as one process would."""
+    return among(1, 0)
+
+
+@contextmanager
+def among(count: int, number: int) -> Iterator[None]:
+    """In here this rank has its part of what only so many share, who have nothing to say to each other."""
     global _size, _rank
     before = _size, _rank
-    _size, _rank = 1, 0
+    _size, _rank = count, number
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from torchrl_agent.benchmarks import distributed, families, league, population
+from torchrl_agent.benchmarks import distributed, families, lag, league, population
 from torchrl_agent.commands.arguments import add_overrides, add_seeds, print_table
 from torchrl_agent.training.checkpoint import versions
 
@@ -112,7 +112,22 @@ def _families(parsed: argparse.Namespace) -> dict[str, Any]:
     return _told(parsed, result)
 
 
+def _add_lag(parser: argparse.ArgumentParser) -> None:
+    _add_config(parser, "cartpole", "a configuration (cartpole)")
+    add_seeds(parser)
+    parser.add_argument("--lags", type=int, nargs="+", default=[0, 8, 32], help="iterations of lag (0 8 32)")
+    parser.add_argument("--steps", type=int, default=32, help="length of a rollout, of both (32)")
+
+
+def _lag(parsed: argparse.Namespace) -> dict[str, Any]:
+    """What V-trace gains over PPO where those that play lag behind the one that learns, over seeds."""
+    result = lag.measure_lag(parsed.config, parsed.overrides, parsed.seeds, parsed.lags, parsed.steps)
+    print(lag.table(result))
+    return _told(parsed, result)
+
+
 SUBJECTS = {
+    "lag": (_add_lag, _lag),
     "population": (_add_population, _population),
     "evolution": (_add_evolution, _evolution),
     "league": (_add_league, _league),

@@ -370,6 +370,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
         )
     if algorithm.updater.precision == "float8":
         raise ValueError("members of a population cannot learn in float8: use algorithm.precision=bfloat16 or float32.")
+    if algorithm.config.lag:
+        raise ValueError("members of a population play what they have learnt: use algorithm.lag=0.")
     if algorithm.config.precision == "float16":
         raise ValueError("members of a population cannot scale gradients: use algorithm.precision=bfloat16 or float32.")
     if getattr(algorithm.config, "optimizer", "adam") != "adam":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchrl_agent import ranks
+from torchrl_agent.actors import ActorsLearner
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
@@ -38,6 +39,45 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
             be written to.
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
     """
+    if ranks.size() > 1 and experiment.plays_apart and experiment.population.members == 1:
+        yield from _train_apart(experiment, resume)
+    else:
+        yield from _train(experiment, resume, make_learner)
+
+
+def _train_apart(experiment: Experiment, resume: Path | str | None) -> Iterator[Iteration]:
+    """The training of the first rank, as one process would run it, for which the other ranks play."""
+    experiment.check_ranks()
+    actors, number = ranks.size() - 1, ranks.rank() - 1
+    if number >= 0:
+        with ranks.among(actors, number), DelayedSignals():  # the learner says when to stop
+            experiment.make_actor(number, actors).run()
+        return
+    learners: list[ActorsLearner] = []
+
+    def make(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
+        learner = experiment.make_learner_of_actors(actors, pretrained=state is None)
+        if state is not None:
+            learner.load_state_dict(state)
+        learners.append(learner)
+        return learner
+
+    with ranks.alone():
+        try:
+            yield from _train(experiment, resume, make)
+        except Exception:
+            learners.clear()  # actors end as this rank does
+            raise
+        finally:
+            for learner in learners:
+                learner.collector.stop()
+
+
+def _train(
+    experiment: Experiment,
+    resume: Path | str | None,
+    make: Callable[[Experiment, dict[str, Any] | None], Learner],
+) -> Iterator[Iteration]:
     by_itself = resume is None and experiment.run.resume == "auto"
     if by_itself:
         resume = ranks.first(lambda: run_to_go_on(experiment))
@@ -45,7 +85,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
     state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
     # before anything is written: a configuration that cannot work leaves no trace
     check_wandb(experiment.run.wandb)
-    learner = make_learner(experiment, state)
+    learner = make(experiment, state)
     if folder is not None and learner.frames >= experiment.total_frames:
         if not by_itself:
             raise ValueError(

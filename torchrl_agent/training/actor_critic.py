@@ -19,6 +19,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
+from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.objectives import explained_variance
 from torchrl_agent.training.updates import summarize_updates
 
@@ -44,6 +45,8 @@ class ActorCriticConfig(AlgorithmConfig):
     """Weight of the entropy bonus at the end of training, to which it moves linearly; None keeps it as it is."""
     critic_coeff: float = 0.5
     """Weight of the value loss."""
+    lag: int = 0
+    """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learnt."""
 
 
 class ActorCritic(Algorithm):
@@ -55,12 +58,23 @@ class ActorCritic(Algorithm):
     """
 
     frames_at_once = FRAMES_AT_ONCE
+    player: LaggingPlayer | None = None
+    """Who plays, if it is an older one."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         check_share(config, "lmbda")
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
+        if config.lag < 0:
+            raise ValueError(f"algorithm.lag is {config.lag}: give 0 or more iterations.")
+        if config.lag:
+            self.lags()
+
+    def lags(self, refresh_every: int = 1) -> None:
+        """Let an older copy of the agent play."""
+        self.player = LaggingPlayer(self.agent, self.config.lag, refresh_every)
+        self.behavior, self.reads_values = self.player.agent, False  # an older critic's values would be older, too
 
     def anneal(self, progress: float) -> None:
         """Move the weight of the entropy bonus, in its place on the device."""
@@ -73,11 +87,35 @@ class ActorCritic(Algorithm):
         over the updates made.
         """
         self.updater.begin(learning_rate)
-        return {**self.iteration(rollout), "learning_rate": torch.full((), learning_rate, device=self.device)}
+        numbers = {"learning_rate": learning_rate}
+        if self.player is not None:
+            numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
+        diagnostics = self.iteration(rollout)
+        if self.player is not None:
+            self.player.learnt(self.agent)
+            self.player.prepare(self.player.iterations)
+        return {**diagnostics, **{name: torch.full((), float(n), device=self.device) for name, n in numbers.items()}}
 
     @abstractmethod
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Everything that an iteration learns from a rollout [T, rows]; returns diagnostics as device scalars."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the policy that plays too."""
+        if self.player is None:
+            return super().tensors()
+        older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
+        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
+
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, and the policy that plays."""
+        return {**super().state_dict(), **({} if self.player is None else self.player.state_dict())}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if self.player is not None:
+            self.player.load_state_dict(state)
 
     # --- before the updates -------------------------------------------------------------------------------------------
 

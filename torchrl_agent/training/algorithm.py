@@ -75,6 +75,8 @@ class Algorithm(ABC):
     """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
     truncates_once = False
     """No row of a rollout is truncated twice (see ``training/rollout.py``), so few last observations need a value."""
+    plays_apart: ClassVar[bool] = False
+    """Where there are several processes, one learns with it and the others play."""
     joins_ranks: ClassVar[bool] = False
     """Whether several ranks learn with it as one process would."""
     reads_values = False

@@ -1,13 +1,13 @@
 """IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames which an older policy played, made
 right by V-trace.
 
-The collector plays with a frozen copy of the agent that is refreshed every few iterations. So learning truly is
-off-policy, as it is where many machines play for one that learns.
+The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggingPlayer`). So
+learning truly is off-policy, as it is where many machines play for one that learns; where there are several processes,
+they do (``torchrl_agent/actors.py``).
 """
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
 import torch
@@ -51,6 +51,7 @@ class IMPALA(ActorCritic):
     name = "impala"
     config_class = IMPALAConfig
     config: IMPALAConfig
+    plays_apart = True
 
     def __init__(
         self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig | None = None
@@ -63,10 +64,9 @@ class IMPALA(ActorCritic):
                 f"rollout: choose a divisor of {rows}."
             )
         super().__init__(agent, config, rows, acceleration)
+        self.lags(config.refresh_every)
         self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
         self.accelerated = (self.scaled_rewards, *self.accelerated)
-        self.behavior = copy.deepcopy(agent).requires_grad_(False)
-        self.iterations = 0
 
     def make_loss(self) -> AgentLoss:
         """The policy gradient with V-trace."""
@@ -102,26 +102,3 @@ class IMPALA(ActorCritic):
     def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
         self.scaler.update(reward, done, alive)
         return self.scaler.scale(reward)
-
-    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Improve the agent on a rollout [T, rows], then refresh the policy that plays if its time has come."""
-        diagnostics = super().learn(rollout, learning_rate)
-        self.iterations += 1
-        if self.iterations % self.config.refresh_every == 0:
-            self.behavior.load_state_dict(self.agent.state_dict())  # in place: nothing recompiles
-        return diagnostics
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, the policy that plays too."""
-        behavior = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
-        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in behavior.items()}}
-
-    def state_dict(self) -> dict:
-        """Everything of an algorithm, and the policy that plays."""
-        return {**super().state_dict(), "behaviour": self.behavior.state_dict(), "iterations": self.iterations}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Continue from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self.behavior.load_state_dict(state["behaviour"])
-        self.iterations = state["iterations"]

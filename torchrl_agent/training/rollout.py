@@ -61,7 +61,7 @@ class RolloutCollector:
             acceleration.step,
             getattr(env, "compile_options", None) if traceable else None,
         )
-        self.accelerated = (self._play,)
+        self.accelerated: tuple[Accelerated, ...] = (self._play,)
         self._rollout = Captured(
             "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
         )

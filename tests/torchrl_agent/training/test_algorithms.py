@@ -130,7 +130,9 @@ def test_impalas_player_is_stale_until_it_is_refreshed():
 # --- every algorithm
 
 
-@pytest.mark.parametrize("algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6"])
+@pytest.mark.parametrize(
+    "algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6", "ppo algorithm.lag=2 algorithm.rollout_steps=16"]
+)
 def test_resumed_equals_never_stopped_bit_by_bit(tmp_path, algorithm):
     name, *changes = algorithm.split()
     changes = (f"algorithm={name}", *SHORT, *changes, "run.checkpoint_every=256")

@@ -1,0 +1,175 @@
+"""One process learns, others play with a policy that lags; what starts several processes is slow."""
+
+import csv
+import shutil
+
+import pytest
+import torch
+from launching import QUICK, torchrun, two_ranks
+
+from torchrl_agent import Experiment
+from torchrl_agent.training.lag import LaggingPlayer
+
+IMPALA = ("smoke", "algorithm=impala", "world.stage=1", *QUICK)
+LAG = ("algorithm.lag=2", "algorithm.refresh_every=1")
+
+
+def checkpoint(run, frames):
+    state = torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
+    del state["metadata"]
+    return state
+
+
+def assert_same(one, other, where=""):
+    """Nested values that are equal bit for bit."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for name in one:
+            assert_same(one[name], other[name], f"{where}.{name}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other, where
+
+
+def rows(run):
+    table = list(csv.DictReader((run / "metrics.csv").open()))
+    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in table]
+
+
+# --- which version plays ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lag", "every", "versions"),
+    [
+        (0, 1, [0, 1, 2, 3, 4, 5, 6]),
+        (2, 1, [0, 0, 0, 1, 2, 3, 4]),
+        (0, 3, [0, 0, 0, 3, 3, 3, 6]),
+        (1, 2, [0, 0, 0, 2, 2, 4, 4]),
+    ],
+)
+def test_each_rollout_is_played_by_the_newest_version_that_is_old_enough(lag, every, versions):
+    agent = torch.nn.Linear(1, 1)
+    player = LaggingPlayer(agent, lag, every)
+    played = []
+    for iteration in range(7):
+        played.append(player.version)
+        assert player.version == player.version_for(iteration)
+        if iteration:
+            assert player.agent.bias.item() == player.version or player.version == 0
+        agent.bias.data.fill_(iteration + 1)
+        player.learnt(agent)
+        player.prepare(iteration + 1)
+    assert played == versions
+    # with the versions of n iterations all rollouts can be played that want none after n
+    for iterations in range(3):
+        count = player.rollouts_of(iterations)
+        assert player.version_for(count - 1) <= iterations < player.version_for(count)
+
+
+def test_ppo_may_lag_and_judges_by_todays_critic():
+    learner = Experiment.load("smoke", "algorithm.lag=2", "device=cpu").make_learner()
+    assert learner.collector.agent is learner.algorithm.behavior is not learner.agent
+    assert "state_value" not in learner.collector.policy.out_keys
+    lags = [learner.improve(learner.collect(), 1e-3)["lag"].item() for _ in range(4)]
+    assert lags == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["algorithm.lag=-1"], "algorithm.lag is -1"),
+        (["algorithm.lag=1", "population.members=2"], "use algorithm.lag=0"),
+    ],
+)
+def test_a_lag_that_cannot_be_is_refused(overrides, named):
+    with pytest.raises(ValueError, match=named):
+        Experiment.load("smoke", "device=cpu", *overrides).make_learner()
+
+
+# --- actors ----------------------------------------------------------------------------------------------------------
+
+
+def learnt_by_hand(experiment, iterations):
+    """Weights where one process plays and learns in turn, each with random numbers of its own."""
+    learner = experiment.make_learner()
+    playing = learning = torch.get_rng_state()
+    for _ in range(iterations):
+        torch.set_rng_state(playing)
+        rollout = learner.collect()
+        playing = torch.get_rng_state()
+        torch.set_rng_state(learning)
+        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
+        learner.report(rollout)
+        learner.frames += rollout.numel()
+        learning = torch.get_rng_state()
+    return learner.agent.state_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [(), LAG], ids=["refreshed", "lagging"])
+def test_actors_play_what_one_process_plays(tmp_path, changes):
+    words = (*IMPALA, *changes, "total_frames=4096")
+    for processes in (2, 3):
+        torchrun(tmp_path, "train", *words, f"run.name={processes}", processes=processes)
+    two, three = (checkpoint(tmp_path / "runs" / name, 4096) for name in "23")
+    assert_same(two, three)
+    assert rows(tmp_path / "runs/2") == rows(tmp_path / "runs/3")
+    expected = learnt_by_hand(Experiment.load(*words), 8)
+    assert_same(two["agent"], expected)
+    lags = [float(row["train/lag"]) for row in rows(tmp_path / "runs/2")]
+    assert lags == ([0, 1, 2, 2, 2, 2, 2, 2] if changes else [0, 1] * 4)
+
+
+@pytest.mark.slow
+def test_a_learner_and_its_actors_go_on_bit_by_bit(tmp_path):
+    """With stages of the curriculum that begin while actors are ahead."""
+    (tmp_path / "quick.yaml").write_text("defaults: [smoke, _self_]\nname: quick\nworld: {rules: {max_steps: 20}}\n")
+    words = ("quick.yaml", "algorithm=impala", *QUICK, *LAG, "total_frames=4096", "run.checkpoint_every=512")
+    torchrun(tmp_path, "train", *words, "run.name=whole")
+    torchrun(tmp_path, "train", *words, "run.name=halves", "total_frames=2048")
+    shutil.copytree(tmp_path / "runs/halves", tmp_path / "runs/alone")
+    torchrun(tmp_path, "resume", "runs/halves", "total_frames=4096", processes=3)
+    whole, halves = (checkpoint(tmp_path / "runs" / name, 4096) for name in ("whole", "halves"))
+    assert_same(whole, halves)
+    assert rows(tmp_path / "runs/whole") == rows(tmp_path / "runs/halves")
+    torchrun(tmp_path, "resume", "runs/alone", "total_frames=3072", processes=1)  # and back
+    torchrun(tmp_path, "resume", "runs/alone", "total_frames=4096")
+    assert len(rows(tmp_path / "runs/alone")) == 8
+
+
+FAULTY = """
+defaults: [smoke, _self_]
+name: faulty
+world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 100, rank: 1}
+"""
+
+
+@pytest.mark.slow
+def test_an_actor_that_is_killed_is_started_again_and_changes_nothing(tmp_path):
+    (tmp_path / "faulty.yaml").write_text(FAULTY)
+    words = ("train", "faulty.yaml", "algorithm=impala", *QUICK, "run.resume=auto")
+    torchrun(tmp_path, *words, "run.name=undisturbed")
+    said = torchrun(tmp_path, *words, "run.name=killed", "world.fault=kill", restarts=1)
+    assert "exitcode: -9" in said
+    assert_same(*(checkpoint(tmp_path / "runs" / name, 2048) for name in ("undisturbed", "killed")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["world.fault=raise"], "rank 1: the ship sank"),
+        (["world.fault=infinite"], "the rollout holds NaN or infinity in next.reward"),
+        (["world.fault=raise", "world.when=report", "world.at=1", "world.rank=0"], "rank 0: the ship sank"),
+        (["governor.enabled=true"], "governor.enabled takes back what actors have played"),
+        (["algorithm.num_minibatches=5"], "does not divide the 16 sequences"),
+    ],
+)
+def test_what_fails_on_one_end_ends_both(tmp_path, changes, sentence):
+    (tmp_path / "faulty.yaml").write_text(FAULTY)
+    words = ("train", "faulty.yaml", "algorithm=impala", *QUICK, "run.name=run", *changes)
+    ended = two_ranks(tmp_path, words, words)
+    assert [code for code, _ in ended] == [2, 2]
+    assert all(sentence in said for _, said in ended), ended

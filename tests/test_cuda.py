@@ -15,6 +15,7 @@ from pretend_cuda import CudaTensor, PretendCuda
 from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
+from envs.arena import observation
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.loop import iterate
 from torchrl_agent.runs.film import film_policy
@@ -163,8 +164,7 @@ def test_after_a_move_the_graph_is_recorded_anew(gpu):
 
 # --- worlds -----------------------------------------------------------------------------------------------------------
 
-MODES_OF_THE_ARENA = ("classic", "extended", "dict", "pixels", "heatmap")
-WORLDS = [(ArenaEnv, {"observation": mode, "style": 1 + index % 2}) for index, mode in enumerate(MODES_OF_THE_ARENA)]
+WORLDS = [(ArenaEnv, {"observation": mode, "style": 1 + index % 2}) for index, mode in enumerate(observation.MODES)]
 WORLDS += [(TownEnv, {"level": f"L{level}"}) for level in range(9)]
 WORLDS += [(TownEnv, {"level": "L8", "observation": "groups", "privileged": True, "potential": True, "drives": True})]
 

@@ -15,7 +15,7 @@ from torchrl.data import Bounded, Categorical, Composite
 
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
-from envs.arena.observation import CLASSIC_SIZE, EXTENDED_SIZE, GROUPS, MODES, PICTURES, observe
+from envs.arena.observation import GROUPS, MODES, PICTURES, SIZES, observe
 from envs.arena.picture import draw
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, statistics
@@ -32,18 +32,18 @@ CURRICULA = Path(__file__).parent / "curricula"
 class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
-    Keys: ``observation`` float32 [N, 32] (``classic``) or [N, 44] (``extended``), or one key per group (``dict``), or a
-    picture: ``pixels`` uint8 [N, 3, 64, 64] (``pixels``), or ``observation`` [N, 8, 16, 16] in [0, 1] (``heatmap``,
-    channels as in envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``, ``terminated``, ``truncated``
-    [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of the running episode, final where ``("next",
-    "done")``.
+    Keys: ``observation`` float32 [N, 32] (``classic``), [N, 44] (``extended``) or [N, 57] (``offsets``), or one key per
+    group (``dict``), or a picture: ``pixels`` uint8 [N, 3, 64, 64] (``pixels``), or ``observation`` [N, 8, 16, 16] in
+    [0, 1] (``heatmap``, channels as in envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``,
+    ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of the running
+    episode, final where ``("next", "done")``.
 
     Args:
         num_envs: number of worlds.
         device: where they live; the CPU by default.
         seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
-        observation: ``classic``, ``extended``, ``dict``, ``pixels`` or ``heatmap``.
+        observation: ``classic``, ``extended``, ``offsets``, ``dict``, ``pixels`` or ``heatmap``.
         rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one,
             which None is.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
@@ -100,8 +100,7 @@ class ArenaEnv(World):
         elif self.mode == "heatmap":
             seen = {"observation": Bounded(0.0, 1.0, (n, *PICTURES["heatmap"]), device=device)}
         else:
-            size = CLASSIC_SIZE if self.mode == "classic" else EXTENDED_SIZE
-            seen = {"observation": Bounded(-1.0, 1.0, (n, size), device=device)}
+            seen = {"observation": Bounded(-1.0, 1.0, (n, SIZES[self.mode]), device=device)}
         return Composite(**seen, shape=(n,), device=device)
 
     def settings(self) -> Difficulty:

@@ -1,5 +1,5 @@
 """What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
-vectors; or what it looks like (envs/arena/pixels.py, envs/arena/heatmap.py).
+vectors; where everything is, as ``offsets``; or what it looks like (envs/arena/pixels.py, envs/arena/heatmap.py).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.toolkit.geometry import TAU, nearest, relative_angle, squared_distance
 
-MODES = ("classic", "extended", "dict", "pixels", "heatmap")
-CLASSIC_SIZE, EXTENDED_SIZE = 32, 44
+MODES = ("classic", "extended", "offsets", "dict", "pixels", "heatmap")
+SIZES = {"classic": 32, "extended": 44, "offsets": 57}
+"""Values of the modes that are vectors."""
 PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
 """Shapes (channels, rows, columns) of the modes that are pictures."""
 GROUPS = {
@@ -33,6 +34,8 @@ def observe(state: State, rules: Rules, mode: str) -> dict[str, Tensor]:
         return {"pixels": (pixels(state, rules) * 255 + 0.5).to(torch.uint8)}
     if mode == "heatmap":
         return {"observation": heatmap(state, rules)}
+    if mode == "offsets":
+        return {"observation": torch.stack(_offsets(state, rules), -1)}
     if mode == "extended":
         return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
     vector = _columns(state, rules, _nearest_projectile(state, rules))
@@ -51,6 +54,47 @@ def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
         *_walls(state, rules),
     ]
     return torch.stack([*values, (state.enemies.health > 0).float().sum(0) / rules.max_enemies], -1)
+
+
+def _offsets(state: State, rules: Rules) -> list[Tensor]:
+    """Everything by its offsets along the axes, along which a ship of style 2 goes and shoots, each in shares of the
+    field and, so that a line of fire can be told from a near miss, in shares of ``nearby``; and how a spawner will be
+    once the ship's shots have reached it, without which nobody could tell what a shot from afar is worth.
+    """
+    ship, enemies, spawners, shots = state.ship, state.enemies, state.spawners, state.enemy_shots
+    values = [*_player(state, rules), *_mission(state, rules), torch.cos(ship.rotation), torch.sin(ship.rotation)]
+    for squared, dx, dy in _seen(state, enemies.x, enemies.y, enemies.health > 0, 2):
+        values += _offset(squared, dx, dy, rules)
+    conditions = (spawners.health, _health_due(state, rules))
+    for squared, dx, dy, *health in _seen(state, spawners.x, spawners.y, spawners.health > 0, 2, *conditions):
+        values += _offset(squared, dx, dy, rules)
+        values += [torch.where(squared < torch.inf, value / rules.spawner_health, 0.0) for value in health]
+    for squared, *motion in _seen(state, shots.x, shots.y, shots.life > 0, 5, shots.vx, shots.vy):
+        exists = squared < torch.inf
+        scales = (rules.nearby, rules.nearby, rules.projectile_speed, rules.projectile_speed)
+        values += [
+            torch.where(exists, (value / scale).clamp(-1, 1), 0.0) for value, scale in zip(motion, scales, strict=True)
+        ]
+    return [*values, (enemies.health > 0).float().sum(0) / rules.max_enemies]
+
+
+def _health_due(state: State, rules: Rules) -> Tensor:
+    """What the spawners' health [K, N] will be if no shot that is on its way to them is stopped before."""
+    shots, spawners = state.shots, state.spawners
+    dx, dy = spawners.x - shots.x.unsqueeze(1), spawners.y - shots.y.unsqueeze(1)  # [shots, K, N]
+    vx, vy = shots.vx.unsqueeze(1) / rules.projectile_speed, shots.vy.unsqueeze(1) / rules.projectile_speed
+    along, across = dx * vx + dy * vy, (dx * vy - dy * vx).abs()
+    reached = (along > 0) & (along < shots.life.unsqueeze(1) * rules.projectile_speed)
+    strikes = reached & (across < rules.spawner_radius + rules.projectile_radius)
+    return (spawners.health - rules.projectile_damage * strikes.float().sum(0)).clamp_min(0)
+
+
+def _offset(squared: Tensor, dx: Tensor, dy: Tensor, rules: Rules) -> list[Tensor]:
+    """Offsets in both scales, exists; zeros for a missing thing."""
+    exists = squared < torch.inf
+    near_x, near_y = ((value / rules.nearby).clamp(-1, 1) for value in (dx, dy))
+    offsets = (dx / rules.width, dy / rules.height, near_x, near_y)
+    return [*(torch.where(exists, value, 0.0) for value in offsets), exists.float()]
 
 
 def _player(state: State, rules: Rules) -> list[Tensor]:

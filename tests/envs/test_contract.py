@@ -32,7 +32,7 @@ VARIANTS = {
         {"style": 1, "observation": "pixels"},
         {"style": 2, "observation": "heatmap"},
         {"style": 1, "curriculum": "ladder", "desynchronize": True},
-        {"style": 2, "mirror": True},
+        {"style": 2, "observation": "offsets", "mirror": True},
     ],
     "duel": [{}, {"opponent": "scripted"}, {"opponent": "random", "desynchronize": True, "action_repeat": 2}],
     "town": [

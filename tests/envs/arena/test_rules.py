@@ -63,8 +63,8 @@ def enemy(env, row, x, y, cooldown=1000.0, speed=0.0):
         tensor[row] = value
 
 
-def enemy_shot(env, x, y, slot=0, life=100):
-    for tensor, value in zip(env.state.enemy_shots, (x, y, 0.0, 0.0, life), strict=True):
+def enemy_shot(env, x, y, slot=0, life=100, vx=0.0, vy=0.0):
+    for tensor, value in zip(env.state.enemy_shots, (x, y, vx, vy, life), strict=True):
         tensor[slot] = value
 
 
@@ -866,6 +866,31 @@ def test_the_extended_observation_shows_five_projectiles(env):
         assert values[25 + 3 * rank : 27 + 3 * rank] == [0.5, 1]
     assert values[39:43] == [0.5, 0.5, 0.5, 0.5]
     assert values[43] == 0
+
+
+def test_the_offsets_by_index(env):
+    state = env.state  # the ship is at (800, 640)
+    put(state.ship.rotation, math.pi / 2)
+    put(state.spawners.health, 40, 0)
+    put(state.spawners.x, 400)
+    put(state.spawners.y, 670)
+    enemy(env, 0, 830, 640)
+    enemy_shot(env, 800, 565, slot=3, vx=-8.0, vy=4.0)
+    enemy_shot(env, 1500, 640, slot=7, vx=0.0, vy=-8.0)
+    for slot, (x, y, vx, life) in enumerate(
+        [(600, 670, -8, 60), (500, 697, -8, 60), (500, 699, -8, 60), (600, 670, 8, 60), (600, 670, -8, 24)]
+    ):  # two that hit, one that passes, one that flies away, one that ends before
+        for tensor, value in zip(state.shots, (x, y, vx, 0, life), strict=True):
+            tensor[slot] = value
+    values = look(env, "offsets")["observation"][0].tolist()
+    expected = [*look(env)["observation"][0, :10].tolist(), 0.0, 1.0]
+    expected += [30 / 1600, 0, 0.2, 0, 1] + [0.0] * 5  # enemies, the nearer one first
+    expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2] + [0.0] * 7  # spawners: two shots will meet the first
+    expected += [0, -0.5, -1, 0.5] + [1, 0, 0, -1] + [0.0] * 12  # shots: where, and where to
+    expected += [1 / 8]
+    assert len(values) == 57
+    for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+        assert abs(value - wanted) < 1e-5, (index, value, wanted)
 
 
 def test_the_grouped_observation_is_the_classic_one_by_subject(env):

@@ -210,14 +210,16 @@ def _others(others: Others, names: Names) -> list[str | Table]:
                 names.action(int(others.true_next_action[slot])),
                 f"{others.confidence[slot]:.2f}",
                 REASONS[int(others.reason[slot])],
+                *(() if others.attention is None else (f"{others.attention[slot]:.0%}",)),
             )
         )
         meters.append((f"agent {number}: it thinks", *(_number(value) for value in others.meters[slot])))
         if others.true_meters is not None:
             meters.append(("true", *(_number(value) for value in others.true_meters[slot])))
     header = ["", *(names.meter(number) for number in range(others.meters.shape[1]))]
+    attention = [] if others.attention is None else ["attention"]
     return [
-        Table(["other", "need", "true", "next action", "true", "confidence", "doubt"], minds),
+        Table(["other", "need", "true", "next action", "true", "confidence", "doubt", *attention], minds),
         Table(header, meters),
     ]
 

@@ -240,6 +240,7 @@ def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
         true_next_action=actions[number, 0],
         true_goal=need,
         true_meters=meters,
+        attention=None if social.attention is None else social.attention[seen],
     )
 
 

@@ -70,7 +70,8 @@ class Futures:
 @dataclass(frozen=True)
 class Others:
     """Of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
-    ``meters`` [V, M], ``confidence`` and ``reason`` [V]; and the truth, None where the world does not tell.
+    ``meters`` [V, M], ``confidence`` and ``reason`` [V], how much ``attention`` [V] the policy gives it, None where it
+    does not choose; and the truth, None where the world does not tell.
     """
 
     number: Tensor
@@ -82,6 +83,7 @@ class Others:
     true_next_action: Tensor
     true_goal: Tensor | None = None
     true_meters: Tensor | None = None
+    attention: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ MEANINGS: dict[NestedKey, str] = {
     (keys.SOCIAL, "meters"): "what its meters are thought to be",
     (keys.SOCIAL, "confidence"): "probability of the likeliest need",
     (keys.SOCIAL, "reason"): DOUBT,
+    (keys.SOCIAL, "attention"): "how much each visible other matters to the policy; they sum to 1",
 }
 
 ACTION_VALUES: dict[NestedKey, str] = {
@@ -129,7 +130,8 @@ def parts(agent: Agent) -> dict[str, Part]:
         belief, plan = torch.zeros(2, perception.mean[-1].out_features), torch.zeros(2, model.config.horizon).long()
         found["world_model"] = Part(foresight, foresight.out_keys, {MEAN: belief, ACTIONS: plan})
     if perception is not None and social is not None:
-        thoughts: list[NestedKey] = [(keys.SOCIAL, name) for name in THOUGHTS]
+        names = THOUGHTS if social.attention is None else (*THOUGHTS, "attention")
+        thoughts: list[NestedKey] = [(keys.SOCIAL, name) for name in names]
         found["social_model"] = Part(
             TensorDictSequential(Sight(perception), social), [*thoughts, *_carried(social.memory)]
         )

@@ -33,7 +33,7 @@ from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig
 from torchrl_agent.models.planner import PlannerConfig, check_planner
-from torchrl_agent.models.social_model import SocialModel, SocialModelConfig
+from torchrl_agent.models.social_model import POOLINGS, SocialModel, SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
 from torchrl_agent.ranges import INFINITE
@@ -374,6 +374,10 @@ def check_model(config: ModelConfig) -> None:
         raise ValueError(f"model.taught_share is {config.taught_share}: it must be above 0 and at most 1.")
     if config.memory not in KINDS:
         raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
+    if config.social_model.pooling not in POOLINGS:
+        raise ValueError(
+            f"model.social_model.pooling is {config.social_model.pooling!r}: use one of {', '.join(POOLINGS)}."
+        )
     for module, least in SMALLEST.items():
         for name, bound in least.items():
             value = getattr(getattr(config, module), name)

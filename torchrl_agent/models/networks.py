@@ -63,6 +63,30 @@ class Picture(nn.Module):
         return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
 
 
+class Attention(nn.Module):
+    """How much each other matters now: scaled dot products of one query with a key of each (Vaswani et al. 2017,
+    section 3.2.1), whatever their number and order.
+
+    Args:
+        width: numbers that the query is made of.
+        size: numbers that each key is made of, and of a key.
+    """
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(width, size), nn.Linear(size, size, bias=False)
+        orthogonal(self.query, 1.0)
+        orthogonal(self.key, 1.0)
+
+    def forward(self, believed: Tensor, each: Tensor, visible: Tensor) -> Tensor:
+        """Weights [..., V], which sum to 1 over the ``visible`` [..., V] and are 0 elsewhere, of a belief [..., width]
+        and features of others [..., V, size].
+        """
+        score = (self.key(each) * self.query(believed).unsqueeze(-2)).sum(-1).float() / math.sqrt(each.shape[-1])
+        score = torch.where(visible, score, torch.finfo(score.dtype).min)
+        return torch.where(visible, score.softmax(-1), 0.0)
+
+
 def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
     """Discrete actions, [...] of one head or [..., heads] of several, as one-hot choices side by side."""
     parts = [action] if len(heads) == 1 else action.unbind(-1)

@@ -51,7 +51,9 @@ class Futures:
 
 @tensorclass(shadow=True)
 class SocialPredictions:
-    """What an agent thinks of the others in its V slots, [...]; zeros in empty slots."""
+    """What an agent thinks of the others in its V slots, [...]; zeros in empty slots. What a rollout leaves out to save
+    memory is None.
+    """
 
     goal: Tensor
     """Logits, [..., V, goals]."""
@@ -59,10 +61,12 @@ class SocialPredictions:
     """Logits, [..., V, actions]."""
     meters: Tensor
     """0 to 1, [..., V, M]."""
-    confidence: Tensor
+    confidence: Tensor | None = None
     """Probability of the likeliest goal, [..., V]."""
-    reason: Tensor
+    reason: Tensor | None = None
     """Why it is small, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
+    attention: Tensor | None = None
+    """How much each matters to the policy, [..., V]; they sum to 1. None without ``pooling: attention``."""
 
 
 @tensorclass(shadow=True)

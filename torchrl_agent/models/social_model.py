@@ -27,10 +27,11 @@ from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.models.figures import mean_of_counted, most_frequent
 from torchrl_agent.models.memory import recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import masked_mean, mlp
+from torchrl_agent.models.networks import Attention, masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.spans import spanned
 
+POOLINGS = ("sum", "attention")
 DOUBT = 0.5
 """A likeliest goal below this probability is a reason for little confidence."""
 LABELS = tuple((keys.PRIVILEGED, name) for name in ("others_need", "others_meters", "others_action"))
@@ -47,6 +48,10 @@ class SocialModelConfig:
     """Hidden size of the GRU that remembers each other agent."""
     company_size: int = 32
     """Size of the pooled features of all visible others that the policy reads."""
+    pooling: str = "sum"
+    """How the policy's features of others become one: sum adds all of them up; attention weighs each by how much it
+    matters to what is believed now (Vaswani et al. 2017, section 3.2.1), and says so in ``social.attention``.
+    """
     context: bool = False
     """Read others in the light of the belief, and tell the policy who each of them is."""
     coeff: float = 0.2
@@ -62,7 +67,8 @@ class SocialModel(AgentModule):
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
     0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
 
-    and ``company`` [..., S], what the policy reads: a sum over the visible others.
+    and ``company`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling: attention`` their
+    weighted mean, whose weights are in ``attention`` [..., V].
 
     Raises:
         ValueError: the world shows no others.
@@ -91,6 +97,7 @@ class SocialModel(AgentModule):
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
+        self.attention = Attention(surroundings, config.company_size) if config.pooling == "attention" else None
         self.size = config.company_size
         beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
         self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
@@ -128,8 +135,13 @@ class SocialModel(AgentModule):
         # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
         who = [] if self.surroundings is None else [self._where(number)]
         facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
-        each = self.activation(self.each(facts))
-        return tensordict.set(keys.COMPANY, torch.where(visible.unsqueeze(-1), each, 0.0).sum(-2))
+        each = torch.where(visible.unsqueeze(-1), self.activation(self.each(facts)), 0.0)
+        if self.attention is None:
+            return tensordict.set(keys.COMPANY, each.sum(-2))
+        believed = torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state")], -1)
+        weights = self.attention(believed, each, visible)
+        tensordict.set((keys.SOCIAL, "attention"), weights.detach())
+        return tensordict.set(keys.COMPANY, (weights.unsqueeze(-1) * each).sum(-2))
 
     def think(self, tensordict: TensorDictBase) -> TensorDictBase:
         """What is thought of each visible other, ``social``; writes what is remembered of all others."""

@@ -15,6 +15,7 @@ from torchrl_agent.explain.diagnosis import (
     diagnose_goal,
     diagnose_others,
 )
+from torchrl_agent.explain.page import _others as others_page
 from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
 
 NAMES = Names(("left", "right"), ("energy", "money"))
@@ -76,6 +77,14 @@ def test_wrong_futures_are_named():
     assert diagnose_futures(futures(*FINE[:2], [0.0, 1.0]), names) == [
         "the world model gave the end 2 steps later 20%, it came"
     ]
+
+
+def test_whom_it_attends_to_is_told_if_it_chooses():
+    for attention, told in ((None, False), (torch.tensor([0.75]), True)):
+        table = others_page(dataclasses.replace(others(), attention=attention), NAMES)[0]
+        assert ("attention" in table.header) == told
+        assert (table.rows[0][-1] == "75%") == told
+        assert len(table.rows[0]) == len(table.header)
 
 
 def test_misread_others_are_named():

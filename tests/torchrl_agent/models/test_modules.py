@@ -19,7 +19,7 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
-from torchrl_agent.models.networks import Join, masked_mean, symexp, symlog
+from torchrl_agent.models.networks import Attention, Join, masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.models.world_model import Imagination, WorldModelLoss
@@ -637,6 +637,41 @@ def test_the_policy_learns_to_use_thoughts_and_does_not_change_them():
     assert all(
         parameter.grad is None or not parameter.grad.any() for parameter in agent.social_model.heads.parameters()
     )
+
+
+def test_attention_by_hand():
+    attention = Attention(1, 2)
+    attention.query.weight.data, attention.query.bias.data = torch.tensor([[math.sqrt(2)], [0.0]]), torch.zeros(2)
+    attention.key.weight.data = torch.eye(2)
+    each = torch.tensor([[math.log(3.0), 9.0], [0.0, 9.0], [50.0, 9.0]]).requires_grad_()
+    visible = torch.tensor([[True, True, False], [False, False, False]])
+    weights = attention(torch.ones(2, 1), each.expand(2, 3, 2), visible)
+    torch.testing.assert_close(weights, torch.tensor([[0.75, 0.25, 0.0], [0.0, 0.0, 0.0]]))  # odds of exp(ln 3) to 1
+    weights.sum().backward()
+    assert each.grad.isfinite().all(), "where nobody is in sight too"
+
+
+def test_others_are_pooled_in_a_way_that_there_is():
+    with pytest.raises(ValueError, match="pooling is 'mean': use one of sum, attention"):
+        Agent(town(), config(social_model=SocialModelConfig(enabled=True, pooling="mean")))
+
+
+def test_attention_follows_others_wherever_they_stand():
+    env = town(rules={"sight": 14})
+    agent = Agent(env, config(social_model=SocialModelConfig(enabled=True, pooling="attention")))
+    world = agent.attach(env)
+    root = world.rollout(4, agent.policy, break_when_any_done=False)[:, -1]["agents"]
+    found = agent.perception(agent.normalizer(root.exclude(keys.SOCIAL)))
+    one, order = agent.social_model(found.clone()), [2, 0, 1]
+    for name in ("social_cues", "number", "visible"):
+        found[keys.BELIEF, name] = found[keys.BELIEF, name][:, :, order]
+    two = agent.social_model(found)
+    torch.testing.assert_close(one[keys.SOCIAL, "attention"][..., order], two[keys.SOCIAL, "attention"])
+    torch.testing.assert_close(one[keys.COMPANY], two[keys.COMPANY], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(one[keys.SOCIAL, "attention"].sum(-1), torch.ones(3, 4))
+    one[keys.COMPANY].sum().backward()
+    assert agent.social_model.attention.query.weight.grad.any()
+    assert agent.perception.mean[-1].weight.grad.any(), "the policy may believe what helps it to attend"
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -14,7 +14,7 @@ from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.manager import RECORDED
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.records import Belief, Futures, Goal, SocialPredictions
-from torchrl_agent.models.social_model import SocialModelConfig
+from torchrl_agent.models.social_model import THOUGHTS, SocialModelConfig
 from torchrl_agent.models.world_model import WorldModelConfig
 
 BATCH, FUTURES, STEPS, SLOTS, BELIEF, KNOWN, METERS, ACTIONS, GOALS = (3, 4), 4, 5, 3, 8, 10, 8, 8, 8
@@ -53,6 +53,7 @@ RECORDS = {
             "meters": (SLOTS, METERS),
             "confidence": (SLOTS,),
             "reason": (SLOTS,),
+            "attention": (SLOTS,),
         },
     ),
     keys.GOAL: (
@@ -83,7 +84,7 @@ def written():
         memory="gru",
         perception=PerceptionConfig(memory_size=12, belief_size=BELIEF, embedding_size=16),
         world_model=WorldModelConfig(enabled=True, hidden_size=16, candidates=FUTURES, horizon=STEPS),
-        social_model=SocialModelConfig(enabled=True, memory_size=6),
+        social_model=SocialModelConfig(enabled=True, memory_size=6, pooling="attention"),
         manager=town_manager(),
     )
     agent = Agent(env, config)
@@ -122,6 +123,8 @@ def test_what_a_world_does_not_show_and_a_rollout_does_not_keep_is_none(written)
     goal = Goal.from_tensordict(written.select(*RECORDED)[keys.GOAL])
     assert goal.priority is goal.target is goal.steps_left is goal.entropy is None
     assert set(goal.to_tensordict().keys()) == {name for _, name in RECORDED}
+    social = SocialPredictions.from_tensordict(written.select(*THOUGHTS)[keys.SOCIAL])
+    assert social.confidence is social.reason is social.attention is None
     env = ArenaEnv(2, observation="dict")
     agent = Agent(env, ModelConfig([16], perception=PerceptionConfig(enabled=True, belief_size=8)))
     belief = Belief.from_tensordict(agent.policy(env.reset()).get(keys.BELIEF))

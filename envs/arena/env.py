@@ -135,7 +135,7 @@ class ArenaEnv(World):
         """Observations by key."""
         if self.mirror:
             state = mirrored(state, choose_mirrors(state, self.style), self.rules)
-        return observe(state, self.rules, self.mode)
+        return observe(state, self.rules, self.mode, self.style)
 
     def as_seen(self, action: Tensor, state: State) -> Tensor:
         """How an action looks to the agent, and what one that looks so is, int64 [N]: another in a mirror."""

@@ -1,8 +1,11 @@
 """What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
-vectors; where everything is, as ``offsets``; or what it looks like (envs/arena/pixels.py, envs/arena/heatmap.py).
+vectors; where things are along its lines of fire, as ``offsets``; or what it looks like (envs/arena/pixels.py,
+envs/arena/heatmap.py).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,14 +31,14 @@ GROUPS = {
 """The ``dict`` observation: the classic vector's indices by subject."""
 
 
-def observe(state: State, rules: Rules, mode: str) -> dict[str, Tensor]:
-    """Observations by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels`` are bytes."""
+def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tensor]:
+    """What ships of a style see, by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels`` are bytes."""
     if mode == "pixels":
         return {"pixels": (pixels(state, rules) * 255 + 0.5).to(torch.uint8)}
     if mode == "heatmap":
         return {"observation": heatmap(state, rules)}
     if mode == "offsets":
-        return {"observation": torch.stack(_offsets(state, rules), -1)}
+        return {"observation": torch.stack(_offsets(state if style == 2 else ahead(state), rules), -1)}
     if mode == "extended":
         return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
     vector = _columns(state, rules, _nearest_projectile(state, rules))
@@ -57,9 +60,9 @@ def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
 
 
 def _offsets(state: State, rules: Rules) -> list[Tensor]:
-    """Everything by its offsets along the axes, along which a ship of style 2 goes and shoots, each in shares of the
-    field and, so that a line of fire can be told from a near miss, in shares of ``nearby``; and how a spawner will be
-    once the ship's shots have reached it, without which nobody could tell what a shot from afar is worth.
+    """Everything by its offsets, each in shares of the field and, so that a line of fire can be told from a near miss,
+    in shares of ``nearby``; and how a spawner will be once the ship's shots have reached it, without which nobody could
+    tell what a shot from afar is worth.
     """
     ship, enemies, spawners, shots = state.ship, state.enemies, state.spawners, state.enemy_shots
     values = [*_player(state, rules), *_mission(state, rules), torch.cos(ship.rotation), torch.sin(ship.rotation)]
@@ -78,6 +81,32 @@ def _offsets(state: State, rules: Rules) -> list[Tensor]:
     return [*values, (enemies.health > 0).float().sum(0) / rules.max_enemies]
 
 
+def ahead(state: State) -> State:
+    """Everything turned about the ship so that it heads along x: where a ship of style 2 goes and shoots along the axes
+    of the field, one of style 1 does so along its heading.
+    """
+    ship, cos, sin = state.ship, torch.cos(state.ship.rotation), torch.sin(state.ship.rotation)
+
+    def turned(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * cos + y * sin, y * cos - x * sin
+
+    def placed(things: Any) -> Any:
+        x, y = turned(things.x - ship.x, things.y - ship.y)
+        return things._replace(x=ship.x + x, y=ship.y + y)
+
+    def moving(things: Any) -> Any:
+        vx, vy = turned(things.vx, things.vy)
+        return placed(things)._replace(vx=vx, vy=vy)
+
+    return state._replace(
+        ship=moving(ship),
+        enemies=placed(state.enemies),
+        spawners=placed(state.spawners),
+        shots=moving(state.shots),
+        enemy_shots=moving(state.enemy_shots),
+    )
+
+
 def _health_due(state: State, rules: Rules) -> Tensor:
     """What the spawners' health [K, N] will be if no shot that is on its way to them is stopped before."""
     shots, spawners = state.shots, state.spawners
@@ -93,7 +122,7 @@ def _offset(squared: Tensor, dx: Tensor, dy: Tensor, rules: Rules) -> list[Tenso
     """Offsets in both scales, exists; zeros for a missing thing."""
     exists = squared < torch.inf
     near_x, near_y = ((value / rules.nearby).clamp(-1, 1) for value in (dx, dy))
-    offsets = (dx / rules.width, dy / rules.height, near_x, near_y)
+    offsets = ((dx / rules.width).clamp(-1, 1), (dy / rules.height).clamp(-1, 1), near_x, near_y)
     return [*(torch.where(exists, value, 0.0) for value in offsets), exists.float()]
 
 

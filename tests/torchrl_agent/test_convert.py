@@ -63,7 +63,7 @@ def folder(tmp_path_factory):
 def arena_run(folder):
     """The run made of the arena's model."""
     arguments = {"vecnormalize": folder / "arena.pkl", "trust": True, "run_name": "arena"}
-    return from_sb3(folder / "arena.zip", "arena", [*QUIET, f"run.folder={folder / 'runs'}"], **arguments)[0]
+    return from_sb3(folder / "arena.zip", "arena_long", [*QUIET, f"run.folder={folder / 'runs'}"], **arguments)[0]
 
 
 def played(folder, number=OBSERVATIONS):
@@ -170,7 +170,7 @@ def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
     statistics = tmp_path / "statistics.json"
     mine = ["world.num_envs=2", "algorithm.gamma=0.9", "algorithm.minibatch_size=128", "model.clip_observations=5"]
     overrides = [*QUIET, f"run.folder={tmp_path}", *mine]
-    run, notes = from_sb3(folder / "arena.zip", "arena", overrides, "json", vecnormalize=statistics)
+    run, notes = from_sb3(folder / "arena.zip", "arena_long", overrides, "json", vecnormalize=statistics)
     experiment, agent = load_agent(run, "cpu")
     kept = [read_statistics(find_checkpoint(path).with_suffix(".normalization.json")) for path in (run, arena_run)]
     assert kept[0] == kept[1]
@@ -483,23 +483,23 @@ def test_unreadable_hyper_parameters_are_named(tmp_path):
 
 def test_statistics_are_asked_for_and_pickles_only_with_consent(folder, tmp_path):
     model = folder / "arena.zip"
-    assert "--vecnormalize" in refusal(model, "arena")
-    assert "--trust" in refusal(model, "arena", vecnormalize=folder / "arena.pkl")
-    assert "no statistics file" in refusal(model, "arena", vecnormalize=tmp_path / "missing.pkl", trust=True)
+    assert "--vecnormalize" in refusal(model, "arena_long")
+    assert "--trust" in refusal(model, "arena_long", vecnormalize=folder / "arena.pkl")
+    assert "no statistics file" in refusal(model, "arena_long", vecnormalize=tmp_path / "missing.pkl", trust=True)
     (tmp_path / "damaged.pkl").write_bytes(b"nothing")
-    assert "no file of VecNormalize" in refusal(model, "arena", vecnormalize=tmp_path / "damaged.pkl", trust=True)
+    assert "no file of VecNormalize" in refusal(model, "arena_long", vecnormalize=tmp_path / "damaged.pkl", trust=True)
     (tmp_path / "other.pkl").write_bytes(pickle.dumps([1]))
-    assert "holds a list" in refusal(model, "arena", vecnormalize=tmp_path / "other.pkl", trust=True)
+    assert "holds a list" in refusal(model, "arena_long", vecnormalize=tmp_path / "other.pkl", trust=True)
     short = {name: [0.0] for name in STATISTICS}
     (tmp_path / "short.json").write_text(json.dumps(short))
     (tmp_path / "part.json").write_text(json.dumps({"obs_mean": [0.0]}))
     (tmp_path / "half.json").write_text(json.dumps({"ret_mean": 0.0, "ret_var": 1.0}))
-    assert "lacks ret_count" in refusal(model, "arena", vecnormalize=tmp_path / "half.json")
-    assert "lacks obs_var" in refusal(model, "arena", vecnormalize=tmp_path / "part.json")
-    assert "obs_mean has shape" in refusal(model, "arena", vecnormalize=tmp_path / "short.json")
+    assert "lacks ret_count" in refusal(model, "arena_long", vecnormalize=tmp_path / "half.json")
+    assert "lacks obs_var" in refusal(model, "arena_long", vecnormalize=tmp_path / "part.json")
+    assert "obs_mean has shape" in refusal(model, "arena_long", vecnormalize=tmp_path / "short.json")
     worlds = VecNormalize(make_vec_env("CartPole-v1", 1), epsilon=1e-4)
     worlds.save(str(tmp_path / "epsilon.pkl"))
-    assert "epsilon" in refusal(model, "arena", vecnormalize=tmp_path / "epsilon.pkl", trust=True)
+    assert "epsilon" in refusal(model, "arena_long", vecnormalize=tmp_path / "epsilon.pkl", trust=True)
 
 
 def test_rewards_can_be_scaled_without_observations(tmp_path):
@@ -555,7 +555,7 @@ def test_other_files_and_other_worlds_are_refused(folder, tmp_path):
     assert "no model of Stable-Baselines3" in refusal(tmp_path / "foreign.zip")
     cut = edited(tmp_path / "cut.zip", folder / "cartpole.zip", lambda data: data.pop("observation_space"))
     assert "observation_space" in refusal(cut)
-    sentence = refusal(folder / "cartpole.zip", "arena")
+    sentence = refusal(folder / "cartpole.zip", "arena_long")
     assert "sees 4 numbers" in sentence and "observation [32]" in sentence and "--config" in sentence
     assert "leave it out" in refusal(folder / "cartpole.zip", overrides=["model.activation=relu"])
 

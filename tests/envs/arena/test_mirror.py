@@ -106,7 +106,9 @@ def test_the_nearest_spawner_is_always_on_the_same_side(style):
         assert not any(turned.any() for turned in choose_mirrors(image, style))
     torch.testing.assert_close(
         env.observe(env.state),
-        observe(mirrored(env.state, choose_mirrors(env.state, style), RULES["classic"]), RULES["classic"], "classic"),
+        observe(
+            mirrored(env.state, choose_mirrors(env.state, style), RULES["classic"]), RULES["classic"], "classic", style
+        ),
     )
 
 

@@ -797,7 +797,7 @@ def test_shaping_starts_anew_with_a_phase(env):
 
 
 def look(env, mode="classic"):
-    return observe(env.state, env.rules, mode)
+    return observe(env.state, env.rules, mode, env.style)
 
 
 def test_the_classic_observation_by_index(env):
@@ -868,9 +868,13 @@ def test_the_extended_observation_shows_five_projectiles(env):
     assert values[43] == 0
 
 
-def test_the_offsets_by_index(env):
-    state = env.state  # the ship is at (800, 640)
+def surrounded(env):
+    """A ship at (800, 640) heading down, an enemy to its right in the picture, a spawner, two shots of enemies, five of
+    its own: two that will hit, one that passes, one that flies away, one that ends before.
+    """
+    state = env.state
     put(state.ship.rotation, math.pi / 2)
+    put(state.ship.vx, 3)
     put(state.spawners.health, 40, 0)
     put(state.spawners.x, 400)
     put(state.spawners.y, 670)
@@ -879,18 +883,35 @@ def test_the_offsets_by_index(env):
     enemy_shot(env, 1500, 640, slot=7, vx=0.0, vy=-8.0)
     for slot, (x, y, vx, life) in enumerate(
         [(600, 670, -8, 60), (500, 697, -8, 60), (500, 699, -8, 60), (600, 670, 8, 60), (600, 670, -8, 24)]
-    ):  # two that hit, one that passes, one that flies away, one that ends before
+    ):
         for tensor, value in zip(state.shots, (x, y, vx, 0, life), strict=True):
             tensor[slot] = value
-    values = look(env, "offsets")["observation"][0].tolist()
-    expected = [*look(env)["observation"][0, :10].tolist(), 0.0, 1.0]
-    expected += [30 / 1600, 0, 0.2, 0, 1] + [0.0] * 5  # enemies, the nearer one first
-    expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2] + [0.0] * 7  # spawners: two shots will meet the first
-    expected += [0, -0.5, -1, 0.5] + [1, 0, 0, -1] + [0.0] * 12  # shots: where, and where to
-    expected += [1 / 8]
-    assert len(values) == 57
+    return look(env, "offsets")["observation"][0].tolist()
+
+
+def assert_by_index(values, expected):
+    assert len(values) == len(expected) == 57
     for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
         assert abs(value - wanted) < 1e-5, (index, value, wanted)
+
+
+def test_the_offsets_of_a_walker_by_index(walker):
+    values = surrounded(walker)
+    expected = [*look(walker)["observation"][0, :10].tolist(), 0, 1]
+    expected += [30 / 1600, 0, 0.2, 0, 1] + [0] * 5  # enemies, the nearer one first
+    expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2] + [0] * 7  # spawners
+    expected += [0, -0.5, -1, 0.5, 1, 0, 0, -1] + [0] * 12  # shots: where, and where to
+    assert_by_index(values, [*expected, 1 / 8])
+
+
+def test_the_offsets_of_a_ship_that_turns_are_along_its_heading_and_across(env):
+    values = surrounded(env)  # ahead is down, across is to the left in the picture
+    own = look(env)["observation"][0, :10].tolist()
+    expected = [*own[:2], 0, -3 / 6, *own[4:], 0, 1]
+    expected += [0, -30 / 1280, 0, -0.2, 1] + [0] * 5
+    expected += [30 / 1600, 400 / 1280, 0.2, 1, 1, 0.4, 0.2] + [0] * 7
+    expected += [-0.5, 0, 0.5, 1, 0, -1, -1, 0] + [0] * 12
+    assert_by_index(values, [*expected, 1 / 8])
 
 
 def test_the_grouped_observation_is_the_classic_one_by_subject(env):

@@ -36,7 +36,7 @@ from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.actor_critic import ActorCritic, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import find_algorithm
 from torchrl_agent.training.checkpoint import code_digest
@@ -45,6 +45,7 @@ from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig, begin_with
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries
+from torchrl_agent.training.sharding import shard
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
 from torchrl_agent.world_check import check_world
 
@@ -105,6 +106,8 @@ class RunConfig:
     """Film the final policy, if the world can be drawn."""
     resume: str = "never"
     """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
+    shard: bool = False
+    """Where several processes train together, each holds its part of every large linear layer only (FSDP2)."""
     rank_timeout: float = 600.0
     """Seconds that a process waits for the others, where several train together; their compilation counts."""
     final_evaluation: bool = True
@@ -245,7 +248,11 @@ class Experiment:
             torch.manual_seed(seed)
         agent = self.make_agent(env)
         begin_with(agent, self.pretrained, self.frozen, pretrained)
-        return self.algorithm_class(agent, self.algorithm, rows, self.acceleration)
+        acceleration = self.acceleration
+        if self.run.shard and ranks.size() > 1:
+            shard(agent, resolve_device(self.device))
+            acceleration = dataclasses.replace(acceleration, step=False, update=False)  # layers move in between
+        return self.algorithm_class(agent, self.algorithm, rows, acceleration)
 
     def make_newborn(self, env: EnvBase, rows: int, seed: int) -> Algorithm:
         """What a member that joins later begins as: the algorithm of an agent made with this seed, whose share of the
@@ -335,7 +342,23 @@ class Experiment:
                 f"algorithm {self.algorithm_class.name} cannot be trained by {ranks.size()} processes: start one, or "
                 "use ppo, a2c or impala."
             )
-        ranks.check_alike({"configuration": self.hash(), "version of the code": code_digest()})
+        if self.run.shard:
+            self._check_shards()
+        facts = {"configuration": self.hash(), "version of the code": code_digest(), "run.shard": str(self.run.shard)}
+        ranks.check_alike(facts)
+
+    def _check_shards(self) -> None:
+        """Raise ValueError for what needs the whole agent in one process."""
+        needs = {
+            f"algorithm={self.algorithm_class.name}": not issubclass(self.algorithm_class, OnPolicyActorCritic),
+            "population.members": self.population.members > 1,
+            "governor.enabled": self.governor.enabled,
+            "evaluation.every": self.evaluation.every is not None,
+        }
+        for name in (name for name, needed in needs.items() if needed):
+            raise ValueError(
+                f"run.shard is set but {name} needs the whole agent in one process: leave one of them out."
+            )
 
     def _take_part(self, env: EnvBase) -> int:
         """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""

@@ -26,6 +26,7 @@ from torchrl_agent.training.rollout import (
     kept_once,
     truncates_once,
 )
+from torchrl_agent.training.sharding import own_state, whole_state
 from torchrl_agent.transforms import get_statistics
 
 
@@ -161,7 +162,7 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
         return {
-            "agent": self.present().state_dict(),
+            "agent": whole_state(self.present().state_dict()),
             "algorithm": self.algorithm.state_dict(),
             "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
             "governor": None if self.governor is None else self.governor.state_dict(),
@@ -202,7 +203,7 @@ class Learner:
 
     def load_agent(self, state: dict[str, Any]) -> None:
         """Continue the agent."""
-        self.agent.load_state_dict(state)
+        self.agent.load_state_dict(own_state(self.agent, state))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue; a world without saved state (one that is not ours) starts its episodes afresh.

@@ -178,7 +178,8 @@ def begin_alike(module: nn.Module) -> None:
     """Give every rank the first one's parameters and buffers."""
     if _size > 1:
         for value in module.state_dict().values():
-            distributed.broadcast(value, 0)
+            if not hasattr(value, "full_tensor"):  # what is in parts was alike before that
+                distributed.broadcast(value, 0)
 
 
 def hand_out(values: Iterable[Tensor], source: int) -> None:

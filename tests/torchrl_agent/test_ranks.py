@@ -12,6 +12,7 @@ from torchrl_agent import Experiment, ranks
 from torchrl_agent.cli import main
 from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.ppo import normalized
+from torchrl_agent.training.sharding import check_shards
 
 EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")
 
@@ -138,6 +139,13 @@ def test_any_other_code_has_another_digest(monkeypatch, tmp_path):
 
 LEARNS_COMPILED = ("acceleration.advantages=true", "acceleration.update=true")  # where ranks talk
 ARENA = ("arena", "world.num_envs=64", "model.hidden_sizes=[64,64]", "algorithm.minibatch_size=4096", *EAGER)
+IN_PARTS = (  # two of three layers of each network; the last has one output, or its biases alone would be whole
+    "smoke",
+    "run.shard=true",
+    "model.hidden_sizes=[256,128]",
+    "algorithm.minibatch_size=512",
+    *EAGER,
+)
 TOWN = (
     "town",
     "world.num_envs=8",
@@ -169,10 +177,11 @@ def test_two_ranks_find_what_one_process_finds(tmp_path):
         (ARENA, 4, 1e-6),  # 16 updates
         (("smoke", "algorithm=a2c", "governor.enabled=true", "evaluation.every=256"), 4, 1e-6),
         (("smoke", "algorithm.minibatch_size=512", *LEARNS_COMPILED), 4, 1e-6),
+        (IN_PARTS, 4, 1e-6),
         (TOWN, 1, 1e-6),
         (FOUR_MODULES, 1, 1e-5),
     ],
-    ids=["arena", "a2c", "compiled", "town", "four_modules"],
+    ids=["arena", "a2c", "compiled", "in_parts", "town", "four_modules"],
 )
 def test_two_ranks_are_one_process(tmp_path, monkeypatch, configuration, iterations, tolerance):
     monkeypatch.chdir(tmp_path)
@@ -195,3 +204,38 @@ def test_two_ranks_are_one_process(tmp_path, monkeypatch, configuration, iterati
         assert mine == pytest.approx(theirs, rel=1e-2, abs=1e-4, nan_ok=True)
     described = [json.loads((tmp_path / "runs" / name / "summary.json").read_text()) for name in ("one", "two")]
     assert described[0]["frames"] == described[1]["frames"] == frames
+
+
+@pytest.mark.slow
+def test_a_model_in_parts_goes_on_in_one_process_and_in_parts_again(tmp_path):
+    steady = ("algorithm.learning_rate.schedule=constant", "run.name=run")
+    torchrun(tmp_path, "train", *IN_PARTS, *QUICK, *steady, "total_frames=1024")
+    torchrun(tmp_path, "resume", "runs/run", "total_frames=1536", processes=1)
+    torchrun(tmp_path, "resume", "runs/run", "total_frames=2048")
+    torchrun(tmp_path, "train", *IN_PARTS, *QUICK, *steady[:1], "run.name=whole", "total_frames=2048", processes=1)
+    one, other = (checkpoint(tmp_path / "runs" / name, 2048) for name in ("whole", "run"))
+    assert torch.equal(one["random"], other["random"])
+    assert (weights(one) - weights(other)).norm() <= 1e-5 * weights(one).norm()
+    for index, moments in one["algorithm"]["optimizer"]["state"].items():
+        theirs = other["algorithm"]["optimizer"]["state"][index]
+        torch.testing.assert_close(theirs["exp_avg"], moments["exp_avg"], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["evaluation.every=256"], "run.shard is set but evaluation.every needs the whole agent"),
+        (["governor.enabled=true"], "run.shard is set but governor.enabled needs the whole agent"),
+    ],
+)
+def test_what_needs_the_whole_agent_is_refused_where_it_is_in_parts(monkeypatch, words, sentence):
+    monkeypatch.setattr(ranks, "_size", 2)
+    with pytest.raises(ValueError, match=sentence):
+        Experiment.load("smoke", "device=cpu", "run.shard=true", *words).make_learner()
+
+
+@pytest.mark.parametrize("precision", ["float16", "float8"])
+def test_parts_learn_in_no_precision_that_scales(precision):
+    with pytest.raises(ValueError, match=f"algorithm.precision is {precision}: use bfloat16 or float32"):
+        check_shards([torch.nn.Parameter(torch.zeros(1))], precision)
+    check_shards([], precision)

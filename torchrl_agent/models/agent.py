@@ -33,6 +33,7 @@ from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
 from torchrl_agent.models.perception import Perception, PerceptionConfig
 from torchrl_agent.models.planner import PlannerConfig, check_planner
+from torchrl_agent.models.recomputation import recompute
 from torchrl_agent.models.social_model import POOLINGS, SocialModel, SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
 from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
@@ -89,6 +90,10 @@ class ModelConfig:
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     taught_share: float = 1.0
     """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
+    recompute: list[str] = field(default_factory=list)
+    """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
+    pass, which computes it again: actor, critic, or names of modules. Less memory, more time.
+    """
     custom_modules: dict[str, Any] = field(default_factory=dict)
     """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
     centralised_critic: bool = False
@@ -158,6 +163,8 @@ class Agent(nn.Module):
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self._of_world(self.actor)
+        recompute(self._named_parts(), config.recompute)
+        self.recomputes = bool(config.recompute)
         self.to(env.device)
 
     def _of_world(self, policy: TensorDictModuleBase) -> TensorDictModuleBase:
@@ -211,10 +218,15 @@ class Agent(nn.Module):
         modules is the ``encoder``'s.
         """
         result = dict.fromkeys(self.parameters(), "encoder")
-        named = [(name, part) for name, module in self.agent_modules.items() for part in (module, *module.losses)]
-        for name, part in (*reversed(named), ("actor", self.actor_head), ("critic", self.critic_head)):
-            result.update(dict.fromkeys(part.parameters(), name))
+        *modules, actor, critic = self._named_parts().items()
+        for name, parts in (*reversed(modules), actor, critic):
+            result.update({parameter: name for part in parts for parameter in part.parameters()})
         return result
+
+    def _named_parts(self) -> dict[str, list[nn.Module]]:
+        """Modules with their losses, and the heads, by name."""
+        modules = {name: [module, *module.losses] for name, module in self.agent_modules.items()}
+        return {**modules, "actor": [self.actor_head], "critic": [self.critic_head]}
 
     @property
     def sequential(self) -> bool:

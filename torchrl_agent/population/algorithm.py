@@ -368,6 +368,8 @@ def check_algorithm(algorithm: Algorithm) -> None:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."
         )
+    if algorithm.agent.recomputes:
+        raise ValueError("members of a population learn at once, without recomputation: leave model.recompute empty.")
     if algorithm.updater.precision == "float8":
         raise ValueError("members of a population cannot learn in float8: use algorithm.precision=bfloat16 or float32.")
     if algorithm.config.lag:

@@ -37,6 +37,7 @@ from torchrl_agent.training.checkpoint import (
     write_text,
 )
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
+from torchrl_agent.training.sharding import sharded
 
 WRITTEN = (
     "checkpoints",
@@ -138,6 +139,8 @@ class Books:
             self._members.picture()
         self._summarize(ended, {})
         agent = self.learner.present()
+        if sharded(agent):
+            return  # no process has all of it: what judges loads the checkpoint
         with ranks.alone():  # the others have nothing left to do
             judgement = self._judge(agent)
         if judgement:

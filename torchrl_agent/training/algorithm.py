@@ -18,6 +18,7 @@ from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig,
 from torchrl_agent.training.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.training.replay import Replay
 from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
+from torchrl_agent.training.sharding import check_shards, own, sharded
 from torchrl_agent.training.updates import Updater, make_adam
 from torchrl_agent.transforms import RewardScaler
 
@@ -95,11 +96,14 @@ class Algorithm(ABC):
             use_float8(agent, config.float8_smallest_layer, device)
         self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
         self.loss = self.make_loss().to(device)
+        shards = sharded(agent)
+        check_shards(shards, precision)
         self.updater = Updater(
             self.loss,
-            self.make_optimizer([parameter for parameter in agent.parameters() if parameter.requires_grad]),
-            agent.parts(),
-            agent.module_names(),
+            self.make_optimizer([own(parameter) for parameter in agent.parameters() if parameter.requires_grad]),
+            [[own(parameter) for parameter in part] for part in agent.parts()],
+            {own(parameter): name for parameter, name in agent.module_names().items()},
+            shards=shards,
             max_grad_norm=config.max_grad_norm,
             precision=precision,
             compile=self.acceleration.update,

@@ -75,6 +75,8 @@ class OffPolicy(Algorithm):
     target: Follower
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        if agent.recomputes:
+            raise ValueError(f"{self.name} learns without recomputation: leave model.recompute empty, or use ppo.")
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
         self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)

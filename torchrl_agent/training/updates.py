@@ -20,6 +20,7 @@ from torchrl_agent.errors import TrainingError
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated
 from torchrl_agent.training.precision import PRECISIONS
+from torchrl_agent.training.sharding import own, take_gradients, whole
 
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
@@ -51,6 +52,7 @@ class Updater:
         module_names: the module of each parameter, whose gradient's norm is told.
         max_grad_norm: largest norm of a part's gradient.
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
+        shards: parameters that are in parts, of which the optimiser has this rank's own (see ``training/sharding.py``).
         compile: the loss, and its backward pass with it.
         name: of the loss, for the log.
 
@@ -68,6 +70,7 @@ class Updater:
         module_names: Mapping[nn.Parameter, str],
         *,
         max_grad_norm: float,
+        shards: Sequence[nn.Parameter] = (),
         precision: str = "float32",
         compile: bool = False,
         name: str = "the loss",
@@ -80,7 +83,8 @@ class Updater:
         self.loss = Accelerated(name, terms, compile)
         self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self.parts, self.module_names = list(parts), module_names
+        self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
+        self._in_parts = {own(parameter) for parameter in shards}
         self.device = self.parameters[0].device
         self.grad_scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "float16")
         self.skips_in_row = torch.zeros((), device=self.device)
@@ -108,6 +112,7 @@ class Updater:
             total, metrics = self.loss(minibatch)
         with span("backward"):
             self.grad_scaler.scale(total).backward()
+            take_gradients(self.shards)
         loss, metrics = self._of_all_ranks(total.detach(), metrics)
         self.grad_scaler.unscale_(self.optimizer)
         norms = self._clip_gradients()
@@ -127,11 +132,11 @@ class Updater:
 
     def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss, diagnostics and, in place, gradients as means over the ranks, by one reduction: so all of them skip,
-        clip and stop together. Extremes stay each rank's own.
+        clip and stop together. Extremes stay each rank's own, and gradients of parameters in parts are means already.
         """
         if ranks.size() == 1:
             return loss, metrics
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        gradients = [each.grad for each in self.parameters if each.grad is not None and each not in self._in_parts]
         names = [name for name in metrics if not name.startswith(EXTREMES)]
         loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
         torch._foreach_copy_(gradients, parts[len(names) :])
@@ -162,13 +167,23 @@ class Updater:
             learning = [parameter for parameter in part if parameter.grad is not None]
             if not learning:
                 continue
-            norms = torch._foreach_norm([parameter.grad for parameter in learning])
+            norms = self._norms(learning)
             of_parts.append(torch.linalg.vector_norm(torch.stack(norms)))
             torch.nn.utils.clip_grads_with_norm_(learning, self.max_grad_norm, of_parts[-1])
             for parameter, norm in zip(learning, norms, strict=True):
                 of_modules[self.module_names[parameter]].append(norm)
         named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
         return {"grad_norm": torch.stack(of_parts).norm(), **named}
+
+    def _norms(self, learning: list[nn.Parameter]) -> Sequence[Tensor]:
+        """Norms of gradients, of parameters in parts those of the whole."""
+        norms = torch._foreach_norm([parameter.grad for parameter in learning])
+        if not self.shards:
+            return norms
+        norms = torch.stack(norms)
+        joint = (ranks.mean(norms.square()) * ranks.size()).sqrt()
+        in_parts = torch.tensor([parameter in self._in_parts for parameter in learning], device=norms.device)
+        return torch.where(in_parts, joint, norms).unbind()
 
     def _apply_gradients(self, skip: Tensor) -> None:
         """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""
@@ -206,20 +221,32 @@ class Updater:
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser, gradient scaler and skips."""
+        optimizer = self.optimizer.state_dict()
+        for index, moments in self._moments_in_parts(optimizer):
+            optimizer["state"][index] = {name: whole(value) if value.ndim else value for name, value in moments.items()}
         return {
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": optimizer,
             "grad_scaler": self.grad_scaler.state_dict(),
             "skips_in_row": self.skips_in_row.clone(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`; the moments of the optimiser are elsewhere after that."""
+        optimizer = {**state["optimizer"], "state": dict(state["optimizer"]["state"])}
+        for index, moments in self._moments_in_parts(optimizer):
+            own_rows = {name: ranks.own_rows(value, 0) if value.ndim else value for name, value in moments.items()}
+            optimizer["state"][index] = own_rows
         mine = [{name: group.get(name) for name in DEVICE_OPTIONS} for group in self.optimizer.param_groups]
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(optimizer)
         for group, options in zip(self.optimizer.param_groups, mine, strict=True):
             group.update(options)
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.skips_in_row.copy_(state["skips_in_row"])
+
+    def _moments_in_parts(self, optimizer: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+        """Of an optimiser's state the places of parameters that are in parts, and their moments."""
+        places = [index for index, parameter in enumerate(self.parameters) if parameter in self._in_parts]
+        return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
 
 
 def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:

@@ -15,7 +15,7 @@ MIND = (
     "algorithm.rollout_steps=8",
     "algorithm.minibatch_size=64",
     "model.perception={embedding_size: 16, memory_size: 16, belief_size: 8, channels: 2}",
-    "model.world_model.hidden_size=64",
+    "model.world_model.hidden_size=256",
     *EAGER,
 )
 PARTS = ("perception", "world_model", "social_model", "manager", "actor", "critic")

@@ -488,7 +488,9 @@ def test_the_duels_first_lines_run():
 
 def test_every_how_to_page_is_tested():
     pages = {path.stem for path in (DOCS / "howto").glob("*.md")}
-    tests = "".join((ROOT / "tests" / name).read_text() for name in ("test_docs.py", "test_benchmarl.py"))
+    tests = "".join(
+        (ROOT / "tests" / name).read_text() for name in ("test_docs.py", "test_benchmarl.py", "test_clusters.py")
+    )
     assert pages == set(re.findall(r'"howto" / "(\w+)\.md"', tests))
 
 

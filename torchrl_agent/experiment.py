@@ -35,6 +35,7 @@ from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
+from torchrl_agent.spread import SpreadLearner, check_spread
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
@@ -110,6 +111,9 @@ class RunConfig:
     """Where several processes train together, each holds its part of every large linear layer only (FSDP2)."""
     rank_timeout: float = 600.0
     """Seconds that a process waits for the others, where several train together; their compilation counts."""
+    spread_agents: bool = False
+    """Where several processes train together, each acts and learns for its share of the agents of every world, and all
+    step all worlds; else each has its share of the worlds."""
     final_evaluation: bool = True
     """Evaluate the final policy for summary.json."""
 
@@ -236,6 +240,9 @@ class Experiment:
             if seats is not None:
                 return LeagueLearner(env, algorithms, self.population, self.league, seats, *rest)
             return PopulationLearner(env, algorithms, self.population, *rest)
+        if self._spreads:
+            algorithm = self._make_algorithm(env, rows // ranks.size(), pretrained)
+            return SpreadLearner(env, algorithm.agent, algorithm, self.total_frames, self)
         algorithm = self._make_algorithm(env, rows, pretrained)
         governor = self.governor if self.governor.enabled else None
         return Learner(
@@ -275,7 +282,12 @@ class Experiment:
             return len(seats.player)
         if self.population.members > 1:
             return ranks.share(self.population.members, "population.members") * self._num_envs()
-        return ranks.share(self._num_envs(), "world.num_envs") if ranks.size() > 1 else None
+        return None if ranks.size() == 1 or self._spreads else ranks.share(self._num_envs(), "world.num_envs")
+
+    @property
+    def _spreads(self) -> bool:
+        """Whether ranks share the agents of every world."""
+        return self.run.spread_agents and ranks.size() > 1
 
     def _several(self) -> bool:
         """Whether agents learn side by side."""
@@ -337,6 +349,10 @@ class Experiment:
                 f"a league cannot be trained by {ranks.size()} processes, as its members learn from games in each "
                 "other's worlds: start one process, or set league.enabled=false."
             )
+        if self.run.spread_agents and (self._several() or self.plays_apart or self.governor.enabled):
+            raise ValueError(
+                "run.spread_agents is for a single agent that learns by ppo or a2c without a governor: leave it out."
+            )
         if not self.algorithm_class.joins_ranks and not self.plays_apart:
             raise ValueError(
                 f"algorithm {self.algorithm_class.name} cannot be trained by {ranks.size()} processes: start one, or "
@@ -362,7 +378,9 @@ class Experiment:
 
     def _take_part(self, env: EnvBase) -> int:
         """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""
-        if ranks.size() == 1:
+        if self._spreads:
+            check_spread(env)
+        if ranks.size() == 1 or self._spreads:
             return self.seed
         first = ranks.rank() * env.batch_size[0]
         if not hasattr(env, "take_part"):

@@ -108,6 +108,10 @@ class Learner:
             needed += size // rows * step
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
+    def played(self, rollout: TensorDict) -> int:
+        """Frames that all ranks have played while this one played a rollout."""
+        return rollout.numel() * ranks.size()
+
     def rows(self, rollout: TensorDict) -> TensorDictBase:
         """What is learnt from in a rollout, see :func:`~torchrl_agent.training.rollout.agent_rows`."""
         return agent_rows(rollout, self.agent.group)

@@ -79,7 +79,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             learner.algorithm.check(diagnostics)
 
         reported = learner.report(rollout)
-        played = rollout.numel() * ranks.size()
+        played = learner.played(rollout)
         new = played // learner.members
         learner.frames += new
         learner.number += 1

@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 EXPLANATION_SECONDS = 5.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _size, _rank = 1, 0
-_members = False
+_dealt = "rows"
 _timeout = 0.0
 _shared: dict[int, SharedMean | None] = {}
 """Means of rows, by their length."""
@@ -74,14 +74,16 @@ def among(count: int, number: int) -> Iterator[None]:
 
 
 @contextmanager
-def dealing_members() -> Iterator[None]:
-    """In here ranks share not rows but members, which draw at once, by ``torch.vmap``: see :func:`draw`."""
-    global _members
-    before, _members = _members, True
+def dealing(what: str) -> Iterator[None]:
+    """In here ranks share not rows but ``members``, which draw at once, by ``torch.vmap``, or ``agents`` of each row,
+    which lie along the next axis: see :func:`draw`.
+    """
+    global _dealt
+    before, _dealt = _dealt, what
     try:
         yield
     finally:
-        _members = before
+        _dealt = before
 
 
 # --- tensors -------------------------------------------------------------------------------------------------------
@@ -98,8 +100,9 @@ def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.devi
     """
     if _size == 1:
         return random(shape, device=device)
-    if _members:  # all of a rank's members draw here at once: so rank after rank
+    if _dealt == "members":  # all of a rank's members draw here at once: so rank after rank
         return torch.stack([random(shape, device=device) for _ in range(_size)])[_rank]
+    axis += _dealt == "agents"
     whole = [*shape[:axis], shape[axis] * _size, *shape[axis + 1 :]]
     return random(whole, device=device).narrow(axis, _rank * shape[axis], shape[axis])
 
@@ -127,6 +130,15 @@ def mean(value: Tensor) -> Tensor:
     total = value.detach().clone()
     distributed.all_reduce(total)
     return total / _size
+
+
+def total(value: Tensor) -> Tensor:
+    """Sum over the ranks."""
+    if _size == 1:
+        return value
+    result = value.clone()
+    distributed.all_reduce(result)
+    return result
 
 
 def largest(value: Tensor) -> Tensor:

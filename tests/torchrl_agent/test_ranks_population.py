@@ -115,7 +115,7 @@ def test_members_of_two_ranks_draw_what_those_of_one_process_draw(monkeypatch):
         monkeypatch.setattr(ranks, "_size", 2)
         monkeypatch.setattr(ranks, "_rank", rank)
         torch.manual_seed(3)
-        with ranks.dealing_members():
+        with ranks.dealing("members"):
             found.append(torch.vmap(draw, randomness="different")(torch.zeros(2)))
         after = torch.rand(1)
     monkeypatch.undo()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from torchrl_agent.confidence import interval
@@ -11,15 +12,19 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import evaluate
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
+from torchrl_agent.training.checkpoint import TRAINING_RETURN
 
 ALGORITHMS = {"impala": ["algorithm.refresh_every=1"], "ppo": []}
 """With what lets each of them lag by a stated number of iterations, no less and no more."""
+FIGURES = ("training", "trained")
 
 
 def measure_lag(
     config: str, overrides: Sequence[str], seeds: Sequence[int], lags: Sequence[int], steps: int
 ) -> dict[str, Any]:
-    """Returns of the trained agents by algorithm and lag, at equal frames and rollouts, and differences paired by seed.
+    """Returns by algorithm and lag, at equal frames and rollouts, and differences paired by seed: of training episodes,
+    as a mean over the whole training (``training``), which says how fast one learns, and of the trained agents
+    (``trained``).
 
     Args:
         config: a configuration that says nothing of the algorithm.
@@ -28,32 +33,39 @@ def measure_lag(
         lags: iterations by which players are older than learners.
         steps: length of a rollout, so that a lag is one of as many frames for both.
     """
-    returns: dict[str, dict[int, list[float]]] = {name: {lag: [] for lag in lags} for name in ALGORITHMS}
+    returns: dict[str, dict[str, dict[int, list[float]]]] = {
+        what: {name: {lag: [] for lag in lags} for name in ALGORITHMS} for what in FIGURES
+    }
     todo = [(name, lag, seed) for seed in seeds for lag in lags for name in ALGORITHMS]
     for name, lag, seed in Progress(len(todo), "run").over(todo):
         changes = [f"algorithm={name}", f"algorithm.rollout_steps={steps}", f"algorithm.lag={lag}", f"seed={seed}"]
         experiment = Experiment.load(config, *changes, *ALGORITHMS[name], *overrides)
-        (last,) = deque(learn(experiment), maxlen=1)
-        returns[name][lag].append(evaluate(experiment, last.agent)["return_mean"])
-    rows = [
-        {"lag": lag, **{name: _told(of_lags[lag]) for name, of_lags in returns.items()}}
-        | {"impala_minus_ppo": _difference(returns["impala"][lag], returns["ppo"][lag])}
-        for lag in lags
-    ]
+        curve = []
+        for iteration in learn(experiment):
+            curve.append(iteration.metrics[TRAINING_RETURN])
+        returns["training"][name][lag].append(fmean(value for value in curve if not math.isnan(value)))
+        returns["trained"][name][lag].append(evaluate(experiment, iteration.agent)["return_mean"])
+    rows = [_row(what, of_both, lag) for what, of_both in returns.items() for lag in lags]
     lost = {
         name: {lag: _difference(of_lags[lag], of_lags[lags[0]]) for lag in lags[1:]}
-        for name, of_lags in returns.items()
+        for name, of_lags in returns["training"].items()
     }
-    return {"seeds": list(seeds), "rollout_steps": steps, "returns": returns, "rows": rows, "against_first_lag": lost}
+    return {"seeds": list(seeds), "rollout_steps": steps, "returns": returns, "rows": rows, "training_lost": lost}
+
+
+def _row(what: str, returns: dict[str, dict[int, list[float]]], lag: int) -> dict[str, Any]:
+    both = {name: of_lags[lag] for name, of_lags in returns.items()}
+    found = {name: _told(values) for name, values in both.items()}
+    return {"figure": what, "lag": lag, **found, "impala_minus_ppo": _difference(both["impala"], both["ppo"])}
 
 
 def table(result: dict[str, Any]) -> str:
     """The rows for people."""
-    lines = [f"{'lag':>5}  {'impala':>18}  {'ppo':>18}  {'impala - ppo':>18}"]
+    lines = [f"{'return':>9}  {'lag':>5}  {'impala':>18}  {'ppo':>18}  {'impala - ppo':>18}"]
     for row in result["rows"]:
         cells = [row[name] for name in (*ALGORITHMS, "impala_minus_ppo")]
         shown = [f"{cell['mean']:,.4g} +- {cell['half_width']:,.3g}" for cell in cells]
-        lines.append(f"{row['lag']:>5}  " + "  ".join(f"{cell:>18}" for cell in shown))
+        lines.append(f"{row['figure']:>9}  {row['lag']:>5}  " + "  ".join(f"{cell:>18}" for cell in shown))
     return "\n".join(lines)
 
 

@@ -155,7 +155,7 @@ class PopulationLearner(Learner):
 
     def collect(self) -> TensorDict:
         """The next rollout, of this rank's members."""
-        with ranks.dealing_members():
+        with ranks.dealing("members"):
             return super().collect()
 
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:

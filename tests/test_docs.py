@@ -362,6 +362,20 @@ def test_processes_train_one_agent_together(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        (DOCS / "howto" / "precision.md", ("in_half", "as_the_device_likes")),
+        (DOCS / "howto" / "memory.md", ("frugal",)),
+    ],
+    ids=["precision", "memory"],
+)
+def test_agents_learn_in_fewer_bits_and_in_less_memory(folder, page, names):
+    run_page(page)
+    assert all((folder / "runs" / name / "summary.json").is_file() for name in names)
+
+
+@pytest.mark.slow
 def test_a_run_is_resumed_and_its_agent_taken_along(folder):
     names = run_page(DOCS / "howto" / "resume.md")
     assert names["iteration"].frames == 2048

@@ -76,7 +76,7 @@ def test_what_runs_networks_with_other_weights_refuses(words):
 def test_it_compiles_as_one_graph_and_learns_the_same():
     weights = []
     for words in ([], ["model.recompute=[actor,critic]"]):
-        learner = Experiment.load("smoke", "device=cpu", "threads=1", "acceleration.step=false", *words).make_learner()
+        learner = Experiment.load("smoke", "device=cpu", "threads=1", "acceleration.update=true", *words).make_learner()
         for _ in range(2):
             learner.improve(learner.collector.collect(), 1e-3)
         assert learner.algorithm.mode == "compiled"

@@ -18,7 +18,6 @@ from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
 from torchrl_agent import keys, ranks
-from torchrl_agent.actors import Actor, ActorsLearner, RemoteCollector
 from torchrl_agent.capacity import size_limit
 from torchrl_agent.character import CharacterConfig, CharacterReward
 from torchrl_agent.composition import CONFIGS as CONFIGS
@@ -34,8 +33,9 @@ from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats
+from torchrl_agent.processes.actors import Actor, ActorsLearner, RemoteCollector
+from torchrl_agent.processes.spread import SpreadLearner, check_spread
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
-from torchrl_agent.spread import SpreadLearner, check_spread
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
@@ -315,7 +315,7 @@ class Experiment:
         )
 
     def make_actor(self, number: int, actors: int) -> Actor:
-        """What plays its share of the worlds for a learner elsewhere; see :class:`~torchrl_agent.actors.Actor`."""
+        """What plays its share of the worlds for a learner elsewhere; see ``processes/actors.py``."""
         env, algorithm, player = self._make_parts(self._num_envs() // actors, pretrained=False)
         env.set_seed(self.seed + number * env.batch_size[0])  # worlds whose state cannot be sent
         played = algorithm.agent.attach(env)

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from torchrl_agent import ranks
-from torchrl_agent.actors import ActorsLearner
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment, resolve_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
+from torchrl_agent.processes.actors import ActorsLearner
 from torchrl_agent.runs.folder import Books, new_run, run_to_go_on, save_learner
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.witness import Witness

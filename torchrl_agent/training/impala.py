@@ -3,7 +3,7 @@ right by V-trace.
 
 The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggingPlayer`). So
 learning truly is off-policy, as it is where many machines play for one that learns; where there are several processes,
-they do (``torchrl_agent/actors.py``).
+they do (``torchrl_agent/processes/actors.py``).
 """
 
 from __future__ import annotations

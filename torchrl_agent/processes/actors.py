@@ -19,8 +19,8 @@ from torch import Tensor, distributed
 from torchrl.envs import EnvBase
 
 from torchrl_agent.learner import Learner, rows_of, with_rows
-from torchrl_agent.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.processes.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.lag import LaggingPlayer

@@ -222,6 +222,11 @@ class Experiment:
         """
         self._seed_everything()
         self.check_ranks()
+        if ranks.size() > 1 and self.plays_apart and not self._several():
+            raise ValueError(
+                "where players lag, one of several processes learns and the others play, which train() and "
+                "'torchrl-agent train' share out: use one of them, or algorithm.lag=0 and no impala."
+            )
         members = ranks.share(self.population.members, "population.members") if self._several() else 1
         seats = make_seats(self.league, members, self._num_envs()) if self.league.enabled else None
         env = self.make_world(num_envs=self._worlds(seats))
@@ -301,7 +306,10 @@ class Experiment:
     def make_learner_of_actors(self, actors: int, pretrained: bool = True) -> ActorsLearner:
         """What learns where so many other processes play; see :meth:`make_learner`."""
         if self.governor.enabled:
-            raise ValueError("governor.enabled takes back what actors have played with by then: use algorithm.lag=0.")
+            raise ValueError(
+                "governor.enabled takes back what actors have played with by then: set governor.enabled=false, or "
+                "start one process."
+            )
         if self._num_envs() % actors:
             raise ValueError(
                 f"world.num_envs={self._num_envs()} does not divide among {actors} actors, as one of {actors + 1} "
@@ -360,14 +368,17 @@ class Experiment:
             )
         if self.run.shard:
             self._check_shards()
-        facts = {"configuration": self.hash(), "version of the code": code_digest(), "run.shard": str(self.run.shard)}
-        ranks.check_alike(facts)
+        facts = {"configuration": self.hash(), "version of the code": code_digest()}
+        ranks.check_alike(
+            {**facts, **{f"run.{key}": str(getattr(self.run, key)) for key in ("shard", "spread_agents")}}
+        )
 
     def _check_shards(self) -> None:
         """Raise ValueError for what needs the whole agent in one process."""
         needs = {
             f"algorithm={self.algorithm_class.name}": not issubclass(self.algorithm_class, OnPolicyActorCritic),
             "population.members": self.population.members > 1,
+            "algorithm.lag": self.plays_apart,
             "governor.enabled": self.governor.enabled,
             "evaluation.every": self.evaluation.every is not None,
         }

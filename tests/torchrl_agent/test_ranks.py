@@ -226,12 +226,21 @@ def test_a_model_in_parts_goes_on_in_one_process_and_in_parts_again(tmp_path):
     [
         (["evaluation.every=256"], "run.shard is set but evaluation.every needs the whole agent"),
         (["governor.enabled=true"], "run.shard is set but governor.enabled needs the whole agent"),
+        (["algorithm.lag=2"], "run.shard is set but algorithm.lag needs the whole agent"),
     ],
 )
 def test_what_needs_the_whole_agent_is_refused_where_it_is_in_parts(monkeypatch, words, sentence):
     monkeypatch.setattr(ranks, "_size", 2)
     with pytest.raises(ValueError, match=sentence):
         Experiment.load("smoke", "device=cpu", "run.shard=true", *words).make_learner()
+
+
+@pytest.mark.parametrize("words", [["algorithm=impala"], ["algorithm.lag=2"]])
+def test_where_players_lag_nobody_learns_by_a_loop_of_ranks(monkeypatch, words):
+    monkeypatch.setattr(ranks, "_size", 2)
+    monkeypatch.setattr(ranks, "check_alike", lambda facts: None)
+    with pytest.raises(ValueError, match="where players lag, one of several processes learns"):
+        Experiment.load("smoke", "device=cpu", *words).make_learner()
 
 
 @pytest.mark.parametrize("precision", ["float16", "float8"])

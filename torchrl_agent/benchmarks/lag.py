@@ -43,11 +43,12 @@ def measure_lag(
         curve = []
         for iteration in learn(experiment):
             curve.append(iteration.metrics[TRAINING_RETURN])
-        returns["training"][name][lag].append(fmean(value for value in curve if not math.isnan(value)))
+        known = [value for value in curve if not math.isnan(value)]
+        returns["training"][name][lag].append(fmean(known) if known else math.nan)
         returns["trained"][name][lag].append(evaluate(experiment, iteration.agent)["return_mean"])
     rows = [_row(what, of_both, lag) for what, of_both in returns.items() for lag in lags]
     lost = {
-        name: {lag: _difference(of_lags[lag], of_lags[lags[0]]) for lag in lags[1:]}
+        name: {lag: _difference(of_lags[lags[0]], of_lags[lag]) for lag in lags[1:]}
         for name, of_lags in returns["training"].items()
     }
     return {"seeds": list(seeds), "rollout_steps": steps, "returns": returns, "rows": rows, "training_lost": lost}

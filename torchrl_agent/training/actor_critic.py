@@ -107,6 +107,11 @@ class ActorCritic(Algorithm):
         older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
         return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
 
+    def taken_back(self) -> None:
+        """Nor do versions play that were kept since."""
+        if self.player is not None:
+            self.player.take_back(self.agent)
+
     def state_dict(self) -> dict:
         """Everything of an algorithm, and the policy that plays."""
         return {**super().state_dict(), **({} if self.player is None else self.player.state_dict())}

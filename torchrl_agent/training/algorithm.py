@@ -158,6 +158,9 @@ class Algorithm(ABC):
         result |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
         return {**result, **self.updater.tensors()}
 
+    def taken_back(self) -> None:  # noqa: B027  nothing is the right thing for most
+        """Called where an earlier state was copied into :meth:`tensors`."""
+
     def state_dict(self) -> dict:
         """Optimiser, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
         scaler = self.scaler.state_dict()

@@ -201,6 +201,7 @@ class Governor:
                 value.copy_(held[name])
             else:
                 value.zero_()
+        self.algorithm.taken_back()
         if self.returns == self.config.max_returns:
             raise CollapseError(
                 f"training collapsed after {frames} frames ({told}), and {self.returns} returns to a healthy state with"

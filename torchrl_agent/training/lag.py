@@ -59,6 +59,11 @@ class LaggingPlayer:
         """Keep a version until its time comes."""
         self._later[version] = {name: value.clone() for name, value in state.items()}
 
+    def take_back(self, agent: Agent) -> None:
+        """Note that the agent is as it was earlier: so are the versions that have not played."""
+        for version in self._later:
+            self.keep(version, agent.state_dict())
+
     def prepare(self, rollout: int) -> None:
         """Let the copy be the version that plays a rollout."""
         wanted = self.version_for(rollout)

@@ -417,3 +417,19 @@ def test_settings_that_cannot_work_are_one_sentence(change, named):
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=named):
         make(*[f"governor.{name}={value}" for name, value in change.items()])
+
+
+def test_versions_that_have_not_played_go_back_with_the_agent():
+    learner = make("algorithm.lag=2")
+    player, iterations = learner.algorithm.player, iterate(learner)
+    for _ in range(3):
+        next(iterations)
+    with torch.no_grad():
+        for weights in learner.agent.parameters():
+            weights.fill_(math.nan)
+    player.learnt(learner.agent)  # version 4, which plays rollout 6
+    learner.governor.undo("all of it", 256, 0.0)
+    player.prepare(6)
+    assert player.version == 4
+    for mine, theirs in zip(learner.agent.parameters(), player.agent.parameters(), strict=True):
+        assert torch.equal(mine, theirs) and not mine.isnan().any()

@@ -66,8 +66,7 @@ class SharedMean:
     def leave(self) -> None:
         """Tell the others that this process does not come again, by a number below 0."""
         self._turns[self._place(self._number)] = ~self._turn
-        for process in self._processes.values():
-            os.close(process)
+        _close(self._processes)
 
     def _place(self, number: int) -> int:
         return number * LINE // self._turns.itemsize
@@ -106,29 +105,57 @@ def share_mean(exchange: Callable[[Any], list[Any]], number: int, length: int, s
     size = size_of(len(everyone), length)
     if None in everyone[0] or any(machine != everyone[0][0] for machine, _ in everyone):
         return None
-    memory = os.memfd_create("rows") if number == 0 else None
-    if memory is not None:
-        os.ftruncate(memory, size)
+    memory = _create(size) if number == 0 else None
+    # where there is no memory, all look for it in vain, and so all go on to the next exchange
     found = _open(Path(f"/proc/{everyone[0][1]}/fd/{exchange(memory)[0]}"), size, [pid for _, pid in everyone], number)
     fine = all(exchange(found is not None))
     if memory is not None:
         os.close(memory)
-    return SharedMean(*found[:1], number, found[1], length, seconds) if fine and found is not None else None
+    if fine and found is not None:
+        return SharedMean(found[0], number, found[1], length, seconds)
+    _close(found[1] if found is not None else {})
+    return None
 
 
 def _ended(process: int) -> bool:
     """Whether there is no such process any more, by its open ``pidfd``."""
-    return bool(select.select([process], [], [], 0)[0])
+    ends = select.poll()  # select.select takes no descriptor above 1023
+    ends.register(process, select.POLLIN)
+    return bool(ends.poll(0))
+
+
+def _create(size: int) -> int | None:
+    """A descriptor of so many bytes of memory; None if this machine gives none."""
+    try:
+        memory = os.memfd_create("rows")
+    except OSError:
+        return None
+    try:
+        os.ftruncate(memory, size)
+    except OSError:
+        os.close(memory)
+        return None
+    return memory
 
 
 def _open(path: Path, size: int, pids: list[int], number: int) -> tuple[mmap.mmap, dict[int, int]] | None:
     """Memory at a path, and every other process; None if there is something that may not be seen."""
+    processes: dict[int, int] = {}
     try:
         with path.open("r+b") as file:
             pages = mmap.mmap(file.fileno(), size)
-        return pages, {other: os.pidfd_open(pid) for other, pid in enumerate(pids) if other != number}
+        for other, pid in enumerate(pids):
+            if other != number:
+                processes[other] = os.pidfd_open(pid)
     except OSError:
+        _close(processes)
         return None
+    return pages, processes
+
+
+def _close(processes: dict[int, int]) -> None:
+    for process in processes.values():
+        os.close(process)
 
 
 def _machine() -> str | None:

@@ -1,7 +1,10 @@
 """Means by shared memory, here between threads, and what becomes of who waits in vain."""
 
+import errno
+import fcntl
 import mmap
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -13,11 +16,12 @@ from torchrl_agent import shared_memory
 from torchrl_agent.shared_memory import LostError, SharedMean, share_mean, size_of
 
 TURNS = 200
+MISSING = "a thread gave nothing"
 
 
 def in_threads(count, function):
-    """What a function of ``exchange`` and a number returns in each of several threads."""
-    given, barrier, results = {}, threading.Barrier(count), [None] * count
+    """What a function of ``exchange`` and a number returns in each of several threads, or the first error of one."""
+    given, barrier, results, errors = {}, threading.Barrier(count, timeout=60), [MISSING] * count, []
 
     def run(number):
         def exchange(value):
@@ -27,14 +31,37 @@ def in_threads(count, function):
             barrier.wait()
             return everyone
 
-        results[number] = function(exchange, number)
+        try:
+            results[number] = function(exchange, number)
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
+    if errors:
+        raise errors[0]
+    assert not any(result is MISSING for result in results), MISSING
     return results
+
+
+def descriptors():
+    """This process's open descriptors of processes and of memory."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append((int(name), os.readlink(f"/proc/self/fd/{name}")))
+        except FileNotFoundError:  # the folder's own
+            continue
+    return sorted(each for each in found if "pidfd" in each[1] or "memfd" in each[1])
+
+
+def refuse(*rest):
+    """What a machine answers that has nothing left."""
+    raise OSError(errno.EMFILE, "too many open files")
 
 
 @pytest.fixture
@@ -110,11 +137,48 @@ def test_processes_of_two_machines_share_nothing(monkeypatch):
     assert in_threads(2, lambda exchange, number: share_mean(exchange, number, 1, 1.0)) == [None, None]
 
 
-@pytest.mark.parametrize("lacking", ["processor", "memory"])
-def test_where_one_cannot_share_nobody_does(monkeypatch, lacking):
+def without(lacking, monkeypatch):
+    """Take something away that sharing needs; of two of them, one has it."""
     if lacking == "processor":
         monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    else:
+    elif lacking == "sight":
         opened = shared_memory._open
         monkeypatch.setattr(shared_memory, "_open", lambda *rest: None if rest[-1] == 1 else opened(*rest))
-    assert in_threads(2, lambda exchange, number: share_mean(exchange, number, 1, 1.0)) == [None, None]
+    elif lacking == "third":
+        opened, left = os.pidfd_open, iter([True, True, True])
+        monkeypatch.setattr(os, "pidfd_open", lambda pid: opened(pid) if next(left, False) else refuse())
+    else:
+        monkeypatch.setattr(os, lacking, refuse)
+
+
+@pytest.mark.parametrize("lacking", ["processor", "sight", "third", "pidfd_open", "memfd_create", "ftruncate"])
+def test_where_one_cannot_share_nobody_does_and_nothing_stays_open(monkeypatch, lacking):
+    without(lacking, monkeypatch)
+    before = descriptors()
+    found = in_threads(3, lambda exchange, number: share_mean(exchange, number, 1, 1.0))
+    assert found == [None, None, None]
+    assert descriptors() == before
+
+
+def test_a_process_is_noticed_by_a_descriptor_of_any_number(ended):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2048:
+        if 0 <= hard < 2048:
+            pytest.skip("this machine allows fewer descriptors")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    high, alive = fcntl.fcntl(ended, fcntl.F_DUPFD, 1100), os.pidfd_open(os.getpid())
+    assert high >= 1024
+    assert shared_memory._ended(high)
+    assert not shared_memory._ended(alive)
+    os.close(high)
+    os.close(alive)
+
+
+def test_what_fails_in_a_thread_fails_the_test():
+    def faulty(exchange, number):
+        if number == 1:
+            raise ArithmeticError("wrong")
+        exchange(number)
+
+    with pytest.raises(ArithmeticError, match="wrong"):
+        in_threads(2, faulty)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -174,7 +174,7 @@ class Learner:
             "number": self.number,
             **self.books(),
             **self._worlds(),
-            **self.random_state(),
+            **random_state(self.device),
         }
 
     def _worlds(self) -> dict[str, Any]:
@@ -189,13 +189,6 @@ class Learner:
         self.env.load_state_dict(with_rows(world, ranks.own_rows))
         known = self.collector.root.keys(True, True)  # a picture had another key once
         self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
-
-    def random_state(self) -> dict[str, Any]:
-        """Of the generators of the CPU and of the device, as part of :meth:`state_dict`."""
-        return {
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
-        }
 
     def books(self) -> dict[str, Any]:
         """What is kept of finished episodes, as part of :meth:`state_dict`."""
@@ -229,14 +222,27 @@ class Learner:
                 self.env.begin_stage()
             self.load_books(state)
             self.frames, self.number = state["frames"], state["number"]
-            torch.set_rng_state(state["random"].cpu())
-            if self.device.type == "cuda" and state["random_cuda"] is not None:
-                torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
+            load_random_state(state, self.device)
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(
                 f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
             ) from None
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor | None]:
+    """Of the generators of the CPU and of the device; part of a :meth:`Learner.state_dict`."""
+    return {
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Continue both generators; that of a device stays as it is if the state comes from a CPU."""
+    torch.set_rng_state(state["random"].cpu())
+    if device.type == "cuda" and state["random_cuda"] is not None:
+        torch.cuda.set_rng_state(state["random_cuda"].cpu(), device)
 
 
 def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -2,16 +2,33 @@
 
 import csv
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
 from launching import QUICK, torchrun, two_ranks
+from tensordict import TensorDict
 
 from torchrl_agent import Experiment
+from torchrl_agent.processes import actors
 from torchrl_agent.training.lag import LaggingPlayer
 
 IMPALA = ("smoke", "algorithm=impala", "world.stage=1", *QUICK)
 LAG = ("algorithm.lag=2", "algorithm.refresh_every=1")
+TOWN = (
+    "town",
+    "algorithm=impala",
+    *QUICK,
+    "world.num_envs=4",
+    "world.num_agents=4",
+    "world.level=L6",
+    "world.privileged=true",
+    "model.hidden_sizes=[16]",
+    "algorithm.rollout_steps=16",
+    "algorithm.num_minibatches=1",
+    "acceleration={step: false, advantages: false, update: false}",
+    "total_frames=256",
+)
 
 
 def checkpoint(run, frames):
@@ -105,6 +122,69 @@ def learnt_by_hand(experiment, iterations):
         learner.frames += rollout.numel()
         learning = torch.get_rng_state()
     return learner.agent.state_dict()
+
+
+def an_actor(monkeypatch, device="cpu", lag=1):
+    """One without worlds of ours, to which the learner's next tickets come from a list."""
+    tickets = []
+
+    def receive(message, rank, tag):
+        if message.shape == (3,) and message.dtype == torch.int64:
+            message.copy_(torch.tensor(tickets.pop(0)))
+
+    monkeypatch.setattr(actors.distributed, "irecv", receive)
+    monkeypatch.setattr(actors, "wait", lambda work: None)
+    player = LaggingPlayer(torch.nn.Linear(1, 1), lag)
+    return actors.Actor(SimpleNamespace(device=torch.device(device)), player, None, 0, 1), tickets
+
+
+def test_an_actor_forgets_stages_in_which_nobody_plays_any_more(monkeypatch):
+    actor, tickets = an_actor(monkeypatch)
+    kept = []
+    for number in range(1, 7):
+        tickets.append([actors.GO_ON, number, 10 * number])
+        assert actor._follow_ticket()
+        kept.append(sorted(actor.stages))
+        assert actor._stage_for(number + 1) == 10 * number
+    # rollout n is played in the stage after n - 1 iterations; whoever begins there asks for the one before
+    assert kept == [[1], [1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5], [4, 5, 6]]
+
+
+def test_an_actor_goes_on_with_the_numbers_of_its_device(monkeypatch):
+    state = {"cuda": torch.tensor([1], dtype=torch.uint8)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: state[device.type].clone())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda value, device: state.update({device.type: value}))
+    actor, _ = an_actor(monkeypatch, "cuda")
+    saved = actor._snapshot()
+    state["cuda"] += 1
+    expected = torch.rand(3)
+    begin = {"player": actor.player.state_dict(), "stages": {}, "world": None, "random": saved["random"]}
+    actor._begin(begin)
+    assert state["cuda"].tolist() == [1]
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_what_a_rollout_is_made_of_is_told_with_nested_sizes():
+    """[T, N] = [2, 3] with groups of 4, also of what followed."""
+    agents = TensorDict({"action": torch.zeros(2, 3, 4)}, [2, 3, 4])
+    frames = TensorDict({"agents": agents, "next": TensorDict({"agents": agents.clone()}, [2, 3])}, [2, 3])
+    told = actors.layout(frames)
+    assert told["shape"] == (2, 3)
+    assert told["nested"] == [("agents", (4,)), ("next", ()), (("next", "agents"), (4,))]
+    assert [(key, tuple(shape)) for key, shape, _ in told["entries"]] == [
+        (("agents", "action"), (4,)),
+        (("next", "agents", "action"), (4,)),
+    ]
+
+
+@pytest.mark.slow
+def test_actors_play_a_town_and_go_on_in_it(tmp_path):
+    """Worlds with a group, which has a nested tensordict of its own."""
+    torchrun(tmp_path, "train", *TOWN, "run.name=whole", "run.checkpoint_every=128")
+    assert_same(checkpoint(tmp_path / "runs/whole", 256)["agent"], learnt_by_hand(Experiment.load(*TOWN), 4))
+    torchrun(tmp_path, "train", *TOWN, "run.name=halves", "run.checkpoint_every=128", "total_frames=128")
+    torchrun(tmp_path, "resume", "runs/halves", "total_frames=256", processes=3)
+    assert_same(*(checkpoint(tmp_path / "runs" / name, 256) for name in ("whole", "halves")))
 
 
 @pytest.mark.slow

@@ -75,6 +75,18 @@ def test_agents_of_two_ranks_are_those_of_one_process(tmp_path, monkeypatch, cha
 
 
 @pytest.mark.slow
+def test_spread_agents_with_privileged_observations_go_on(tmp_path):
+    """These are a nested tensordict of the group."""
+    words = ("train", *TOWN, "world.privileged=true", "run.spread_agents=true")
+    torchrun(tmp_path, *words, "run.name=run")
+    seen = state(tmp_path / "runs/run")["root"]["agents"]
+    agents = {value.shape[1] for name, value in seen.items() if name != "privileged"}
+    assert {value.shape[1] for value in seen["privileged"].values()} == agents
+    torchrun(tmp_path, "resume", "runs/run", "total_frames=1024")
+    assert [row["frames"] for row in rows(tmp_path / "runs/run")] == [512, 1024]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys, ranks
-from torchrl_agent.learner import Learner
+from torchrl_agent.learner import Learner, random_state
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm, numbers_of
@@ -282,7 +282,7 @@ class PopulationLearner(Learner):
             "world": None,
             "root": None,
             "curriculum": curricula[member].state_dict() if curricula else None,
-            **self.random_state(),
+            **random_state(self.device),
         }
 
     def books(self) -> dict[str, Any]:

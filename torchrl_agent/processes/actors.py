@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from torch import Tensor, distributed
 from torchrl.envs import EnvBase
 
-from torchrl_agent.learner import Learner, rows_of, with_rows
+from torchrl_agent.learner import Learner, load_random_state, random_state, rows_of, with_rows
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.processes.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 from torchrl_agent.spans import spanned
@@ -59,8 +59,8 @@ class RemoteCollector(RolloutCollector):
         self.accelerated = ()
         self.stages: dict[int, int] = {}
         """The curriculum's stage after so many iterations, as long as somebody may have to know."""
-        self.random: Tensor | None = None
-        """State of the actors' generator with which they begin; by default this one's."""
+        self.random: dict[str, Tensor | None] | None = None
+        """State of the actors' generators with which they begin; by default these ones'."""
         self._mail = Outbox(2 * actors * (ahead(player) + 1))
         self._shares: list[TensorDict] = []
         self._packed: list[Tensor] = []
@@ -127,7 +127,7 @@ class RemoteCollector(RolloutCollector):
             "stages": self.stages,
             "world": None if world is None else on_cpu(rows_of(world)),
             "root": None if world is None else on_cpu(self.root.to_dict()),
-            "random": torch.get_rng_state() if self.random is None else self.random,
+            "random": random_state(self.env.device) if self.random is None else self.random,
         }
         distributed.broadcast_object_list([begin], LEARNER)
         layouts = [receive(actor, WORLDS) for actor in range(1, self.actors + 1)]
@@ -137,6 +137,8 @@ class RemoteCollector(RolloutCollector):
         for key, shape, dtype in entries:
             whole = torch.zeros(steps, rows * self.actors, *shape, dtype=dtype, device=self.env.device)
             self._buffers.set(key, whole)
+        for key, shape in layouts[0]["nested"]:
+            self._buffers.get(key).batch_size = (steps, rows * self.actors, *shape)
         self._shares = [self._buffers[:, actor * rows : (actor + 1) * rows] for actor in range(self.actors)]
         size = sum(value.numel() * value.element_size() for value in self._shares[0].values(True, True))
         self._packed = [torch.empty(size, dtype=torch.uint8) for _ in self._shares]
@@ -158,9 +160,7 @@ class RemoteCollector(RolloutCollector):
         curriculum = getattr(self.env, "curriculum", None)
         if curriculum is not None:
             self.stages[self.player.iterations] = curriculum.stage
-        oldest = self.player.version_for(self.player.iterations)
-        last = max((number for number in self.stages if number <= oldest), default=oldest)
-        self.stages = {number: stage for number, stage in self.stages.items() if number >= last}
+        self.stages = still_played(self.stages, self.player)
 
     def _send_ticket(self, wanted: int) -> None:
         everybody, number = range(1, self.actors + 1), self.player.iterations
@@ -237,9 +237,7 @@ class Actor:
             self._set_stage(rollout)
             frames = self.collector.collect()
             if rollout == first:
-                entries = [(key, value.shape[2:], value.dtype) for key, value in frames.items(True, True)]
-                told = {"shape": tuple(frames.shape), "entries": entries, "mode": self.collector.mode}
-                send(told, LEARNER, WORLDS, self._mail)
+                send({**layout(frames), "mode": self.collector.mode}, LEARNER, WORLDS, self._mail)
             self._mail.send(pack(frames.values(True, True)), [LEARNER], FRAMES)
 
     def _begin(self, begin: Mapping[str, Any]) -> None:
@@ -250,7 +248,7 @@ class Actor:
             self.env.load_state_dict(with_rows(self.env.state_dict(), lambda _, axis: mine))
             root = TensorDict(begin["root"]).auto_batch_size_(1)
             self.collector.root.update_(root.chunk(self.actors)[self.number])
-        torch.set_rng_state(begin["random"])
+        load_random_state(begin["random"], self.env.device)
         self._stage = self._stage_for(self.player.iterations - 1)
 
     def _follow_ticket(self) -> bool:
@@ -261,7 +259,8 @@ class Actor:
         if wanted == SAVE:
             send(self._snapshots[number], LEARNER, WORLDS, self._mail)
         elif wanted == GO_ON:
-            self.player.iterations, self.stages[number] = number, stage
+            self.player.iterations = number
+            self.stages = still_played({**self.stages, number: stage}, self.player)
             self._snapshots = {place: each for place, each in self._snapshots.items() if place > number}
             if self.player.publishes():
                 state = {name: value.clone() for name, value in self.player.agent.state_dict().items()}
@@ -276,7 +275,7 @@ class Actor:
         return {
             "world": on_cpu(rows_of(self.env.state_dict())) if known else None,
             "root": on_cpu(self.collector.root.clone().to_dict()) if known else None,
-            "random": torch.get_rng_state(),
+            "random": random_state(self.env.device),
         }
 
     def _stage_for(self, rollout: int) -> int | None:
@@ -295,3 +294,19 @@ class Actor:
 def ahead(player: LaggingPlayer) -> int:
     """Rollouts that an actor may have played since the one that is learnt from."""
     return player.lag + player.refresh_every
+
+
+def layout(frames: TensorDictBase) -> dict[str, Any]:
+    """What frames [T, N] are made of, as plain values: shapes of entries and of nested tensordicts behind [T, N]."""
+    return {
+        "shape": tuple(frames.shape),
+        "entries": [(key, value.shape[2:], value.dtype) for key, value in frames.items(True, True)],
+        "nested": [(key, value.shape[2:]) for key, value in frames.items(True) if is_tensor_collection(value)],
+    }
+
+
+def still_played(stages: Mapping[int, int], player: LaggingPlayer) -> dict[int, int]:
+    """Of stages, by the iterations after which they began, those in which somebody may yet play, or played last."""
+    oldest = player.version_for(player.iterations - 1)
+    first = max((number for number in stages if number <= oldest), default=oldest)
+    return {number: stage for number, stage in stages.items() if number >= first}

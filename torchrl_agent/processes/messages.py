@@ -59,7 +59,7 @@ def receive(rank: int, kind: int) -> Any:
 
 
 def wait(work: distributed.Work) -> None:
-    """Wait as long as the learner lives: it may judge, or save, for longer than any rollout takes."""
+    """Wait for a message of the learner, :data:`WHILE_IT_LIVES`."""
     work.wait(WHILE_IT_LIVES)
 
 

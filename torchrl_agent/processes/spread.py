@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys, ranks
@@ -174,7 +175,7 @@ class SpreadLearner(Learner):
             state = super()._worlds()
         if state["root"] is None:
             return state
-        mine = {name: value[:, self.own] for name, value in state["root"][self._group].items()}
+        mine = tree_map(lambda rows: rows[:, self.own], state["root"][self._group])
         return {**state, "root": {**state["root"], self._group: ranks.join_rows(mine, 1)}}
 
     def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:

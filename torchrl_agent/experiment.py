@@ -44,6 +44,7 @@ from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.ppo import PPOConfig
+from torchrl_agent.training.precision import without_float8
 from torchrl_agent.training.pretrained import PretrainedConfig, begin_with
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.training.sharding import shard
@@ -260,11 +261,14 @@ class Experiment:
             torch.manual_seed(seed)
         agent = self.make_agent(env)
         begin_with(agent, self.pretrained, self.frozen, pretrained)
-        acceleration = self.acceleration
-        if self.run.shard and ranks.size() > 1:
-            shard(agent, resolve_device(self.device))
+        acceleration, config, device = self.acceleration, self.algorithm, resolve_device(self.device)
+        in_parts = self.run.shard and ranks.size() > 1
+        if in_parts:
+            shard(agent, device)
             acceleration = dataclasses.replace(acceleration, step=False, update=False)  # layers move in between
-        return self.algorithm_class(agent, self.algorithm, rows, acceleration)
+        if in_parts or self._several():
+            config = dataclasses.replace(config, precision=without_float8(config.precision, device))
+        return self.algorithm_class(agent, config, rows, acceleration)
 
     def make_newborn(self, env: EnvBase, rows: int, seed: int) -> Algorithm:
         """What a member that joins later begins as: the algorithm of an agent made with this seed, whose share of the

@@ -49,10 +49,15 @@ def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.dev
     """
     if precision != AUTO:
         return precision
-    if not _has(device, BFLOAT16_FROM):
-        return "float32"
     large = large_layers(agent, smallest_layer)
-    return "float8" if large and _has(device, FLOAT8_FROM) and has_torchao() else "bfloat16"
+    return "float8" if large and _has(device, FLOAT8_FROM) and has_torchao() else without_float8(AUTO, device)
+
+
+def without_float8(precision: str, device: torch.device) -> str:
+    """What is asked for, where ``auto`` cannot be float8: for members of a population, and a model in parts."""
+    if precision != AUTO:
+        return precision
+    return "bfloat16" if _has(device, BFLOAT16_FROM) else "float32"
 
 
 def large_layers(agent: Agent, smallest_layer: int) -> list[tuple[nn.Module, str]]:

@@ -19,8 +19,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from torchrl_agent import ranks
 
-SMALLEST_LAYER = 2**14
-"""Weights of a layer from which on it is worth to be sent around."""
+SMALLEST_WEIGHTS = 2**14
+"""How many weights a layer has from which on it is worth to be sent around."""
 
 
 def shard(module: nn.Module, device: torch.device) -> None:
@@ -35,7 +35,7 @@ def shard(module: nn.Module, device: torch.device) -> None:
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear) and _divides(layer)]
     if not layers:
         raise ValueError(
-            f"run.shard is set but no linear layer has {SMALLEST_LAYER} weights and outputs that divide among "
+            f"run.shard is set but no linear layer has {SMALLEST_WEIGHTS} weights and outputs that divide among "
             f"{ranks.size()} processes: leave it out, the model is small."
         )
     mesh = init_device_mesh(device.type, (ranks.size(),))
@@ -44,7 +44,7 @@ def shard(module: nn.Module, device: torch.device) -> None:
 
 
 def _divides(layer: nn.Linear) -> bool:
-    return layer.weight.numel() >= SMALLEST_LAYER and layer.out_features % ranks.size() == 0
+    return layer.weight.numel() >= SMALLEST_WEIGHTS and layer.out_features % ranks.size() == 0
 
 
 def own(parameter: nn.Parameter) -> nn.Parameter:

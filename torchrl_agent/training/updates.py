@@ -163,27 +163,26 @@ class Updater:
         the norms before that: ``grad_norm`` of the whole and ``grad_norm/<module>`` of each module.
         """
         of_parts, of_modules = [], defaultdict(list)
+        norms = self._norms([parameter for part in self.parts for parameter in part if parameter.grad is not None])
         for part in self.parts:
-            learning = [parameter for parameter in part if parameter.grad is not None]
+            learning = [parameter for parameter in part if parameter in norms]
             if not learning:
                 continue
-            norms = self._norms(learning)
-            of_parts.append(torch.linalg.vector_norm(torch.stack(norms)))
+            of_parts.append(torch.linalg.vector_norm(torch.stack([norms[parameter] for parameter in learning])))
             torch.nn.utils.clip_grads_with_norm_(learning, self.max_grad_norm, of_parts[-1])
-            for parameter, norm in zip(learning, norms, strict=True):
-                of_modules[self.module_names[parameter]].append(norm)
+        for parameter, norm in norms.items():
+            of_modules[self.module_names[parameter]].append(norm)
         named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
         return {"grad_norm": torch.stack(of_parts).norm(), **named}
 
-    def _norms(self, learning: list[nn.Parameter]) -> Sequence[Tensor]:
-        """Norms of gradients, of parameters in parts those of the whole."""
-        norms = torch._foreach_norm([parameter.grad for parameter in learning])
-        if not self.shards:
-            return norms
-        norms = torch.stack(norms)
-        joint = (ranks.mean(norms.square()) * ranks.size()).sqrt()
-        in_parts = torch.tensor([parameter in self._in_parts for parameter in learning], device=norms.device)
-        return torch.where(in_parts, joint, norms).unbind()
+    def _norms(self, learning: list[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
+        """Norms of gradients, of parameters in parts those of the whole, by one reduction over the ranks."""
+        norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
+        in_parts = [parameter for parameter in learning if parameter in self._in_parts]
+        if in_parts:
+            squares = torch.stack([norms[parameter] for parameter in in_parts]).square()
+            norms.update(zip(in_parts, ranks.total(squares).sqrt().unbind(), strict=True))
+        return norms
 
     def _apply_gradients(self, skip: Tensor) -> None:
         """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""

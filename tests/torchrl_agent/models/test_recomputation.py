@@ -1,10 +1,13 @@
 """Networks that compute again what they do not keep: the same gradients, less kept."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from torchrl_agent import Experiment
-from torchrl_agent.models.recomputation import Recomputed
+from torchrl_agent.models.recomputation import Recomputed, recompute
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
@@ -57,6 +60,46 @@ def test_gradients_are_the_same_and_less_is_kept(usual, names):
             torch.testing.assert_close(value, usual[0][name], rtol=1e-4, atol=1e-6 * value.abs().max().item(), msg=name)
     assert kept < 0.9 * usual[1]
     assert any(isinstance(module, Recomputed) for module in agent.modules())
+
+
+class Doubled(nn.Sequential):
+    """A network with a way of its own to run its layers, which counts how often it runs."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(2, 2), nn.Tanh())
+        self.calls = 0
+
+    def forward(self, left, *, right):
+        self.calls += 1
+        return 2 * super().forward(left) + right
+
+
+def test_a_network_with_a_forward_of_its_own_keeps_it():
+    usual = nn.ModuleList([Doubled()])
+    module = copy.deepcopy(usual)
+    network = module[0]
+    recompute({"mine": [module], "other": [nn.ModuleList([network])]}, ["mine", "other"])
+    assert module[0] is network
+    assert isinstance(network, Recomputed)
+    assert isinstance(network, Doubled)
+    assert module.state_dict().keys() == usual.state_dict().keys()
+    left, right = torch.randn(3, 2), torch.ones(3, 2)
+    for each in (usual[0], network, copy.deepcopy(network)):
+        found = each(left, right=right)
+        assert torch.equal(found, 2 * torch.tanh(nn.functional.linear(left, each[0].weight, each[0].bias)) + 1)
+        found.sum().backward()
+    assert torch.equal(network[0].weight.grad, usual[0][0].weight.grad)
+    assert network.calls == 2  # it is part of two, and is computed again once
+    with torch.no_grad():
+        network(left, right=right)
+    assert network.calls == 3
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.RReLU(), nn.BatchNorm1d(2)])
+def test_layers_that_find_something_else_when_run_again_are_refused(layer):
+    network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(layer))
+    with pytest.raises(ValueError, match=rf"names 'mine', but its {type(layer).__name__} .*: leave it out"):
+        recompute({"mine": [nn.ModuleList([network])]}, ["mine"])
 
 
 def test_a_part_that_the_agent_has_not_is_refused():

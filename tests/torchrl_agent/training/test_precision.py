@@ -7,10 +7,11 @@ import torch
 
 from torchrl_agent import Experiment
 from torchrl_agent.training import precision
-from torchrl_agent.training.precision import large_layers, resolve
+from torchrl_agent.training.precision import large_layers, resolve, without_float8
 
 torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao (extra float8)")
 
+EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
 MIND = (
     "device=cpu",
     "world.num_envs=4",
@@ -19,7 +20,7 @@ MIND = (
     "algorithm.num_epochs=1",
     "model.perception={embedding_size: 32, memory_size: 32, belief_size: 32, channels: 2}",
     "model.world_model.hidden_size=32",
-    *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
+    *EAGER,
 )
 FLOAT8 = ("algorithm.precision=float8", "algorithm.float8_smallest_layer=32")
 LARGE = {"vector_encoder.0", "fuse.0", "mean.0", "log_std.0", "body.2", "change.0", "predictor.2"}
@@ -126,3 +127,28 @@ def test_auto_takes_what_the_device_is_made_for(monkeypatch, mind, capability, i
     assert resolve("auto", smallest, mind, torch.device("cuda")) == expected
     assert resolve("auto", smallest, mind, torch.device("cpu")) == "float32"
     assert resolve("float16", smallest, mind, torch.device("cuda")) == "float16"
+
+
+AUTO = ("algorithm.precision=auto", "algorithm.float8_smallest_layer=32")
+
+
+def test_auto_is_bfloat16_for_members_on_a_device_with_float8(monkeypatch):
+    monkeypatch.setattr(precision, "_has", lambda device, capability: True)
+    words = ("population.members=2", "model.perception={enabled: true, embedding_size: 32}", *EAGER, *AUTO)
+    learner = Experiment.load("smoke", "device=cpu", *words).make_learner()
+    assert learner.algorithm.updater.precision == "bfloat16"
+    assert large_layers(learner.algorithm.template.agent, 32)
+
+
+def test_auto_is_bfloat16_for_a_model_in_parts_on_a_device_with_float8(monkeypatch):
+    monkeypatch.setattr(precision, "_has", lambda device, capability: True)
+    monkeypatch.setattr("torchrl_agent.experiment.shard", lambda module, device: None)
+    experiment = Experiment.load("town_agent", *MIND, *AUTO, "run.shard=true")
+    env = experiment.make_world()
+    monkeypatch.setattr("torchrl_agent.experiment.ranks.size", lambda: 2)
+    assert experiment._make_algorithm(env, 4, False).updater.precision == "bfloat16"
+
+
+@pytest.mark.parametrize("asked", ["float8", "float16", "float32"])
+def test_what_is_asked_for_is_not_changed_where_float8_cannot_be(asked):
+    assert without_float8(asked, torch.device("cuda")) == asked

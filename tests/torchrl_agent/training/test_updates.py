@@ -40,14 +40,16 @@ def unfused(parameters):
     return torch.optim.Adam(parameters, 0.1)
 
 
-def make(*start, optimizer=sgd, parts=None, max_grad_norm=math.inf, precision="float32"):
+def make(*start, optimizer=sgd, parts=None, shards=(), max_grad_norm=math.inf, precision="float32"):
     torch.manual_seed(0)
     loss = Slope(*start or (1.0,))
     parameters = list(loss.parameters())
     names = {parameter: f"weight{number}" for number, parameter in enumerate(parameters)}
     parts = [parameters] if parts is None else [[parameters[number] for number in part] for part in parts]
     optimizer = optimizer(parameters)
-    return Updater(loss, optimizer, parts, names, max_grad_norm=max_grad_norm, precision=precision), loss
+    shards = [parameters[number] for number in shards]
+    updater = Updater(loss, optimizer, parts, names, shards=shards, max_grad_norm=max_grad_norm, precision=precision)
+    return updater, loss
 
 
 def slopes(*values):
@@ -184,3 +186,21 @@ def test_means_are_over_the_updates_that_were_made():
     found = summarize_updates(TensorDict({name: torch.tensor(row) for name, row in rows.items()}, [3]))
     expected = {"loss": 2.0, "max_ratio": 9.0, "min_ratio": 0.1, "updates": 2, "skipped": 1, "skipped_in_row": 1}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def test_norms_of_parameters_in_parts_are_those_of_the_whole_by_one_reduction(monkeypatch):
+    reduced = []
+
+    def total(squares):  # the other rank's parts have gradients of 4 and 12
+        reduced.append(squares.tolist())
+        return squares + torch.tensor([16.0, 144.0])
+
+    monkeypatch.setattr("torchrl_agent.training.updates.ranks.total", total)
+    monkeypatch.setattr("torchrl_agent.training.updates.take_gradients", lambda parameters: None)
+    updater, _ = make(0.0, 0.0, 0.0, parts=[[0, 1], [2]], shards=[0, 2], max_grad_norm=1.3)
+    metrics = updater.update(slopes(3.0, 12.0, 5.0))
+    assert reduced == [[9.0, 25.0]]
+    assert [metrics[f"grad_norm/weight{number}"].item() for number in range(3)] == [5, 12, 13]
+    assert metrics["grad_norm"].item() == pytest.approx(math.hypot(5, 12, 13))
+    # both parts have the norm 13: a tenth of each gradient is left, and a tenth of that is the step
+    assert weights(updater) == [-0.03, -0.12, -0.05]

@@ -33,7 +33,7 @@ KINDS = {
         "algorithm.minibatch_size=8",
         NET,
     ),
-    "gru": ("arena", *SMALL, NET, "policy=gru"),
+    "gru": ("arena", *SMALL, NET, "policy=gru", "world.observation=classic"),
     "town": ("town", *SMALL, "world.num_envs=2", NET),
     "four modules": ("town_agent", *SMALL, "world.num_envs=2"),
 }

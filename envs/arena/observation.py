@@ -38,7 +38,7 @@ def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tens
     if mode == "heatmap":
         return {"observation": heatmap(state, rules)}
     if mode == "offsets":
-        return {"observation": torch.stack(_offsets(state if style == 2 else ahead(state), rules), -1)}
+        return {"observation": torch.stack(_offsets(state if style == 2 else _ahead(state), rules), -1)}
     if mode == "extended":
         return {"observation": _columns(state, rules, _five_projectiles(state, rules))}
     vector = _columns(state, rules, _nearest_projectile(state, rules))
@@ -81,7 +81,7 @@ def _offsets(state: State, rules: Rules) -> list[Tensor]:
     return [*values, (enemies.health > 0).float().sum(0) / rules.max_enemies]
 
 
-def ahead(state: State) -> State:
+def _ahead(state: State) -> State:
     """Everything turned about the ship so that it heads along x: where a ship of style 2 goes and shoots along the axes
     of the field, one of style 1 does so along its heading.
     """

@@ -1,4 +1,4 @@
-"""Starting the command in several processes."""
+"""Starting the command in several processes, and comparing what they leave."""
 
 import os
 import re
@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import torch
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
@@ -56,3 +58,15 @@ def two_ranks(folder, *lines, port=None, packages=ROOT):
         found = SENTENCE.findall(errors)
         ended.append((process.returncode, found[-1] if found else ""))
     return ended
+
+
+def assert_same(one, other, where=""):
+    """Nested values that are equal bit for bit."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for name in one:
+            assert_same(one[name], other[name], f"{where}.{name}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other, where

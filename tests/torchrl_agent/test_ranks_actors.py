@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from launching import QUICK, torchrun, two_ranks
+from launching import QUICK, assert_same, torchrun, two_ranks
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
@@ -35,18 +35,6 @@ def checkpoint(run, frames):
     state = torch.load(run / "checkpoints" / f"checkpoint_{frames}.pt", weights_only=True)
     del state["metadata"]
     return state
-
-
-def assert_same(one, other, where=""):
-    """Nested values that are equal bit for bit."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for name in one:
-            assert_same(one[name], other[name], f"{where}.{name}")
-    elif isinstance(one, torch.Tensor):
-        assert torch.equal(one, other), where
-    else:
-        assert one == other, where
 
 
 def rows(run):

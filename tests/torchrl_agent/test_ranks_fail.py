@@ -6,7 +6,7 @@ import socket
 
 import pytest
 import torch
-from launching import QUICK, ROOT, torchrun, two_ranks
+from launching import QUICK, ROOT, assert_same, torchrun, two_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -107,18 +107,6 @@ def last_checkpoint(run):
     state = torch.load(run / "checkpoints" / "checkpoint_2048.pt", weights_only=True)
     del state["metadata"]
     return state
-
-
-def assert_same(one, other, where=""):
-    """Nested values that are equal bit for bit."""
-    if isinstance(one, dict):
-        assert one.keys() == other.keys(), where
-        for name in one:
-            assert_same(one[name], other[name], f"{where}.{name}")
-    elif isinstance(one, torch.Tensor):
-        assert torch.equal(one, other), where
-    else:
-        assert one == other, where
 
 
 @pytest.fixture(scope="module")

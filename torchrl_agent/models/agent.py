@@ -27,6 +27,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
 from torchrl_agent.models.custom import build_custom_modules
+from torchrl_agent.models.dynamics import check_improvement
 from torchrl_agent.models.manager import Manager, ManagerConfig
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
@@ -396,6 +397,7 @@ def check_model(config: ModelConfig) -> None:
             if value < bound:
                 raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
     check_planner(config.planner, config.world_model.enabled)
+    check_improvement(config.world_model)
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

@@ -42,8 +42,15 @@ WORLDS["mind"] = [
     *WORLDS["town"][4:],
     "model.world_model.hidden_size=16",
     "model.manager.steps=5",  # goals are chosen anew several times
+    "model.social_model.context=false",  # others are read by their cues alone
 ]
 """The four-module agent, which remembers its own past, others, and its goal."""
+WORLDS["dreamer"] = [
+    *WORLDS["mind"][:-1],
+    "model.social_model.pooling=attention",
+    "model.world_model.foresees_others=true",
+]
+"""One that reads others in the light of what it believes, and dreams of them too."""
 STEPS, RESET_AT = 80, 40
 
 
@@ -98,7 +105,8 @@ def follow(run, name, call):
             if name == "world_model":  # it reads a belief, and a plan that changes from step to step
                 belief = agent.perception(agent.normalizer(rows.clone()))[MEAN]
                 plan = torch.randint(8, (len(rows), agent.world_model.config.horizon))
-                rows = rows.clone().set(MEAN, belief).set("plan", plan)
+                forecast = torch.rand(len(rows), agent.world_model.forecast_size)
+                rows = rows.clone().update({MEAN: belief, "plan": plan, "forecast": forecast})
             live = part.module(rows.clone())
         read = [key for key in part.module.in_keys if key in rows.keys(True)]
         inputs = {flat_name(key): rows[key] for key in read} | carried
@@ -165,20 +173,23 @@ def test_perception_alone_gives_belief_and_states(run_of, tmp_path, world, memor
 
 
 READS = {
-    "world_model": ["belief_mean", "meters", "position", "plan"],
-    "social_model": ["others", "others_number", "is_init", "others_hidden"],
+    ("mind", "world_model"): ["belief_mean", "meters", "position", "plan"],
+    ("dreamer", "world_model"): ["belief_mean", "forecast", "meters", "position", "plan"],
+    ("mind", "social_model"): ["others", "others_number", "is_init", "others_hidden"],
 }
 """What modules that run alone are given, besides beliefs only what the world shows."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("world", ["mind", "dreamer"])
 @pytest.mark.parametrize("name", ["perception", "world_model", "social_model", "policy"])
-def test_each_module_of_a_whole_mind_does_as_the_live_one(run_of, tmp_path, name):
-    run = run_of("mind", "gru")
+def test_each_module_of_a_whole_mind_does_as_the_live_one(run_of, tmp_path, name, world):
+    run = run_of(world, "gru")
     (path,) = export_run(run, name, output=tmp_path / "part.pt2")
     follow(run, name, torch.export.load(path).module())
     told = json.loads((tmp_path / "part.pt2.json").read_text())
-    assert [entry["name"] for entry in told["inputs"]] == READS.get(name, [entry["name"] for entry in told["inputs"]])
+    read = [entry["name"] for entry in told["inputs"]]
+    assert read == READS.get((world, name), read)
     of_the_world = {
         entry["name"] for entry in told["inputs"] if entry["meaning"].startswith("observation of the world")
     }

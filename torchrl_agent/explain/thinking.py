@@ -18,6 +18,7 @@ from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
 
 METERS = "meters"
@@ -203,10 +204,10 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     model = agent.world_model
     if model is None:
         return None
-    mean, known = row[keys.BELIEF, "mean"], row[keys.BELIEF, "known_state"]
+    belief, known = dreaming_state(row)
     followed = frames[: model.config.horizon]
     actions = torch.stack([frame.action[0] for frame in followed])
-    taken = model.imagine(mean, known, actions.reshape(1, 1, -1))
+    taken = model.imagine(belief, known, actions.reshape(1, 1, -1))
     candidates = row.get(keys.FUTURES, taken)
     foreseen = _record(records.Futures, taken[0, 0])
     return Futures(

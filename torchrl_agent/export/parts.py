@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import WorldModel
+from torchrl_agent.models.dynamics import WorldModel, dreaming_state
 from torchrl_agent.models.perception import Perception
 
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
@@ -31,6 +31,7 @@ MEANINGS: dict[NestedKey, str] = {
     keys.SCALE: "standard deviations of the continuous actions, likewise",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
     LOG_STD: "logarithm of its standard deviation",
+    keys.FORECAST: "what the social model foresees of all others in sight together",
     ACTIONS: "numbers of the actions to imagine, one after the other",
     (
         keys.FUTURES,
@@ -95,13 +96,14 @@ class Foresight(TensorDictModuleBase):
     def __init__(self, model: WorldModel, known: list[str]) -> None:
         super().__init__()
         self.model, self.known = model, known
-        self.in_keys = [MEAN, *known, ACTIONS]
+        self.in_keys = [MEAN, *([keys.FORECAST] if model.forecast_size else []), *known, ACTIONS]
         self.out_keys = [(keys.FUTURES, name) for name in FORESEEN]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``futures`` of one plan for each row."""
         known = torch.cat([tensordict.get(name) for name in self.known], -1)
-        futures = self.model.imagine(tensordict.get(MEAN), known, tensordict.get(ACTIONS).unsqueeze(-2))
+        belief, _ = dreaming_state(tensordict.set((keys.BELIEF, "known_state"), known))
+        futures = self.model.imagine(belief, known, tensordict.get(ACTIONS).unsqueeze(-2))
         return tensordict.set(keys.FUTURES, futures.squeeze(-1))
 
 
@@ -127,14 +129,16 @@ def parts(agent: Agent) -> dict[str, Part]:
         found["perception"] = Part(module, [MEAN, LOG_STD, *_carried(perception.memory)])
     if perception is not None and model is not None:
         foresight = Foresight(model, perception.known)
-        belief, plan = torch.zeros(2, perception.mean[-1].out_features), torch.zeros(2, model.config.horizon).long()
-        found["world_model"] = Part(foresight, foresight.out_keys, {MEAN: belief, ACTIONS: plan})
+        numbers: dict[NestedKey, int] = {MEAN: model.belief_size, keys.FORECAST: model.forecast_size}
+        examples = {key: torch.zeros(2, size) for key, size in numbers.items() if key in foresight.in_keys}
+        plan = torch.zeros(2, model.config.horizon).long()
+        found["world_model"] = Part(foresight, foresight.out_keys, {**examples, ACTIONS: plan})
     if perception is not None and social is not None:
         names = THOUGHTS if social.attention is None else (*THOUGHTS, "attention")
         thoughts: list[NestedKey] = [(keys.SOCIAL, name) for name in names]
-        found["social_model"] = Part(
-            TensorDictSequential(Sight(perception), social), [*thoughts, *_carried(social.memory)]
-        )
+        eyes = (agent.normalizer, perception) if social.believes else (Sight(perception),)
+        carried = {**(perception.memory if social.believes else {}), **social.memory}
+        found["social_model"] = Part(TensorDictSequential(*eyes, social), [*thoughts, *_carried(carried)])
     meanings = ACTION_VALUES if isinstance(agent, ValueAgent) else {}
     outputs = [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)]
     found["policy"] = Part(agent.actor, outputs, meanings=meanings)

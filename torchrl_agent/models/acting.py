@@ -8,6 +8,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, GroupPolicy
+from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.planner import CrossEntropyPlanner
 
 
@@ -37,7 +38,7 @@ class PlannedPolicy(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Think as the actor does, then act as planned."""
         tensordict = self.actor(tensordict)
-        belief, known = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state"))
+        belief, known = dreaming_state(tensordict)
         mask = tensordict.get(keys.ACTION_MASK) if self.masked else None
         controller = tensordict.get(keys.LOGITS)[..., : self.heads[0]]
         actions, promised = self.planner(belief, known, mask, controller)

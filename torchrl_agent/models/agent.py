@@ -398,6 +398,11 @@ def check_model(config: ModelConfig) -> None:
                 raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
     check_planner(config.planner, config.world_model.enabled)
     check_improvement(config.world_model)
+    if config.world_model.foresees_others and not (config.world_model.enabled and config.social_model.enabled):
+        raise ValueError(
+            "model.world_model.foresees_others dreams of what the social model foresees: use "
+            "model.world_model.enabled=true and model.social_model.enabled=true, or leave it out."
+        )
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

@@ -14,7 +14,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
-from torchrl_agent import ranks
+from torchrl_agent import keys, ranks
 from torchrl_agent.models.networks import mlp, one_hot_actions, symexp
 from torchrl_agent.ranges import OLD
 
@@ -53,6 +53,9 @@ class WorldModelConfig:
     ``training/improvement.py``); 0 for none."""
     improvement_temperature: float = 1.0
     """Temperature of that target: a small one trusts dreams much."""
+    foresees_others: bool = False
+    """Dream of others too: each imagined step reads what the social model foresees of the others in sight, and foresees
+    how that changes."""
     planner: Any = field(default=None, metadata=OLD)
     cem: Any = field(default=None, metadata=OLD)
     """The planner's place in the last release, which is ``model.planner`` now."""
@@ -69,6 +72,8 @@ class WorldModel(nn.Module):
         config: sizes.
         activation: of its networks.
         gamma: discount, to sum up an imagined future.
+        forecast_size: F, numbers of what is foreseen of others, which a belief then has behind its own D (see
+            :func:`dreaming_state`); 0 for a model that dreams of nobody.
     """
 
     def __init__(
@@ -79,10 +84,12 @@ class WorldModel(nn.Module):
         config: WorldModelConfig,
         activation: str,
         gamma: float,
+        forecast_size: int = 0,
     ) -> None:
         super().__init__()
         self.heads, self.config, self.gamma = list(heads), config, gamma
-        self.belief_size, self.known_size = belief_size, known_size
+        self.belief_size, self.known_size, self.forecast_size = belief_size, known_size, forecast_size
+        belief_size += forecast_size
         width = belief_size + known_size
         self.body = mlp(width + sum(heads), config.hidden_size, [config.hidden_size], activation)
         self.activation = nn.SiLU()
@@ -97,7 +104,7 @@ class WorldModel(nn.Module):
         """One imagined step.
 
         Args:
-            belief: [..., D].
+            belief: [..., D + F].
             known: the agent's own state, [..., K].
             action: one-hot choices side by side, [..., sum of heads].
 
@@ -210,6 +217,15 @@ class WorldModel(nn.Module):
             alive = alive * (1.0 - futures["dones"][..., step])
             discount *= self.gamma
         return total + discount * alive * futures["values"][..., -1]
+
+
+def dreaming_state(tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
+    """Where dreams begin: the belief's mean, behind it what is foreseen of others where the social model says that,
+    [..., D + F], and the own state, [..., K].
+    """
+    mean, known = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state"))
+    forecast = tensordict.get(keys.FORECAST, None)
+    return (mean if forecast is None else torch.cat((mean, forecast), -1)), known
 
 
 def spread(opinions: Tensor) -> Tensor:

@@ -7,22 +7,23 @@ from collections.abc import Sequence
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import ProbabilisticTensorDictSequential
+from tensordict.utils import NestedKey
 from torchrl.data import Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
 from torchrl.envs.model_based import ModelBasedEnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import WorldModel
+from torchrl_agent.models.dynamics import WorldModel, dreaming_state
 from torchrl_agent.models.networks import one_hot_actions, symexp
 
-BELIEF = {name: (keys.BELIEF, name) for name in ("mean", "known_state")}
+MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
 END = 0.5
 """An imagined episode ends with the first step that is likelier its last than not."""
 
 
 class WorldModelEnv(ModelBasedEnvBase):
-    """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``known_state`` [..., K]) and whose
-    steps are the world model's.
+    """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``known_state`` [..., K]; of a model
+    that dreams of others also the ``forecast`` [..., F] of what they will do) and whose steps are the world model's.
 
     A step gives the next belief, the ``reward`` in the units of training, ``end_probability`` and, where that is above
     one half, ``terminated``. Gradients pass through a whole rollout, into the first beliefs and into the model.
@@ -42,21 +43,21 @@ class WorldModelEnv(ModelBasedEnvBase):
     def __init__(self, model: WorldModel, batch_size: Sequence[int] = ()) -> None:
         device, shape = model.usual_spread.device, torch.Size(batch_size)
         super().__init__(model, device=device, batch_size=shape)
-        width = {"mean": model.belief_size, "known_state": model.known_size}
-        numbers = {name: Unbounded((*shape, size), device=device) for name, size in width.items()}
-        belief = Composite(numbers, shape=shape, device=device)
-        self.observation_spec = Composite(
-            {keys.BELIEF: belief, keys.END_PROBABILITY: Unbounded((*shape, 1), device=device)},
-            shape=shape,
-            device=device,
-        )
-        self.state_spec = Composite({keys.BELIEF: belief.clone()}, shape=shape, device=device)
+        sizes: dict[NestedKey, int] = {MEAN: model.belief_size, KNOWN: model.known_size}
+        if model.forecast_size:
+            sizes[keys.FORECAST] = model.forecast_size
+        self._state_keys = list(sizes)
+        self.state_spec = Composite(shape=shape, device=device)
+        for key, size in sizes.items():
+            self.state_spec[key] = Unbounded((*shape, size), device=device)
+        self.observation_spec = self.state_spec.clone()
+        self.observation_spec[keys.END_PROBABILITY] = Unbounded((*shape, 1), device=device)
         self.action_spec = self._actions(model.heads, shape, device)
         self.reward_spec = Unbounded((*shape, 1), device=device)
         flag = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=device)
         flags = {keys.DONE: flag, keys.TERMINATED: flag.clone()}
         self.full_done_spec = Composite(flags, shape=shape, device=device)
-        self._begun: dict[str, torch.Tensor] | None = None
+        self._begun: dict[NestedKey, torch.Tensor] | None = None
 
     @staticmethod
     def _actions(heads: list[int], shape: torch.Size, device: torch.device) -> TensorSpec:
@@ -65,38 +66,37 @@ class WorldModelEnv(ModelBasedEnvBase):
         return MultiCategorical(heads, shape=(*shape, len(heads)), dtype=torch.int64, device=device)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: object) -> TensorDictBase:
-        given = None if tensordict is None else tensordict.get(keys.BELIEF, None)
+        given = None if tensordict is None or keys.BELIEF not in tensordict.keys() else tensordict
         reset = None if tensordict is None else tensordict.get("_reset", None)
         if self._begun is None or (reset is None and given is None):
-            self._begun = {name: self.observation_spec[key].zero() for name, key in BELIEF.items()}
+            self._begun = {key: self.observation_spec[key].zero() for key in self._state_keys}
         if given is None:
-            belief = self._begun
+            state = self._begun
         elif reset is None:
-            belief = self._begun = {name: given.get(name) for name in BELIEF}
+            state = self._begun = {key: given.get(key) for key in self._state_keys}
         else:
-            belief = {name: torch.where(reset, begun, given.get(name)) for name, begun in self._begun.items()}
-        return self._observe(belief, torch.zeros_like(belief["mean"][..., 0]))
+            state = {key: torch.where(reset, begun, given.get(key)) for key, begun in self._begun.items()}
+        return self._observe(state, torch.zeros_like(state[MEAN][..., 0]))
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        mean, known = (tensordict.get(key) for key in BELIEF.values())
+        belief, known = dreaming_state(tensordict)
         action = one_hot_actions(tensordict.get(self.action_key), self.world_model.heads)
-        outcome = self.world_model(mean, known, action)
-        belief = {"mean": outcome["belief"], "known_state": outcome["known_state"]}
-        following = self._observe(belief, outcome["end"].sigmoid())
+        outcome = self.world_model(belief, known, action)
+        mean, forecast = outcome["belief"].split([self.world_model.belief_size, self.world_model.forecast_size], -1)
+        state = {MEAN: mean, KNOWN: outcome["known_state"], keys.FORECAST: forecast}
+        following = self._observe(state, outcome["end"].sigmoid())
         return following.set(keys.REWARD, symexp(outcome["reward"]).unsqueeze(-1))
 
     def _set_seed(self, seed: int | None) -> None:
         """Nothing here is random."""
 
-    def _observe(self, belief: dict[str, torch.Tensor], end: torch.Tensor) -> TensorDict:
+    def _observe(self, state: dict[NestedKey, torch.Tensor], end: torch.Tensor) -> TensorDict:
         ends = (end > END).unsqueeze(-1)
-        observation = {
-            keys.BELIEF: TensorDict(belief, end.shape, device=self.device),
-            keys.END_PROBABILITY: end.unsqueeze(-1),
-            keys.DONE: ends,
-            keys.TERMINATED: ends.clone(),
-        }
-        return TensorDict(observation, end.shape, device=self.device)
+        flags = {keys.END_PROBABILITY: end.unsqueeze(-1), keys.DONE: ends, keys.TERMINATED: ends.clone()}
+        observation = TensorDict(flags, end.shape, device=self.device)
+        for key in self._state_keys:
+            observation.set(key, state[key])
+        return observation
 
 
 def controller(agent: Agent) -> ProbabilisticTensorDictSequential:

@@ -68,7 +68,9 @@ class SocialModel(AgentModule):
     0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
 
     and ``company`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling: attention`` their
-    weighted mean, whose weights are in ``attention`` [..., V].
+    weighted mean, whose weights are in ``attention`` [..., V]. For a world model that dreams of others it also writes
+    ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of their goals and next
+    actions, of their meters, and of 1.
 
     Raises:
         ValueError: the world shows no others.
@@ -82,6 +84,7 @@ class SocialModel(AgentModule):
         sizes: tuple[int, int, int],
         surroundings: int,
         activation: str,
+        forecasts: bool = False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -98,11 +101,13 @@ class SocialModel(AgentModule):
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
         self.each = mlp(seen, config.company_size, [config.company_size], activation)
         self.attention = Attention(surroundings, config.company_size) if config.pooling == "attention" else None
-        self.size = config.company_size
-        beliefs = ((keys.BELIEF, name) for name in ("social_cues", "visible", "number", "mean", "known_state"))
-        self.in_keys = [*beliefs, keys.IS_INIT, keys.OTHERS_HIDDEN]
+        self.size, self.forecast_size, self.forecasts = config.company_size, sum(sizes) + 1, forecasts
+        self.believes = config.context or self.attention is not None
+        beliefs = ("social_cues", "visible", "number", *(("mean", "known_state") if self.believes else ()))
+        self.in_keys = [*((keys.BELIEF, name) for name in beliefs), keys.IS_INIT, keys.OTHERS_HIDDEN]
         self.recorded_keys = self.recalled_keys = THOUGHTS
         self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
+        self.out_keys += [keys.FORECAST] if forecasts else []
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -112,7 +117,8 @@ class SocialModel(AgentModule):
             slots = context.built["perception"].social
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
             surroundings = context.config.perception.belief_size + context.built["perception"].known_size
-            module = cls(context.env, config, slots, sizes, surroundings, context.config.activation)
+            rest = (context.config.activation, context.config.world_model.foresees_others)
+            module = cls(context.env, config, slots, sizes, surroundings, *rest)
             if config.coeff:
                 module.losses.append(SocialModelLoss(module, context.config.manager.meter_names))
                 module.recorded_keys = (*THOUGHTS, *LABELS)
@@ -132,20 +138,24 @@ class SocialModel(AgentModule):
             tensordict.set(keys.SOCIAL, self.think(tensordict))
         cues, visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("social_cues", "visible", "number"))
         goal, action, meters = (tensordict.get(key) for key in THOUGHTS)
+        goal, action = goal.softmax(-1).detach(), action.softmax(-1).detach()
+        if self.forecasts:
+            foreseen = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
+            tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), foreseen, 0.0).sum(-2))
         # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
         who = [] if self.surroundings is None else [self._where(number)]
-        facts = torch.cat((cues, goal.softmax(-1).detach(), action.softmax(-1).detach(), meters.detach(), *who), -1)
+        facts = torch.cat((cues, goal, action, meters.detach(), *who), -1)
         each = torch.where(visible.unsqueeze(-1), self.activation(self.each(facts)), 0.0)
         if self.attention is None:
             return tensordict.set(keys.COMPANY, each.sum(-2))
-        believed = torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state")], -1)
-        weights = self.attention(believed, each, visible)
+        weights = self.attention(_believed(tensordict), each, visible)
         tensordict.set((keys.SOCIAL, "attention"), weights.detach())
         return tensordict.set(keys.COMPANY, (weights.unsqueeze(-1) * each).sum(-2))
 
     def think(self, tensordict: TensorDictBase) -> TensorDictBase:
         """What is thought of each visible other, ``social``; writes what is remembered of all others."""
-        cues, visible, number, mean, known_state, begins, hidden = (tensordict.get(key) for key in self.in_keys)
+        cues, visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("social_cues", "visible", "number"))
+        begins, hidden = tensordict.get(keys.IS_INIT), tensordict.get(keys.OTHERS_HIDDEN)
         # from slots, in which others come and go, to agents, whose memory must stay theirs
         where = self._where(number)
         shown = torch.cat((cues, visible.unsqueeze(-1).float()), -1)
@@ -155,7 +165,7 @@ class SocialModel(AgentModule):
         features, around = self.embed(per_agent), []  # empty without context
         if self.surroundings is not None:
             # others are read in the light of what is believed, which does not change for the sake of reading them
-            light = self.surroundings(torch.cat((mean, known_state), -1).detach()).unsqueeze(-2)
+            light = self.surroundings(_believed(tensordict).detach()).unsqueeze(-2)
             features, around = features + light, [light.expand(*cues.shape[:-1], light.shape[-1])]
         remembered, following = self._remember(self.activation(features), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
@@ -279,6 +289,11 @@ class SocialModelLoss(nn.Module):
         steps = done.shape[1]
         goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
         return need, seen, following, seen & seen_again & goes_on
+
+
+def _believed(tensordict: TensorDictBase) -> Tensor:
+    """What is believed of the world and known of oneself, side by side [..., D + K]."""
+    return torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state")], -1)
 
 
 def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:

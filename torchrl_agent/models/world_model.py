@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
-from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, spread
+from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, dreaming_state, spread
 from torchrl_agent.models.figures import auroc, correlation, mean_of_counted, share_of, squared_error
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp, symlog
@@ -44,7 +44,12 @@ class Imagination(AgentModule):
         super().__init__()
         self.model, self.masked = model, masked
         self.acts = model.config.candidates > 0
-        self.in_keys = [(keys.BELIEF, "mean"), (keys.BELIEF, "known_state"), *([keys.ACTION_MASK] if masked else [])]
+        begins = [
+            (keys.BELIEF, "mean"),
+            (keys.BELIEF, "known_state"),
+            *([keys.FORECAST] if model.forecast_size else []),
+        ]
+        self.in_keys = [*begins, *([keys.ACTION_MASK] if masked else [])]
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
         self.size = 3 * model.heads[0]
         decided = (keys.IMAGINED, keys.LOGITS) if model.config.improvement else (keys.IMAGINED,)
@@ -56,9 +61,9 @@ class Imagination(AgentModule):
         config, model = context.config.world_model, context.config
         if config.enabled:
             sizes = model.perception.belief_size, context.built["perception"].known_size
-            module = cls(
-                WorldModel(*sizes, context.heads, config, model.activation, context.gamma), action_masked(context.env)
-            )
+            forecast = context.built["social_model"].forecast_size if config.foresees_others else 0
+            rest = (context.heads, config, model.activation, context.gamma, forecast)
+            module = cls(WorldModel(*sizes, *rest), action_masked(context.env))
             module.losses.append(WorldModelLoss(module.model))
             yield "world_model", module
 
@@ -80,7 +85,7 @@ class Imagination(AgentModule):
         """
         if (recurrent_mode() or self.recalls) and keys.IMAGINED in tensordict.keys():
             return tensordict
-        belief, known = (tensordict.get(key).detach() for key in self.in_keys[:2])
+        belief, known = (value.detach() for value in dreaming_state(tensordict))
         with torch.no_grad():
             futures = self.model.candidates(belief, known, tensordict.get(keys.ACTION_MASK) if self.masked else None)
             facts = torch.stack(
@@ -118,7 +123,7 @@ class WorldModelLoss(nn.Module):
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the frames that count."""
         model, steps, stride = self.model, tensordict.shape[1], self.model.config.stride
-        mean, known = tensordict.get((keys.BELIEF, "mean")), tensordict.get((keys.BELIEF, "known_state"))
+        mean, known = dreaming_state(tensordict)
         mean = mean if model.config.shapes_perception else mean.detach()
         action = one_hot_actions(tensordict.get(keys.ACTION), model.heads)
         reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
@@ -207,13 +212,13 @@ def _before(steps: int, ahead: int, like: Tensor) -> Tensor:
 
 def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
     """Errors of the own state after :data:`HORIZONS` steps, as shares of those of always saying the mean."""
-    own, valid = data.get((keys.BELIEF, "known_state")), data.get(keys.VALID)
+    (mean, own), valid = dreaming_state(data), data.get(keys.VALID)
     done = data.get(keys.DONE).squeeze(-1)
     longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
     starts = own.shape[1] - longest
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
-    mean = mean_of_counted(train.get((keys.BELIEF, "known_state")), train.get(keys.VALID))
-    belief, dreamt, counted = data.get((keys.BELIEF, "mean"))[:, :starts], own[:, :starts], valid[:, :starts]
+    usual = mean_of_counted(train.get((keys.BELIEF, "known_state")), train.get(keys.VALID))
+    belief, dreamt, counted = mean[:, :starts], own[:, :starts], valid[:, :starts]
     figures: dict[str, Any] = {}
     for ahead in range(longest):
         outcome = model(belief, dreamt, actions[:, ahead : ahead + starts])
@@ -221,7 +226,7 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
         counted = counted & ~done[:, ahead : ahead + starts]
         if ahead + 1 in HORIZONS:
             truth = own[:, ahead + 1 : ahead + 1 + starts]
-            by_mean = squared_error(mean, truth, counted)
+            by_mean = squared_error(usual, truth, counted)
             figures[f"state_error_{ahead + 1}"] = share_of(squared_error(dreamt, truth, counted), by_mean)
             figures[f"state_error_{ahead + 1}_of_no_change"] = share_of(
                 squared_error(own[:, :starts], truth, counted), by_mean
@@ -232,7 +237,7 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
 def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
     """Shares of what is foreseen right one step ahead."""
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
-    belief, own, valid = data.get((keys.BELIEF, "mean")), data.get((keys.BELIEF, "known_state")), data.get(keys.VALID)
+    (belief, own), valid = dreaming_state(data), data.get(keys.VALID)
     outcome, done = model(belief, own, actions), data.get(keys.DONE).squeeze(-1)
     goes_on = valid[:, :-1] & ~done[:, :-1]
     error = (outcome["known_state"][:, :-1] - own[:, 1:]).abs()
@@ -256,12 +261,12 @@ def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
 
 def calibration(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
     """Mean absolute error of the own state over an imagined future, by quartiles of the confidence in it."""
-    own, action = data.get((keys.BELIEF, "known_state")), data.get(keys.ACTION)
+    (mean, own), action = dreaming_state(data), data.get(keys.ACTION)
     first = action if len(model.heads) == 1 else action[..., 0]
     horizon = min(model.config.horizon, own.shape[1] - 1)
     starts = own.shape[1] - horizon
     plans = first.unfold(1, horizon, 1)[:, :starts].unsqueeze(-2)  # [R, S, 1, H]
-    futures = model.imagine(data.get((keys.BELIEF, "mean"))[:, :starts], own[:, :starts], plans)
+    futures = model.imagine(mean[:, :starts], own[:, :starts], plans)
     truth = own[:, 1:].unfold(1, horizon, 1).transpose(-1, -2)  # [R, S, H, K]
     ended = data.get(keys.DONE).squeeze(-1)[:, :-1].unfold(1, horizon, 1).any(-1)
     counted = data.get(keys.VALID)[:, :starts] & ~ended

@@ -12,12 +12,26 @@ from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.acting import PlannedPolicy
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.imagination import WorldModelEnv, controller
 from torchrl_agent.models.networks import symexp
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+
+OTHERS = (
+    "device=cpu",
+    "world.num_envs=4",
+    "algorithm.rollout_steps=8",
+    "tuned.ppo.minibatch_size=16",
+    "model.world_model.foresees_others=true",
+    "acceleration.step=false",
+    "acceleration.advantages=false",
+    "acceleration.update=false",
+)
 
 
 def make_model(heads=(4,), **changes):
@@ -131,3 +145,44 @@ def test_an_agents_controller_acts_in_imagination_as_it_does_in_the_world(whole)
 def test_without_beliefs_there_is_no_imagination():
     with pytest.raises(ValueError, match="no beliefs"):
         controller(Agent(ArenaEnv(2), ModelConfig([16])))
+
+
+def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_the_dream():
+    torch.manual_seed(0)
+    config = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    model = never_ends(WorldModel(6, 3, (4,), config, "silu", 0.9, forecast_size=5))
+    check_env_specs(WorldModelEnv(model, (2,)), seed=0)
+    start, action = beliefs(2).set(keys.FORECAST, torch.rand(2, 5)), torch.tensor([1, 3])
+    env = WorldModelEnv(model, (2,))
+    following = env.step(env.reset(start.clone()).set(keys.ACTION, action))[keys.NEXT]
+    belief, known = dreaming_state(start)
+    outcome = model(belief, known, model.first_head(action))
+    torch.testing.assert_close(following[keys.FORECAST], outcome["belief"][:, 6:])
+    torch.testing.assert_close(following[keys.BELIEF, "mean"], outcome["belief"][:, :6])
+    other = model(torch.cat((belief[:, :6], belief[:, 6:] + 1), -1), known, model.first_head(action))
+    assert (other["reward"] != outcome["reward"]).all()  # what others will do changes what an action brings
+
+
+def test_the_forecast_is_the_sum_over_those_in_sight():
+    learner = Experiment.load("town_agent", *OTHERS).make_learner()
+    encoder, model = learner.algorithm.agent.encoder, learner.algorithm.agent.social_model
+    thought = encoder(learner.collector.collect()[-1]["agents"].select(*encoder.in_keys))
+    social, visible = thought[keys.SOCIAL], thought[keys.BELIEF, "visible"].unsqueeze(-1)
+    parts = (social["goal"].softmax(-1), social["next_action"].softmax(-1), social["meters"])
+    expected = torch.cat([*parts, torch.ones_like(visible.float())], -1).mul(visible).sum(-2)
+    torch.testing.assert_close(thought[keys.FORECAST], expected)
+    assert thought[keys.FORECAST].shape[-1] == model.forecast_size
+    assert visible.any()
+
+
+def test_an_agent_that_dreams_of_others_learns_and_plans():
+    learner = Experiment.load("town_agent", *OTHERS).make_learner()
+    told = learner.improve(learner.collector.collect(), 1e-3)
+    assert told["loss_world_state"].isfinite()
+    planned = PlannedPolicy(learner.algorithm.agent)
+    assert planned(learner.collector.collect()[-1]["agents"].exclude(keys.NEXT))[keys.PLAN, "actions"].shape[-1] == 5
+
+
+def test_nobody_can_dream_of_others_whom_it_does_not_read():
+    with pytest.raises(ValueError, match=r"model.social_model.enabled=true"):
+        Experiment.load("town_agent", *OTHERS, "model.social_model.enabled=false").make_learner()

@@ -181,12 +181,20 @@ def learnt(learner, rollout):
     return to_host(learner.improve(rollout.clone(), 1e-3))
 
 
+DREAMING_OF_OTHERS = (
+    "model.social_model.pooling=attention",
+    "model.world_model.foresees_others=true",
+    "model.world_model.improvement=0.5",
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_again(precision, caplog):
+@pytest.mark.parametrize(("precision", "more"), [("float32", ()), ("bfloat16", ()), ("float32", DREAMING_OF_OTHERS)])
+def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_again(precision, more, caplog):
     torch._dynamo.reset()
     counters.clear()
-    learner = Experiment.load("town_agent", *FOUR_MODULES, *ON, f"algorithm.precision={precision}").make_learner()
+    changes = (*FOUR_MODULES, *more)
+    learner = Experiment.load("town_agent", *changes, *ON, f"algorithm.precision={precision}").make_learner()
     for _ in range(2):
         metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
     parts = (*learner.collector.accelerated, *learner.algorithm.accelerated)
@@ -199,9 +207,8 @@ def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_ag
         learner.improve(learner.collector.collect(), 5e-4)
     assert counters["stats"]["unique_graphs"] == graphs
     if precision == "float32":
-        eager = Experiment.load(
-            "town_agent", *FOUR_MODULES, *[each.replace("true", "false") for each in ON]
-        ).make_learner()
+        off = [each.replace("true", "false") for each in ON]
+        eager = Experiment.load("town_agent", *changes, *off).make_learner()
         eager.agent.load_state_dict(learner.agent.state_dict())
         eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))
         rollout = learner.collector.collect().clone()

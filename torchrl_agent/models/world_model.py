@@ -60,10 +60,16 @@ class Imagination(AgentModule):
         """If a world model is switched on, with its losses; without candidates it is only taught."""
         config, model = context.config.world_model, context.config
         if config.enabled:
-            sizes = model.perception.belief_size, context.built["perception"].known_size
-            forecast = context.built["social_model"].forecast_size if config.foresees_others else 0
-            rest = (context.heads, config, model.activation, context.gamma, forecast)
-            module = cls(WorldModel(*sizes, *rest), action_masked(context.env))
+            world_model = WorldModel(
+                model.perception.belief_size,
+                context.built["perception"].known_size,
+                context.heads,
+                config,
+                model.activation,
+                context.gamma,
+                context.built["social_model"].forecast_size if config.foresees_others else 0,
+            )
+            module = cls(world_model, action_masked(context.env))
             module.losses.append(WorldModelLoss(module.model))
             yield "world_model", module
 

@@ -15,7 +15,6 @@ from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.acting import PlannedPolicy
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.imagination import WorldModelEnv, controller
 from torchrl_agent.models.networks import symexp
 from torchrl_agent.models.perception import PerceptionConfig
@@ -155,7 +154,8 @@ def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_
     start, action = beliefs(2).set(keys.FORECAST, torch.rand(2, 5)), torch.tensor([1, 3])
     env = WorldModelEnv(model, (2,))
     following = env.step(env.reset(start.clone()).set(keys.ACTION, action))[keys.NEXT]
-    belief, known = dreaming_state(start)
+    belief = torch.cat((start[keys.BELIEF, "mean"], start[keys.FORECAST]), -1)
+    known = start[keys.BELIEF, "known_state"]
     outcome = model(belief, known, model.first_head(action))
     torch.testing.assert_close(following[keys.FORECAST], outcome["belief"][:, 6:])
     torch.testing.assert_close(following[keys.BELIEF, "mean"], outcome["belief"][:, :6])

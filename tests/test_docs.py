@@ -24,7 +24,8 @@ import yaml
 
 from envs import TownEnv
 from torchrl_agent.cli import main
-from torchrl_agent.experiment import CONFIGS, Experiment
+from torchrl_agent.composition import CONFIGS
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.pretrain import switch_on
 from torchrl_agent.training.algorithms import ALGORITHMS

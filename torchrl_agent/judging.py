@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from torchrl_agent.experiment import Experiment, resolve_device, use_device
+from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.evaluation import Evaluator, summarize

@@ -12,8 +12,10 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.confidence import wilson
-from torchrl_agent.experiment import Experiment, make_world, resolve_device
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import WAYS
 from torchrl_agent.loop import make_learner
 from torchrl_agent.models.acting import acting_policy
@@ -227,7 +229,7 @@ def match_world(experiment: Experiment, games: int, seed: int | None = None) -> 
     for left_out in (None, *changes):
         kept = {name: value for name, value in changes.items() if name != left_out}
         arguments = {**experiment.world, **kept, "num_envs": games}
-        env = make_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
+        env = instantiate_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
         if getattr(env, "num_agents", None) == SEATS:
             break
     check_seats(env, experiment.name)

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from torchrl_agent.experiment import CONFIGS, Experiment, config_names
+from torchrl_agent.composition import CONFIGS, config_names
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import iterate
 from torchrl_agent.training.updates import NonFiniteError
 

@@ -13,7 +13,10 @@ from still_algorithm import Still
 
 from torchrl_agent import capacity
 from torchrl_agent import experiment as experiment_module
-from torchrl_agent.experiment import Experiment, config_names, make_world, resolve_device
+from torchrl_agent.assembly import instantiate_world
+from torchrl_agent.composition import config_names
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.ranges import check_ranges
 from torchrl_agent.training.algorithms import ALGORITHMS
 
@@ -433,7 +436,7 @@ def test_worlds_are_seeded():
 def test_a_world_of_one_row_without_batch_is_refused():
     arguments = {"_target_": "torchrl.envs.GymEnv", "env_name": "CartPole-v1", "categorical_action_encoding": True}
     with pytest.raises(ValueError, match="num_envs") as caught:
-        make_world(arguments, torch.device("cpu"), 0)
+        instantiate_world(arguments, torch.device("cpu"), 0)
     one_sentence(caught)
 
 

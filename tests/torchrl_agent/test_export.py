@@ -12,7 +12,8 @@ from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import cli, load_agent
-from torchrl_agent.experiment import CONFIGS, Experiment
+from torchrl_agent.composition import CONFIGS
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import export_run
 from torchrl_agent.export.parts import MEAN, flat_name, parts
 from torchrl_agent.runs.run import train

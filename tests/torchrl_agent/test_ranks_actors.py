@@ -122,8 +122,8 @@ def an_actor(monkeypatch, device="cpu", lag=1):
 
     monkeypatch.setattr(actors.distributed, "irecv", receive)
     monkeypatch.setattr(actors, "wait", lambda work: None)
-    player = LaggingPlayer(torch.nn.Linear(1, 1), lag)
-    return actors.Actor(SimpleNamespace(device=torch.device(device)), player, None, 0, 1), tickets
+    collector = SimpleNamespace(env=SimpleNamespace(device=torch.device(device)))
+    return actors.Actor(collector, LaggingPlayer(torch.nn.Linear(1, 1), lag)), tickets
 
 
 def test_an_actor_forgets_stages_in_which_nobody_plays_any_more(monkeypatch):
@@ -143,7 +143,7 @@ def test_an_actor_goes_on_with_the_numbers_of_its_device(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: state[device.type].clone())
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda value, device: state.update({device.type: value}))
     actor, _ = an_actor(monkeypatch, "cuda")
-    saved = actor._snapshot()
+    saved = actors.snapshot(actor.collector)
     state["cuda"] += 1
     expected = torch.rand(3)
     begin = {"player": actor.player.state_dict(), "stages": {}, "world": None, "random": saved["random"]}

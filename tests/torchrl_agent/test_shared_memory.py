@@ -12,8 +12,8 @@ import threading
 import pytest
 import torch
 
-from torchrl_agent import shared_memory
-from torchrl_agent.shared_memory import LostError, SharedMean, share_mean, size_of
+from torchrl_agent.ranks import shared_memory
+from torchrl_agent.ranks.shared_memory import LostError, SharedMean, share_mean, size_of
 
 TURNS = 200
 MISSING = "a thread gave nothing"

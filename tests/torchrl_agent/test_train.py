@@ -21,7 +21,7 @@ from torchrl.data import Bounded, Categorical, Composite
 from torchrl.envs import EnvBase
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
-from torchrl_agent.experiment import CONFIGS
+from torchrl_agent.composition import CONFIGS
 from torchrl_agent.loop import check_finite
 from torchrl_agent.runs import folder as run_folder
 from torchrl_agent.runs.film import film_policy

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from torchrl_agent import keys
 from torchrl_agent.confidence import interval
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import CHECK_EVERY, Player

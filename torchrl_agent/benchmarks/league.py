@@ -17,7 +17,8 @@ from tensordict import TensorDictBase
 
 from torchrl_agent.benchmarks.timing import seconds_per_call
 from torchrl_agent.confidence import interval
-from torchrl_agent.experiment import Experiment, use_device
+from torchrl_agent.devices import use_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.exploit import exploitability, exploiters_of
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import Contestant, contestants_of, match_world, play_tournament, snapshots_of

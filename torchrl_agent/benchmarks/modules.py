@@ -15,7 +15,8 @@ from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.benchmarks.timing import peak_flops, seconds_per_call
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import Join, masked_mean

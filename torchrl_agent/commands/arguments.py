@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.experiment import config_names
+from torchrl_agent.composition import config_names
 from torchrl_agent.runs.members import find_member
 from torchrl_agent.training.evaluation import clearly_other, intervals
 

@@ -18,7 +18,8 @@ from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.commands import bench_populations
 from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 

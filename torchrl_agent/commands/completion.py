@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 from torchrl_agent.commands import VERBS
-from torchrl_agent.experiment import config_names
+from torchrl_agent.composition import config_names
 
 BASH = """\
 _torchrl_agent() {{

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from torchrl_agent.commands.arguments import add_overrides
-from torchrl_agent.experiment import Experiment, config_names
+from torchrl_agent.composition import config_names
+from torchrl_agent.experiment import Experiment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

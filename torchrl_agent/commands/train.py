@@ -16,8 +16,9 @@ import torch
 from torchrl_agent import ranks
 from torchrl_agent.commands.arguments import add_config, print_ways
 from torchrl_agent.composition import combinations
+from torchrl_agent.devices import resolve_device
 from torchrl_agent.errors import TrainingError
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress, log
 from torchrl_agent.runs.folder import run_name, run_to_go_on

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.devices import resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,8 +42,7 @@ class LeagueLearner(PopulationLearner):
         league: whom they meet.
         seats: who sits where, see :func:`~torchrl_agent.population.league.make_seats`.
         seed: of evolution's and the league's choices.
-        total_frames: of each member.
-        experiment: what it was made from.
+        total_frames, experiment, newborn: as for :class:`~torchrl_agent.population.learner.PopulationLearner`.
 
     Attributes:
         league: past selves, standings and ratings.
@@ -62,11 +61,12 @@ class LeagueLearner(PopulationLearner):
         seed: int = 0,
         total_frames: int = 1_000_000,
         experiment: Any = None,
+        newborn: Callable[[int], Algorithm] | None = None,
     ) -> None:
         self._league_seed, self._league_config, self.seats = seed, league, seats
         self._learning = seats.members.flatten().to(algorithms[0].device)
         """Rows of members."""
-        super().__init__(env, algorithms, config, seed, total_frames, experiment)
+        super().__init__(env, algorithms, config, seed, total_frames, experiment, newborn)
         self._begun = torch.zeros(self.members, dtype=torch.int64)
         """Frames after which each member began anew, as exploiters do."""
         self._snapshot_at = league.snapshot_every

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -47,6 +47,8 @@ class PopulationLearner(Learner):
         seed: of evolution's choices.
         total_frames: of each member.
         experiment: what it was made from.
+        newborn: an algorithm as these, with an agent made with the seed given: what a child begins as that has nobody's
+            weights.
 
     Attributes:
         own: the members of this rank, by their numbers.
@@ -67,6 +69,7 @@ class PopulationLearner(Learner):
         seed: int = 0,
         total_frames: int = 1_000_000,
         experiment: Any = None,
+        newborn: Callable[[int], Algorithm] | None = None,
     ) -> None:
         self.members = len(algorithms) * ranks.size()
         self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
@@ -74,7 +77,7 @@ class PopulationLearner(Learner):
         traits = {f"{TRAIT}{name}": value for name, value in (getattr(env, "traits", None) or {}).items()}
         check_genes(algorithm, config, traits)
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
-        self._first_seed, self._fresh_env = seed + self.members, env
+        self._first_seed, self._make_newborn = seed + self.members, newborn
         self._write_genes(algorithm)
         self._seat(env, algorithm)
         self.households = Households(env, config, self.own)
@@ -238,14 +241,12 @@ class PopulationLearner(Learner):
 
     def _newborn(self, child: int) -> Algorithm:
         """What a child begins as, whose weights are nobody's: another one for every birth of the run."""
-        if self.experiment is None:
+        if self._make_newborn is None:
             raise ValueError(
                 "population.family.inherit is fresh, which needs an experiment: make the learner from one."
             )
         with_it = self.evolution.looks[-1].children
-        seed = self._first_seed + self.evolution.births - int(with_it[child:].sum())
-        with ranks.alone():
-            return self.experiment.make_newborn(self._fresh_env, self.algorithm.template.rows, seed)
+        return self._make_newborn(self._first_seed + self.evolution.births - int(with_it[child:].sum()))
 
     def _write_genes(self, algorithm: MembersAlgorithm) -> None:
         for name, values in self.evolution.genes.items():

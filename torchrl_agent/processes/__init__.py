@@ -1,1 +1,3 @@
-"""Processes that share a training in other ways than as equals: actors for a learner, and agents of the same worlds."""
+"""What processes share of a training and what they refuse, and those that are no equals: actors for a learner, and
+agents of the same worlds.
+"""

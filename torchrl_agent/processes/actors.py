@@ -9,20 +9,20 @@ the learner; to the actors a ticket after every iteration, and the weights of ne
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from torch import Tensor, distributed
+from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
 
+from torchrl_agent import ranks
 from torchrl_agent.learner import Learner, load_random_state, random_state, rows_of, with_rows
-from torchrl_agent.models.agent import Agent
 from torchrl_agent.processes.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 from torchrl_agent.spans import spanned
-from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.rollout import RolloutCollector
 
@@ -37,31 +37,22 @@ class RemoteCollector(RolloutCollector):
 
     Args:
         env: all worlds; as they are when the first rollout is asked for, the actors play them.
-        player: says who plays.
-        agent: that learns.
-        steps: length T of a rollout.
+        algorithm: learns, and has a player that lags.
         actors: how many there are.
-        acceleration, autocast: as a collector that plays has them.
     """
 
-    def __init__(
-        self,
-        env: EnvBase,
-        player: LaggingPlayer,
-        agent: Agent,
-        steps: int,
-        actors: int,
-        acceleration: AccelerationConfig,
-        autocast: Callable[[], AbstractContextManager] = nullcontext,
-    ) -> None:
-        super().__init__(env, player.agent, steps, acceleration, autocast, replays=True)
-        self.player, self.learning, self.actors = player, agent, actors
+    def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int) -> None:
+        assert algorithm.player is not None
+        player, steps, autocast = algorithm.player, algorithm.config.rollout_steps, algorithm.updater.autocast
+        super().__init__(env, player.agent, steps, algorithm.acceleration, autocast, replays=True)
+        self.player, self.learning = player, algorithm.agent
         self.accelerated = ()
         self.stages: dict[int, int] = {}
         """The curriculum's stage after so many iterations, as long as somebody may have to know."""
         self.random: dict[str, Tensor | None] | None = None
         """State of the actors' generators with which they begin; by default these ones'."""
-        self._mail = Outbox(2 * actors * (ahead(player) + 1))
+        self._actors = range(LEARNER + 1, LEARNER + 1 + actors)
+        self._mail = Outbox(2 * actors * (player.ahead + 1))
         self._shares: list[TensorDict] = []
         self._packed: list[Tensor] = []
         self._coming: list[distributed.Work] = []
@@ -86,7 +77,6 @@ class RemoteCollector(RolloutCollector):
             self._send_ticket(GO_ON)
         else:
             self._begin()
-        self._listen()
         self._receive()
         for share, packed in zip(self._shares, self._packed, strict=True):
             unpack(packed, share.values(True, True))
@@ -100,57 +90,56 @@ class RemoteCollector(RolloutCollector):
         last; None for worlds that cannot say.
         """
         self._send_ticket(SAVE)
-        told = [receive(actor, WORLDS) for actor in range(1, self.actors + 1)]
+        told = [receive(actor, WORLDS) for actor in self._actors]
         self.random = told[0]["random"]
         if told[0]["world"] is None:
             return None, None
-        world = {name: torch.cat([each["world"][name] for each in told], -1) for name in told[0]["world"]}
-        return world, torch.cat([TensorDict(each["root"]).auto_batch_size_(1) for each in told]).to_dict()
+        world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in told))
+        return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in told))
 
     def stop(self) -> None:
         """Let the actors end."""
         if not self.begun:
             distributed.broadcast_object_list([None], LEARNER)
             return
-        self._mail.send(torch.tensor([STOP, 0, 0]), range(1, self.actors + 1), TICKETS)
+        self._send_ticket(STOP)
         while self._received < self.player.rollouts_of(self._told):  # which they have played, or will before they ask
-            self._listen()
             self._receive()
         self._mail.wait()
 
     def _begin(self) -> None:
-        """Tell actors what they begin with, and hear what a rollout is made of."""
+        """Tell actors what they begin with, and make room for what they play."""
         self._note_stage()
-        world = self.env.state_dict() if getattr(self.env, "branchless", False) else None
-        begin = {
-            "player": on_cpu(self.player.state_dict()),
-            "stages": self.stages,
-            "world": None if world is None else on_cpu(rows_of(world)),
-            "root": None if world is None else on_cpu(self.root.to_dict()),
-            "random": random_state(self.env.device) if self.random is None else self.random,
-        }
+        begin = {"player": on_cpu(self.player.state_dict()), "stages": self.stages, **snapshot(self)}
+        if self.random is not None:
+            begin["random"] = self.random
         distributed.broadcast_object_list([begin], LEARNER)
-        layouts = [receive(actor, WORLDS) for actor in range(1, self.actors + 1)]
-        self._mode = layouts[0]["mode"]
-        (steps, rows), entries = layouts[0]["shape"], layouts[0]["entries"]
-        self._buffers = TensorDict({}, [steps, rows * self.actors], device=self.env.device)
-        for key, shape, dtype in entries:
-            whole = torch.zeros(steps, rows * self.actors, *shape, dtype=dtype, device=self.env.device)
-            self._buffers.set(key, whole)
-        for key, shape in layouts[0]["nested"]:
-            self._buffers.get(key).batch_size = (steps, rows * self.actors, *shape)
-        self._shares = [self._buffers[:, actor * rows : (actor + 1) * rows] for actor in range(self.actors)]
+        told, *_ = [receive(actor, WORLDS) for actor in self._actors]  # all the same
+        self._mode, self._buffers = told["mode"], self._make_room(told)
+        self._shares = list(self._buffers.chunk(len(self._actors), 1))
         size = sum(value.numel() * value.element_size() for value in self._shares[0].values(True, True))
         self._packed = [torch.empty(size, dtype=torch.uint8) for _ in self._shares]
         self._received = self._told = self.player.iterations
 
+    def _make_room(self, told: Mapping[str, Any]) -> TensorDict:
+        """Place for the rollouts of all actors, each of a :func:`layout`."""
+        steps, rows = told["shape"]
+        shape = (steps, rows * len(self._actors))
+        room = TensorDict({}, shape, device=self.env.device)
+        for key, rest, dtype in told["entries"]:
+            room.set(key, torch.zeros(*shape, *rest, dtype=dtype, device=self.env.device))
+        for key, rest in told["nested"]:
+            room.get(key).batch_size = (*shape, *rest)
+        return room
+
     def _listen(self) -> None:
         """Be ready for the next rollouts."""
-        if not self._coming:
-            self._coming = [distributed.irecv(row, actor, tag=FRAMES) for actor, row in enumerate(self._packed, 1)]
+        ends = zip(self._actors, self._packed, strict=True)
+        self._coming = self._coming or [distributed.irecv(row, actor, tag=FRAMES) for actor, row in ends]
 
     def _receive(self) -> None:
-        """Wait for them."""
+        """Wait for the next rollouts."""
+        self._listen()
         for work in self._coming:
             work.wait()
         self._coming = []
@@ -160,22 +149,33 @@ class RemoteCollector(RolloutCollector):
         curriculum = getattr(self.env, "curriculum", None)
         if curriculum is not None:
             self.stages[self.player.iterations] = curriculum.stage
-        self.stages = still_played(self.stages, self.player)
+        self.stages = self.player.still_played(self.stages)
 
     def _send_ticket(self, wanted: int) -> None:
-        everybody, number = range(1, self.actors + 1), self.player.iterations
         self._note_stage()
-        self._mail.send(torch.tensor([wanted, number, self.stages.get(number, 0)]), everybody, TICKETS)
+        number = self.player.iterations
+        self._mail.send(torch.tensor([wanted, number, self.stages.get(number, 0)]), self._actors, TICKETS)
         if wanted == GO_ON:
             self._told = number
-        if wanted == GO_ON and self.player.publishes():
-            self._mail.send(pack(self.learning.state_dict().values()), everybody, TICKETS)
+            if self.player.publishes():
+                self._mail.send(pack(self.learning.state_dict().values()), self._actors, TICKETS)
 
 
 class ActorsLearner(Learner):
-    """A learner whose rollouts come from actors; a checkpoint is that of one process, and of any number of them."""
+    """A learner whose rollouts come from actors; a checkpoint is that of one process, and of any number of them.
+
+    Args:
+        env: all worlds.
+        algorithm: for all of them, with a player that lags.
+        actors: how many there are.
+        total_frames, experiment: as for :class:`~torchrl_agent.learner.Learner`.
+    """
 
     collector: RemoteCollector
+
+    def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int, total_frames: int, experiment: Any) -> None:
+        collector = RemoteCollector(algorithm.agent.attach(env), algorithm, actors)
+        super().__init__(env, algorithm.agent, algorithm, collector, total_frames, experiment=experiment)
 
     def state_dict(self) -> dict[str, Any]:
         """What one process would save, and what the actors begin with besides."""
@@ -201,23 +201,17 @@ class Actor:
     """The end of an actor: plays rollouts, as far ahead of the learner as it may, and sends them.
 
     Args:
-        env: its worlds.
+        collector: plays its worlds.
         player: says who plays.
-        collector: plays.
-        number: of this actor, from 0.
-        actors: how many there are.
     """
 
-    def __init__(
-        self, env: EnvBase, player: LaggingPlayer, collector: RolloutCollector, number: int, actors: int
-    ) -> None:
-        self.env, self.player, self.collector = env, player, collector
-        self.number, self.actors = number, actors
+    def __init__(self, collector: RolloutCollector, player: LaggingPlayer) -> None:
+        self.collector, self.env, self.player = collector, collector.env, player
         self.stages: dict[int, int] = {}
         self._stage: int | None = None
         self._snapshots: dict[int, dict[str, Any]] = {}
         """What this actor was after so many rollouts, as long as the learner may ask for it."""
-        self._mail = Outbox(ahead(player) + 1)
+        self._mail = Outbox(player.ahead + 1)
 
     def run(self) -> None:
         """Play until the learner needs no more."""
@@ -228,7 +222,7 @@ class Actor:
         self._begin(begin[0])
         first = self.player.iterations
         for rollout in itertools.count(first):
-            self._snapshots[rollout] = self._snapshot()
+            self._snapshots[rollout] = snapshot(self.collector)
             while self.player.rollouts_of(self.player.iterations) <= rollout:
                 if not self._follow_ticket():
                     self._mail.wait()
@@ -244,10 +238,9 @@ class Actor:
         self.player.load_state_dict(begin["player"])
         self.stages = dict(begin["stages"])
         if begin["world"] is not None:
-            mine = {name: rows.chunk(self.actors, -1)[self.number] for name, rows in begin["world"].items()}
+            mine = ranks.own_rows(begin["world"], -1)
             self.env.load_state_dict(with_rows(self.env.state_dict(), lambda _, axis: mine))
-            root = TensorDict(begin["root"]).auto_batch_size_(1)
-            self.collector.root.update_(root.chunk(self.actors)[self.number])
+            self.collector.root.update_(TensorDict(ranks.own_rows(begin["root"], 0)))
         load_random_state(begin["random"], self.env.device)
         self._stage = self._stage_for(self.player.iterations - 1)
 
@@ -260,7 +253,7 @@ class Actor:
             send(self._snapshots[number], LEARNER, WORLDS, self._mail)
         elif wanted == GO_ON:
             self.player.iterations = number
-            self.stages = still_played({**self.stages, number: stage}, self.player)
+            self.stages = self.player.still_played({**self.stages, number: stage})
             self._snapshots = {place: each for place, each in self._snapshots.items() if place > number}
             if self.player.publishes():
                 state = {name: value.clone() for name, value in self.player.agent.state_dict().items()}
@@ -269,14 +262,6 @@ class Actor:
                 unpack(packed, state.values())
                 self.player.keep(number, state)
         return wanted != STOP
-
-    def _snapshot(self) -> dict[str, Any]:
-        known = getattr(self.env, "branchless", False)
-        return {
-            "world": on_cpu(rows_of(self.env.state_dict())) if known else None,
-            "root": on_cpu(self.collector.root.clone().to_dict()) if known else None,
-            "random": random_state(self.env.device),
-        }
 
     def _stage_for(self, rollout: int) -> int | None:
         """The curriculum's stage in which a rollout is played: that of the version that plays."""
@@ -291,9 +276,16 @@ class Actor:
             self.env.begin_stage()
 
 
-def ahead(player: LaggingPlayer) -> int:
-    """Rollouts that an actor may have played since the one that is learnt from."""
-    return player.lag + player.refresh_every
+def snapshot(collector: RolloutCollector) -> dict[str, Any]:
+    """Tensors of the worlds and what the agent sees first, None for worlds that cannot say, and the generators' states;
+    on the CPU.
+    """
+    env, known = collector.env, getattr(collector.env, "branchless", False)
+    return {
+        "world": on_cpu(rows_of(env.state_dict())) if known else None,
+        "root": on_cpu(collector.root.clone().to_dict()) if known else None,
+        "random": random_state(env.device),
+    }
 
 
 def layout(frames: TensorDictBase) -> dict[str, Any]:
@@ -303,10 +295,3 @@ def layout(frames: TensorDictBase) -> dict[str, Any]:
         "entries": [(key, value.shape[2:], value.dtype) for key, value in frames.items(True, True)],
         "nested": [(key, value.shape[2:]) for key, value in frames.items(True) if is_tensor_collection(value)],
     }
-
-
-def still_played(stages: Mapping[int, int], player: LaggingPlayer) -> dict[int, int]:
-    """Of stages, by the iterations after which they began, those in which somebody may yet play, or played last."""
-    oldest = player.version_for(player.iterations - 1)
-    first = max((number for number in stages if number <= oldest), default=oldest)
-    return {number: stage for number, stage in stages.items() if number >= first}

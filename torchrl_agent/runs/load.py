@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchrl_agent.experiment import Experiment, resolve_device, use_device
+from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.runs.members import find_member
 from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint

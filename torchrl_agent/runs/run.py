@@ -9,11 +9,14 @@ from typing import Any
 import torch
 
 from torchrl_agent import ranks
+from torchrl_agent.assembly import make_actor, make_actors_learner
+from torchrl_agent.devices import resolve_device
 from torchrl_agent.errors import TrainingError
-from torchrl_agent.experiment import Experiment, resolve_device
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
 from torchrl_agent.processes.actors import ActorsLearner
+from torchrl_agent.processes.shares import check_actors, check_ranks
 from torchrl_agent.runs.folder import Books, new_run, run_to_go_on, save_learner
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.witness import Witness
@@ -39,7 +42,7 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
             be written to.
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
     """
-    if ranks.size() > 1 and experiment.plays_apart and experiment.population.members == 1:
+    if ranks.size() > 1 and experiment.plays_apart and not experiment.has_members:
         yield from _train_apart(experiment, resume)
     else:
         yield from _train(experiment, resume, make_learner)
@@ -47,16 +50,17 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
 
 def _train_apart(experiment: Experiment, resume: Path | str | None) -> Iterator[Iteration]:
     """The training of the first rank, as one process would run it, for which the other ranks play."""
-    experiment.check_ranks()
+    check_ranks(experiment)
+    check_actors(experiment)
     actors, number = ranks.size() - 1, ranks.rank() - 1
     if number >= 0:
         with ranks.among(actors, number), DelayedSignals():  # the learner says when to stop
-            experiment.make_actor(number, actors).run()
+            make_actor(experiment).run()
         return
     learners: list[ActorsLearner] = []
 
     def make(experiment: Experiment, state: dict[str, Any] | None) -> Learner:
-        learner = experiment.make_learner_of_actors(actors, pretrained=state is None)
+        learner = make_actors_learner(experiment, actors, pretrained=state is None)
         if state is not None:
             learner.load_state_dict(state)
         learners.append(learner)

@@ -45,6 +45,17 @@ class LaggingPlayer:
         """How many rollouts can be played with the versions of so many iterations."""
         return self.lag + (iterations // self.refresh_every + 1) * self.refresh_every
 
+    @property
+    def ahead(self) -> int:
+        """How many rollouts may have been played since the one that is learnt from."""
+        return self.lag + self.refresh_every
+
+    def still_played(self, stages: Mapping[int, int]) -> dict[int, int]:
+        """Of stages, by the iterations after which they began, those in which somebody may yet play, or played last."""
+        oldest = self.version_for(self.iterations - 1)
+        first = max((number for number in stages if number <= oldest), default=oldest)
+        return {number: stage for number, stage in stages.items() if number >= first}
+
     def publishes(self) -> bool:
         """Whether the agent is a version as it is now."""
         return self.iterations % self.refresh_every == 0

@@ -10,7 +10,7 @@ import pytest
 from torchrl_agent import cli
 from torchrl_agent.commands import VERBS
 from torchrl_agent.commands.completion import SHELLS
-from torchrl_agent.experiment import config_names
+from torchrl_agent.composition import config_names
 
 
 @pytest.fixture(scope="module")

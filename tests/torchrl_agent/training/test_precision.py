@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment
+from torchrl_agent.assembly import make_algorithm
 from torchrl_agent.training import precision
 from torchrl_agent.training.precision import large_layers, resolve, without_float8
 
@@ -142,11 +143,11 @@ def test_auto_is_bfloat16_for_members_on_a_device_with_float8(monkeypatch):
 
 def test_auto_is_bfloat16_for_a_model_in_parts_on_a_device_with_float8(monkeypatch):
     monkeypatch.setattr(precision, "_has", lambda device, capability: True)
-    monkeypatch.setattr("torchrl_agent.experiment.shard", lambda module, device: None)
+    monkeypatch.setattr("torchrl_agent.assembly.shard", lambda module, device: None)
     experiment = Experiment.load("town_agent", *MIND, *AUTO, "run.shard=true")
     env = experiment.make_world()
-    monkeypatch.setattr("torchrl_agent.experiment.ranks.size", lambda: 2)
-    assert experiment._make_algorithm(env, 4, False).updater.precision == "bfloat16"
+    monkeypatch.setattr("torchrl_agent.assembly.ranks.size", lambda: 2)
+    assert make_algorithm(experiment, env, 4, False).updater.precision == "bfloat16"
 
 
 @pytest.mark.parametrize("asked", ["float8", "float16", "float32"])

@@ -10,7 +10,8 @@ from torchrl.data import Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, FrameSkipTransform, check_env_specs
 
 from envs import ArenaEnv, BranchlessTransformedEnv
-from torchrl_agent.experiment import Experiment, make_world
+from torchrl_agent.assembly import instantiate_world
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -189,7 +190,7 @@ def test_the_arena_reports_its_statistics_under_episode():
 
 def make_cartpole(target, **arguments):
     world = {"_target_": target, "env_name": "CartPole-v1", **arguments}
-    return make_world(world, torch.device("cpu"), seed=0)
+    return instantiate_world(world, torch.device("cpu"), seed=0)
 
 
 @pytest.fixture
@@ -265,7 +266,8 @@ def test_gymnasium_worlds_may_hide_numbers():
 
 def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
     world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "Blackjack-v1", "num_envs": 2}
-    env = make_world(world, torch.device("cpu"), seed=0)  # a sum of 32, a card of 11, and whether an ace may count 11
+    # a sum of 32, a card of 11, and whether an ace may count 11
+    env = instantiate_world(world, torch.device("cpu"), seed=0)
     check_env_specs(env)
     shown = env.reset()["observation"]
     assert shown.shape == (2, 32 + 11 + 2) and shown.dtype == torch.float32
@@ -277,7 +279,7 @@ def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
 def test_a_world_of_a_package_that_is_not_there_is_refused():
     world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "nowhere:Nothing-v0", "num_envs": 2}
     with pytest.raises(ValueError, match="Nothing-v0 is a world of the package nowhere, which is not installed"):
-        make_world(world, torch.device("cpu"), seed=0)
+        instantiate_world(world, torch.device("cpu"), seed=0)
 
 
 def test_gymnasium_worlds_are_seeded():
@@ -288,7 +290,7 @@ def test_gymnasium_worlds_are_seeded():
 
 def make_seeded(seed):
     world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "CartPole-v1", "num_envs": 2}
-    return make_world(world, torch.device("cpu"), seed)
+    return instantiate_world(world, torch.device("cpu"), seed)
 
 
 # --- pictures that are kept once --------------------------------------------------------------------------------------

@@ -8,31 +8,24 @@ given. All of them can be compiled into the code that calls them.
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
-from torchrl_agent.errors import TrainingError
-from torchrl_agent.shared_memory import LostError, SharedMean, share_mean
+from torchrl_agent.ranks.meeting import connected
+from torchrl_agent.ranks.shared_memory import SharedMean, share_mean
 
 Value = TypeVar("Value")
-EXPLANATION_SECONDS = 5.0
-"""How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _size, _rank = 1, 0
 _dealt = "rows"
 _timeout = 0.0
 _shared: dict[int, SharedMean | None] = {}
 """Means of rows, by their length."""
-_starts = itertools.count()
 
 
 def size() -> int:
@@ -63,7 +56,7 @@ def alone() -> AbstractContextManager[None]:
 
 @contextmanager
 def among(count: int, number: int) -> Iterator[None]:
-    """In here this rank has its part of what only so many share, who have nothing to say to each other."""
+    """In here this is the rank of this number of so many, whether or not they talk to each other."""
     global _size, _rank
     before = _size, _rank
     _size, _rank = count, number
@@ -84,6 +77,42 @@ def dealing(what: str) -> Iterator[None]:
         yield
     finally:
         _dealt = before
+
+
+@contextmanager
+def started(timeout: float, cuda: bool = False) -> Iterator[None]:
+    """Train together in here, where torchrun has started this process with others.
+
+    An error of one rank ends all of them with one sentence that names the rank.
+
+    Args:
+        timeout: seconds that a rank waits for the others, their compilation included.
+        cuda: the ranks learn on CUDA devices, each on its own.
+
+    Raises:
+        ValueError: the ranks do not find each other, or torch was built without what they talk by.
+        TrainingError: another rank failed, or is lost.
+    """
+    global _timeout
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1 or _size > 1 or "RANK" not in os.environ:
+        yield
+        return
+    number, _timeout = int(os.environ["RANK"]), timeout
+    with connected(number, count, timeout, cuda):
+        try:
+            with among(count, number):
+                yield
+        finally:
+            _leave()
+
+
+def _leave() -> None:
+    """Let who waits for this rank in shared memory know that it does so in vain."""
+    for shared in _shared.values():
+        if shared is not None:
+            shared.leave()
+    _shared.clear()
 
 
 # --- tensors -------------------------------------------------------------------------------------------------------
@@ -125,11 +154,7 @@ def permutation(count: int, device: torch.device) -> Tensor:
 
 def mean(value: Tensor) -> Tensor:
     """Mean over the ranks, the same bits on each; has no gradient."""
-    if _size == 1:
-        return value
-    total = value.detach().clone()
-    distributed.all_reduce(total)
-    return total / _size
+    return value if _size == 1 else total(value.detach()) / _size
 
 
 def total(value: Tensor) -> Tensor:
@@ -284,152 +309,3 @@ def own_rows(values: Any, axis: int) -> Any:
     if _size == 1:
         return values
     return tree_map(lambda rows: rows.chunk(_size, axis)[_rank], values)
-
-
-def check_alike(facts: dict[str, str]) -> None:
-    """Raise ValueError naming the first rank that differs from the first one in a fact, and in which."""
-    everyone = everyones(facts)
-    for number, theirs in enumerate(everyone):
-        for name, value in everyone[0].items():
-            if theirs[name] != value:
-                raise ValueError(
-                    f"rank {number} has another {name} ({theirs[name]}) than rank 0 ({value}): start all ranks with "
-                    "the same command and the same code."
-                )
-
-
-# --- beginning and end -----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def started(timeout: float, cuda: bool = False) -> Iterator[None]:
-    """Train together in here, where torchrun has started this process with others.
-
-    An error of one rank ends all of them with one sentence that names the rank.
-
-    Args:
-        timeout: seconds that a rank waits for the others, their compilation included.
-        cuda: the ranks learn on CUDA devices, each on its own.
-
-    Raises:
-        ValueError: the ranks do not find each other, or torch was built without what they talk by.
-        TrainingError: another rank failed, or is lost.
-    """
-    global _size, _rank, _timeout
-    wanted = int(os.environ.get("WORLD_SIZE", "1"))
-    if wanted == 1 or _size > 1 or "RANK" not in os.environ:
-        yield
-        return
-    number = int(os.environ["RANK"])
-    store = _meet(number, wanted, timeout)
-    _connect(store, number, wanted, timeout, cuda)
-    _size, _rank, _timeout = wanted, number, timeout
-    try:
-        yield
-    except Exception as error:
-        raise _ended(store, error) from error
-    finally:
-        _size, _rank = 1, 0
-        _leave()
-        if distributed.is_initialized():
-            distributed.destroy_process_group()
-
-
-def _meet(number: int, wanted: int, timeout: float) -> distributed.Store:
-    """A store that all ranks of this attempt have come to; that of an earlier attempt, which torchrun keeps, still has
-    the addresses of processes that died.
-    """
-    address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", "29500"))
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    wait = timedelta(seconds=timeout)
-    try:
-        server = distributed.TCPStore(address, port, None, number == 0 and not hosted, wait, wait_for_workers=False)
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0][:200]
-        raise ValueError(
-            f"rank {number}: {address}:{port}, where the ranks meet, cannot be used ({reason}): let torchrun choose it "
-            "(--standalone), or give another port."
-        ) from None
-    attempt = f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}, start {next(_starts)}"
-    store = distributed.PrefixStore(attempt, server)
-    store.set(f"here {number}", "")
-    for other in range(wanted):
-        try:
-            store.wait([f"here {other}"], wait)
-        except RuntimeError:
-            raise ValueError(
-                f"rank {other} has not come within {timeout:g} s: see what it says, or give a larger run.rank_timeout."
-            ) from None
-    return store
-
-
-def _connect(store: distributed.Store, number: int, wanted: int, timeout: float, cuda: bool) -> None:
-    """Let ranks talk to each other from here on; on CUDA each has the device of its number on its machine."""
-    for name in ("gloo", "nccl")[: 1 + cuda]:
-        if not distributed.is_backend_available(name):
-            raise ValueError(
-                f"rank {number}: torch was built without {name}, by which ranks talk: install another build of torch, "
-                "or train in one process."
-            )
-    if cuda:
-        here = int(os.environ.get("LOCAL_RANK", number))
-        if here >= torch.cuda.device_count():
-            raise ValueError(
-                f"rank {number}: there is no CUDA device for process {here} of this machine, which has "
-                f"{torch.cuda.device_count()}: start as many processes as there are devices, or give device=cpu."
-            )
-        torch.cuda.set_device(here)
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    distributed.init_process_group(
-        backend, store=store, rank=number, world_size=wanted, timeout=timedelta(seconds=timeout)
-    )
-
-
-def _ended(store: distributed.Store, error: Exception) -> Exception:
-    """The error to raise in place of this one: what the first rank to fail had to say, which all have heard then."""
-    number, count = _rank, _size
-    lost = isinstance(error, LostError | distributed.DistError) or (
-        isinstance(error, RuntimeError) and "gloo" in str(error)
-    )
-    known = isinstance(error, ValueError | TrainingError)
-    sentence = str(error) if known else f"{type(error).__name__}: {error}"
-    if not re.search(r"\brank \d", sentence):
-        sentence = f"rank {number}: {sentence}"
-    _leave()
-    distributed.destroy_process_group()  # who waits for this rank waits in vain from here on
-    told, silent = "", set(range(count)) - {number}
-    try:
-        if not lost:
-            store.compare_set("error", "", f"{number} {sentence}")
-        if _come(store, ["error"]):
-            told = store.get("error").decode()
-        store.set(f"heard {number}", "")
-        if not _come(store, [f"heard {other}" for other in silent]):
-            silent = {other for other in silent if not store.check([f"heard {other}"])}
-    except RuntimeError:  # the store is gone with the process that had it
-        pass
-    whose, _, first_words = told.partition(" ")
-    if whose == str(number) and not known:
-        return error
-    if told:
-        return (ValueError if isinstance(error, ValueError) else TrainingError)(first_words)
-    names = ", ".join(map(str, sorted(silent))) or "another"
-    return TrainingError(f"rank {names} is lost, or did not answer within run.rank_timeout: see what it says last.")
-
-
-def _leave() -> None:
-    """Let who waits for this rank in shared memory know that it does so in vain."""
-    for shared in _shared.values():
-        if shared is not None:
-            shared.leave()
-    _shared.clear()
-
-
-def _come(store: distributed.Store, names: list[str]) -> bool:
-    """Whether the store has these within :data:`EXPLANATION_SECONDS`."""
-    end = time.monotonic() + EXPLANATION_SECONDS
-    while not store.check(names):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True

@@ -1,0 +1,232 @@
+"""World, agent and algorithm of an experiment, put together into what learns: in one process, or in each of several."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from tensordict.utils import NestedKey
+from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
+
+from torchrl_agent import keys, ranks
+from torchrl_agent.capacity import size_limit
+from torchrl_agent.character import CharacterReward
+from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.memory import try_scan
+from torchrl_agent.models.specs import agent_group, group_spec
+from torchrl_agent.population.league import make_seats
+from torchrl_agent.population.league_learner import LeagueLearner
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.processes.actors import Actor, ActorsLearner
+from torchrl_agent.processes.shares import all_worlds, check_ranks, own_worlds, spreads, take_part
+from torchrl_agent.processes.spread import SpreadLearner
+from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.lag import LaggingPlayer
+from torchrl_agent.training.precision import without_float8
+from torchrl_agent.training.pretrained import begin_with
+from torchrl_agent.training.rollout import RolloutCollector, episode_entries
+from torchrl_agent.training.sharding import shard
+from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
+from torchrl_agent.world_check import check_world
+
+if TYPE_CHECKING:
+    from torchrl_agent.experiment import Experiment
+
+# --- worlds ----------------------------------------------------------------------------------------------------------
+
+
+def make_world(
+    experiment: Experiment, evaluation: bool = False, num_envs: int | None = None, seed: int | None = None
+) -> EnvBase:
+    """See :meth:`~torchrl_agent.experiment.Experiment.make_world`."""
+    arguments = {**experiment.world, **(experiment.evaluation.world if evaluation else {})}
+    if num_envs is not None:
+        arguments["num_envs"] = num_envs
+    device = resolve_device(experiment.device)
+    env = instantiate_world(arguments, device, experiment.seed if seed is None else seed)
+    return env if evaluation else _rewarded(experiment, env)
+
+
+def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:
+    """Build the world ``{"_target_": ..., **arguments}``; worlds that report no episode statistics get TorchRL's.
+
+    Raises:
+        ValueError: the target cannot be found, its arguments do not fit, or it is no batched TorchRL environment.
+    """
+    if "_target_" not in arguments:
+        raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
+    try:
+        with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
+            env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
+    except HydraException as error:
+        cause = error.__cause__
+        if isinstance(cause, ValueError):
+            raise ValueError(f"world: {cause}") from None
+        reason = " ".join(str(cause or error).split())
+        raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
+    if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
+        raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
+    if not episode_entries(env):
+        group = agent_group(env)
+        env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
+    env.set_seed(seed)
+    return env
+
+
+def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
+    """The world with what training adds to its rewards."""
+    parts: list[Transform] = []
+    shaping, character = experiment.shaping, experiment.character
+    if shaping.scale:
+        (potential,) = _shown(env, keys.POTENTIAL, but="shaping.scale is set but the world shows no potential")
+        gamma = experiment.algorithm.gamma if shaping.gamma is None else shaping.gamma
+        parts.append(PotentialShaping(potential, env.reward_key, gamma, shaping.scale))
+    if character.scale:
+        places = (keys.DRIVES, keys.CHARACTER)
+        drives, traits = _shown(env, *places, but="character.scale is set but the world shows no drives")
+        parts.append(CharacterReward(drives, traits, env.reward_key, character.scale))
+    if not parts:
+        return env
+    kind = getattr(env, "transformed_class", TransformedEnv)
+    return kind(env, Compose(*parts))
+
+
+def _shown(env: EnvBase, *names: str, but: str) -> list[NestedKey]:
+    """Keys of what a world shows of its agents besides observations."""
+    group = agent_group(env)
+    places: list[NestedKey] = [name if group is None else (group, name) for name in names]
+    if not set(places) <= set(env.observation_spec.keys(True)):
+        raise ValueError(f"{but}: use world.{names[0]}=true.")
+    return places
+
+
+# --- agents and algorithms -------------------------------------------------------------------------------------------
+
+
+def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
+    """A freshly initialised agent for a world."""
+    device = resolve_device(experiment.device)
+    if experiment.model.memory != "none":
+        try_scan(device)
+    with size_limit("the agent's networks", "size under model", device):
+        return experiment.algorithm_class.make_agent(env, experiment.model, experiment.algorithm)
+
+
+def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True) -> Algorithm:
+    """An algorithm with a fresh agent, for so many rows of this world."""
+    agent = make_agent(experiment, env)
+    begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
+    acceleration, config, device = experiment.acceleration, experiment.algorithm, resolve_device(experiment.device)
+    in_parts = experiment.run.shard and ranks.size() > 1
+    if in_parts:
+        shard(agent, device)
+        acceleration = dataclasses.replace(acceleration, step=False, update=False)  # layers move in between
+    if in_parts or experiment.has_members:
+        config = dataclasses.replace(config, precision=without_float8(config.precision, device))
+    return experiment.algorithm_class(agent, config, rows, acceleration)
+
+
+# --- learners --------------------------------------------------------------------------------------------------------
+
+
+def make_learner(experiment: Experiment, pretrained: bool = True) -> Learner:
+    """See :meth:`~torchrl_agent.experiment.Experiment.make_learner`."""
+    _prepare_process(experiment)
+    check_ranks(experiment)
+    if experiment.has_members:
+        return _make_population(experiment, pretrained)
+    if ranks.size() > 1 and experiment.plays_apart:
+        raise ValueError(
+            "where players lag, one of several processes learns and the others play, which train() and "
+            "'torchrl-agent train' share out: use one of them, or algorithm.lag=0 and no impala."
+        )
+    env = _make_checked_world(experiment, own_worlds(experiment))
+    rows = math.prod(group_spec(env).shape)
+    if spreads(experiment):
+        algorithm = make_algorithm(experiment, env, rows // ranks.size(), pretrained)
+        return SpreadLearner(env, algorithm.agent, algorithm, experiment.total_frames, experiment)
+    algorithm = make_algorithm(experiment, env, rows, pretrained)
+    governor = experiment.governor if experiment.governor.enabled else None
+    return Learner(env, algorithm.agent, algorithm, None, experiment.total_frames, governor, experiment)
+
+
+def _prepare_process(experiment: Experiment) -> None:
+    """Set its threads, its random numbers and its device."""
+    if experiment.threads is not None:
+        torch.set_num_threads(experiment.threads)
+    torch.manual_seed(experiment.seed)
+    use_device(experiment.device)
+
+
+def _make_checked_world(experiment: Experiment, num_envs: int | None) -> EnvBase:
+    """The training world of this rank, which the learner can rely on."""
+    env = make_world(experiment, num_envs=num_envs)
+    check_world(env)
+    env.set_seed(take_part(experiment, env))  # begin anew what the check has played
+    check_shaping(env, experiment.algorithm.gamma)
+    return env
+
+
+def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLearner:
+    """This rank's members of a population, or a league."""
+    config, league = experiment.population, experiment.league
+    members = ranks.share(config.members, "population.members")
+    seats = make_seats(league, members, all_worlds(experiment)) if league.enabled else None
+    env = _make_checked_world(experiment, members * all_worlds(experiment) if seats is None else len(seats.player))
+    rows = math.prod(group_spec(env).shape) // members if seats is None else seats.members.shape[1]
+    algorithms = []
+    for number in range(ranks.rank() * members, (ranks.rank() + 1) * members):
+        torch.manual_seed(experiment.seed + number)  # as that of a run of its own
+        with ranks.alone():  # no member learns together with another
+            algorithms.append(make_algorithm(experiment, env, rows, pretrained))
+    torch.manual_seed(experiment.seed)
+    newborn = functools.partial(_make_newborn, experiment, env, rows)
+    rest = (experiment.seed, experiment.total_frames, experiment, newborn)
+    if seats is not None:
+        return LeagueLearner(env, algorithms, config, league, seats, *rest)
+    return PopulationLearner(env, algorithms, config, *rest)
+
+
+def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) -> Algorithm:
+    """What a member that joins later begins as: the algorithm of an agent made with this seed. Random numbers of the
+    run are left alone.
+    """
+    devices = [env.device] if env.device is not None and env.device.type == "cuda" else []
+    with ranks.alone(), torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        return make_algorithm(experiment, env, rows)
+
+
+# --- actors and their learner ----------------------------------------------------------------------------------------
+
+
+def make_actors_learner(experiment: Experiment, actors: int, pretrained: bool = True) -> ActorsLearner:
+    """What learns where so many other processes play; see :func:`make_learner`."""
+    env, algorithm, _ = _make_parts(experiment, pretrained)
+    return ActorsLearner(env, algorithm, actors, experiment.total_frames, experiment)
+
+
+def make_actor(experiment: Experiment) -> Actor:
+    """What plays this rank's share of the worlds for a learner elsewhere; see ``processes/actors.py``."""
+    env, algorithm, player = _make_parts(experiment, pretrained=False)
+    played, steps = algorithm.agent.attach(env), algorithm.config.rollout_steps
+    rest = (steps, algorithm.acceleration, algorithm.updater.autocast)
+    return Actor(RolloutCollector(played, player.agent, *rest, replays=True), player)
+
+
+def _make_parts(experiment: Experiment, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggingPlayer]:
+    """This rank's worlds, the algorithm for those of all, and who plays."""
+    _prepare_process(experiment)
+    env = _make_checked_world(experiment, own_worlds(experiment))
+    rows = math.prod(group_spec(env).shape) * ranks.size()
+    algorithm = make_algorithm(experiment, env, rows, pretrained)
+    assert isinstance(algorithm, ActorCritic) and algorithm.player is not None
+    return env, algorithm, algorithm.player

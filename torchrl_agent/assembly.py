@@ -25,7 +25,7 @@ from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.processes.actors import Actor, ActorsLearner
-from torchrl_agent.processes.shares import all_worlds, check_ranks, own_worlds, spreads, take_part
+from torchrl_agent.processes.shares import check_ranks, own_num_envs, spreads, take_part, total_num_envs
 from torchrl_agent.processes.spread import SpreadLearner
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.algorithm import Algorithm
@@ -148,7 +148,7 @@ def make_learner(experiment: Experiment, pretrained: bool = True) -> Learner:
             "where players lag, one of several processes learns and the others play, which train() and "
             "'torchrl-agent train' share out: use one of them, or algorithm.lag=0 and no impala."
         )
-    env = _make_checked_world(experiment, own_worlds(experiment))
+    env = _make_checked_world(experiment, own_num_envs(experiment))
     rows = math.prod(group_spec(env).shape)
     if spreads(experiment):
         algorithm = make_algorithm(experiment, env, rows // ranks.size(), pretrained)
@@ -179,8 +179,8 @@ def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLear
     """This rank's members of a population, or a league."""
     config, league = experiment.population, experiment.league
     members = ranks.share(config.members, "population.members")
-    seats = make_seats(league, members, all_worlds(experiment)) if league.enabled else None
-    env = _make_checked_world(experiment, members * all_worlds(experiment) if seats is None else len(seats.player))
+    seats = make_seats(league, members, total_num_envs(experiment)) if league.enabled else None
+    env = _make_checked_world(experiment, members * total_num_envs(experiment) if seats is None else len(seats.player))
     rows = math.prod(group_spec(env).shape) // members if seats is None else seats.members.shape[1]
     algorithms = []
     for number in range(ranks.rank() * members, (ranks.rank() + 1) * members):
@@ -225,7 +225,7 @@ def make_actor(experiment: Experiment) -> Actor:
 def _make_parts(experiment: Experiment, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggingPlayer]:
     """This rank's worlds, the algorithm for those of all, and who plays."""
     _prepare_process(experiment)
-    env = _make_checked_world(experiment, own_worlds(experiment))
+    env = _make_checked_world(experiment, own_num_envs(experiment))
     rows = math.prod(group_spec(env).shape) * ranks.size()
     algorithm = make_algorithm(experiment, env, rows, pretrained)
     assert isinstance(algorithm, ActorCritic) and algorithm.player is not None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
 
 
-def all_worlds(experiment: Experiment) -> int:
+def total_num_envs(experiment: Experiment) -> int:
     """How many worlds a configuration has in all.
 
     Raises:
@@ -28,11 +28,11 @@ def all_worlds(experiment: Experiment) -> int:
     return worlds
 
 
-def own_worlds(experiment: Experiment) -> int | None:
+def own_num_envs(experiment: Experiment) -> int | None:
     """How many worlds this rank plays, if not as many as the configuration says."""
     if ranks.size() == 1 or spreads(experiment):
         return None
-    return ranks.share(all_worlds(experiment), "world.num_envs")
+    return ranks.share(total_num_envs(experiment), "world.num_envs")
 
 
 def take_part(experiment: Experiment, env: EnvBase) -> int:
@@ -79,16 +79,16 @@ def check_ranks(experiment: Experiment) -> None:
 
 def check_actors(experiment: Experiment) -> None:
     """Raise ValueError for what the first of several ranks cannot learn from the others' playing."""
-    actors = ranks.size() - 1
+    actors, worlds = ranks.size() - 1, total_num_envs(experiment)
     if experiment.governor.enabled:
         raise ValueError(
             "governor.enabled takes back what actors have played with by then: set governor.enabled=false, or start "
             "one process."
         )
-    if all_worlds(experiment) % actors:
+    if worlds % actors:
         raise ValueError(
-            f"world.num_envs={all_worlds(experiment)} does not divide among {actors} actors, as one of {actors + 1} "
-            f"processes learns: choose a multiple of {actors}."
+            f"world.num_envs={worlds} does not divide among {actors} actors, as one of {actors + 1} processes learns: "
+            f"choose a multiple of {actors}."
         )
 
 

@@ -34,10 +34,10 @@ doctor: install ## Say what this machine has and lacks
 	$(BIN)/torchrl-agent doctor $(ARGS)
 
 test: install ## Run the fast tests, one process per core
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 test-docs: install ## Run what guides and notebooks show, in small sizes, build the site, and start an installed wheel
-	$(BIN)/python -m pytest -n $(JOBS) -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)
 
 test-cuda: install ## Show without a GPU what one would do: a device that pretends, kernels that are real
 	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu" tests/test_cuda.py tests/torchrl_agent/profiling/test_lowering.py $(ARGS)

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from short_games import STEPS, shorten
 
 from envs import TownEnv
 from torchrl_agent.cli import main
@@ -36,7 +37,8 @@ from torchrl_agent.training.vital_signs import SIGNS
 ROOT = CONFIGS.parent
 DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
-UNFILMED = ("eyes", "apart", "forecaster", "regression", "regressed", "compared")
+UNFILMED = ("eyes", "apart", "forecaster", "regression", "regressed", "compared", "hasty", "in_half", "frugal")
+UNFILMED += ("as_the_device_likes",)
 UNCOMPILED = "__import__('torchrl_agent.training').training.AccelerationConfig(False, False, False, False)"
 SMALLER = {
     "num_envs=64": "num_envs=2",
@@ -47,6 +49,9 @@ SMALLER = {
     "run.name=first": "run.name=first run.film=false",
     "run.name=rates": "run.name=rates run.film=false run.final_evaluation=false total_frames=512",
     **{f"run.name={name}": f"run.name={name} run.film=false" for name in UNFILMED},
+    # processes of their own, where games are not short
+    "run.name=together": f"run.name=together run.film=false '+evaluation.world.rules={{max_steps: {STEPS}}}'",
+    '"run.name=in_python"': '"run.name=in_python", "run.film=false", "run.final_evaluation=false"',
     "rows=64)": f"rows=64, acceleration={UNCOMPILED})",
     "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
     "learn(1_000_000)": "learn(32)",
@@ -114,7 +119,8 @@ def run_command(line: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty folder to work in, from which Python also imports."""
+    """An empty folder to work in, from which Python also imports; games are short."""
+    shorten(monkeypatch.setitem, monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)

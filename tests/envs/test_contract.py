@@ -50,6 +50,8 @@ CASES = [
     for options in VARIANTS.get(name, [{}])
 ]
 every_world = pytest.mark.parametrize(("make", "options"), CASES)
+SHORT = {"desynchronize": True, "rules": {"max_steps": 40}}
+"""Games some of which end in any step, also where there are few."""
 SYNCS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
 
 
@@ -182,10 +184,9 @@ def test_what_a_step_returns_is_never_written_to_again(make, options):
 
 @every_world
 def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make, options):
-    options = {**options, "desynchronize": True}
-    env = make(num_envs=256, seed=3, **options)
+    env = make(num_envs=32, seed=3, **{**options, **SHORT})
     ended = 0
-    for played, root in frames(env, actions(env, 40)):
+    for played, root in frames(env, actions(env, 20)):
         done = played["next", "done"].squeeze(-1)
         terminated, truncated = played["next", "terminated"], played["next", "truncated"]
         assert torch.equal(played["next", "done"], terminated | truncated)
@@ -201,7 +202,7 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
 
 @every_world
 def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_nothing(make, options):
-    env = make(num_envs=512, seed=3, **{**options, "desynchronize": True})
+    env = make(num_envs=32, seed=3, **{**options, **SHORT})
     env.reset()
     ended = 0
     for action in actions(env, 20):
@@ -222,12 +223,12 @@ def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_n
 
 @every_world
 def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_wrapper(make, options):
-    options = {**options, "desynchronize": True}
+    options = {**options, **SHORT}
 
     def transforms():
         return Compose(InitTracker(), StepCounter(), RewardSum())
 
-    worlds = [make(num_envs=256, seed=8, **options) for _ in range(3)]
+    worlds = [make(num_envs=32, seed=8, **options) for _ in range(3)]
     plan = actions(worlds[0], 30)
     plain = frames(TransformedEnv(worlds[0], transforms()), plan)
     branchless = frames(BranchlessTransformedEnv(worlds[1], transforms()), plan)
@@ -245,9 +246,9 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
 
 @every_world
 def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
-    env, twin = (make(num_envs=256, seed=3, **{**options, "desynchronize": True}) for _ in range(2))
+    env, twin = (make(num_envs=32, seed=3, **{**options, **SHORT}) for _ in range(2))
     for action in actions(env, 40):
-        request = TensorDict({env.action_key: action}, batch_size=[256])
+        request = TensorDict({env.action_key: action}, batch_size=[32])
         ended, _ = env.step(request)["next"], twin.step(request)
         done = ended["done"].squeeze(-1)
         if done.any():
@@ -259,7 +260,7 @@ def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
     assert (again[~done] == expected[~done]).all()
     assert (again.exclude(env.reward_key)[done] == ended.exclude(env.reward_key)[done]).all()
     assert (again[env.reward_key][done] == 0).all()
-    env.reset(TensorDict({"_reset": ended["done"]}, batch_size=[256]))
+    env.reset(TensorDict({"_reset": ended["done"]}, batch_size=[32]))
     assert (env.step(request)["next"][done] == expected[done]).all()
 
 
@@ -279,11 +280,11 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=512, seed=3, **{**options, "desynchronize": True})
+    env = make(num_envs=32, seed=3, **{**options, **SHORT})
     if wrapped:
         env = BranchlessTransformedEnv(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
-    plan = torch.zeros(16, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
+    plan = torch.zeros(8, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
     ended = 0
     for action in plan:
         with Watch() as watch:

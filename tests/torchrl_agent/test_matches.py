@@ -18,6 +18,7 @@ EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update
 def trained(folder, name, *overrides):
     """A run of one iteration."""
     small = ["world.num_envs=8", "algorithm.rollout_steps=8", "algorithm.minibatch_size=64", "total_frames=64"]
+    small += ["+world.rules={max_steps: 200}"]
     kept = [f"run.folder={folder}", f"run.name={name}", "run.film=false", "run.final_evaluation=false"]
     for _ in train(Experiment.load("duel", "device=cpu", "run.tensorboard=false", *small, *kept, *EAGER, *overrides)):
         pass
@@ -56,7 +57,7 @@ def test_points_by_hand():
 
 
 def test_the_turret_takes_most_points_of_the_one_that_flies_from_either_seat():
-    env = DuelEnv(256, seed=3)
+    env = DuelEnv(256, seed=3, action_repeat=2)
     shares, seats = [], pairings(2, 256)
     for order in (("turret", "scripted"), ("scripted", "turret")):
         env.set_seed(3)
@@ -80,12 +81,13 @@ def test_a_run_meets_a_run_and_a_scripted_player(runs, capsys):
     assert json.loads(printed[-1])["likeliest"]["share"] < 0.5
     config = Path(one) / "config.yaml"
     stated = config.read_text().replace("  num_envs: 8", "  num_envs: 8\n  opponent: null")
-    config.write_text(stated.replace("    opponent: scripted", "    opponent: scripted\n    rules: {max_steps: 50}"))
+    config.write_text(stated.replace("    opponent: scripted", "    opponent: scripted\n    rules: {max_steps: 20}"))
     assert match(one, other, games=16, device="cpu")["likeliest"]["drawn"] >= found["likeliest"]["drawn"]
 
 
 def test_agents_that_remember_meet_each_other_and_scripted_players(tmp_path):
-    one, other = (trained(tmp_path, f"gru {seed}", "policy=gru", f"seed={seed}") for seed in range(2))
+    short = ["policy=gru", "world.rules.max_steps=100"]
+    one, other = (trained(tmp_path, f"gru {seed}", *short, f"seed={seed}") for seed in range(2))
     assert match(one, "turret", games=8, device="cpu")["likeliest"]["share"] < 0.6
     found, back = match(one, other, games=8, device="cpu"), match(other, one, games=8, device="cpu")
     assert found["likeliest"]["share"] == 1 - back["likeliest"]["share"]
@@ -102,7 +104,7 @@ def test_what_cannot_meet_is_refused_in_one_sentence(runs, tmp_path, capsys):
             "device=cpu",
             f"run.folder={tmp_path}",
             "run.name=town",
-            "total_frames=256",
+            "total_frames=32",
             "world.num_envs=2",
             "run.tensorboard=false",
             "run.film=false",

@@ -287,7 +287,8 @@ def test_evaluation_plays_in_its_own_world_with_its_own_seed(tmp_path, tiny_worl
 
 def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=12))
-    experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=full", "total_frames=1024", "device=cpu")
+    short = ["total_frames=1024", "+evaluation.world.rules={max_steps: 60}", "device=cpu"]
+    experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=full", *short)
     last = list(train(experiment))[-1]
     folder = tmp_path / "full"
     names = {path.name for path in folder.iterdir()}

@@ -21,7 +21,9 @@ from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig,
 from torchrl_agent.training.rollout import episode_entries, fill_caches
 
 CHECK_EVERY = 50
-"""Steps between two looks at whether every world has finished."""
+"""Steps between two looks at whether every world has finished, as looking makes the host wait for the device."""
+CHECK_EVERY_ON_CPU = 5
+"""The same where nobody has to wait."""
 
 
 class Player:
@@ -98,7 +100,9 @@ class Evaluator:
         self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
         self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
         self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
-        self.play = Player(env, policy, CHECK_EVERY, self._watch, acceleration)
+        waits = env.device is not None and env.device.type != "cpu"
+        self.steps = CHECK_EVERY if waits else CHECK_EVERY_ON_CPU
+        self.play = Player(env, policy, self.steps, self._watch, acceleration)
 
     @torch.no_grad()
     def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
@@ -117,7 +121,7 @@ class Evaluator:
         self.final.zero_()
         worlds = self.finished.numel()
         with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
-            for _ in range(math.ceil(self.max_steps / CHECK_EVERY)):
+            for _ in range(math.ceil(self.max_steps / self.steps)):
                 self.play()
                 count = int(self.finished.sum())
                 progress.reach(count)

@@ -283,8 +283,9 @@ def test_goals_that_never_change_have_no_entropy():
 
 def test_a_leak_would_be_seen(monkeypatch):
     run = Run("leak", tuple(QUICK))
-    assert measure(run, 0)["changed_after"] == 0
-    assert measure(run, 0)["changed_before"] > 0
+    found = measure(run, 0)
+    assert found["changed_after"] == 0
+    assert found["changed_before"] > 0
     from torchrl_agent.benchmarks.ablations import measures
 
     honest = measures._belief

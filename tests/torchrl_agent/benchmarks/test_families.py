@@ -13,10 +13,10 @@ from torchrl_agent.population.evolution import Look
 SMALL = (
     "device=cpu",
     "threads=1",
-    "world.num_envs=2",
-    "world.rules.max_steps=10",
+    "world.num_envs=8",
+    "world.rules.max_steps=4",
     "model.hidden_sizes=[8]",
-    "algorithm.rollout_steps=16",
+    "algorithm.rollout_steps=4",
     "algorithm.minibatch_size=64",
     "algorithm.num_epochs=1",
     "population.members=4",

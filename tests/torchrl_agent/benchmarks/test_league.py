@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli
+from torchrl_agent.benchmarks import league
 from torchrl_agent.benchmarks.league import measure_league, measure_matches, rivals
+from torchrl_agent.benchmarks.timing import seconds_per_call
 
 SMALL = [
     "device=cpu",
@@ -14,29 +16,29 @@ SMALL = [
     "+world.rules={max_steps: 24}",
     "+evaluation.world.rules={max_steps: 24}",
     "model.hidden_sizes=[8]",
-    "algorithm.rollout_steps=16",
+    "algorithm.rollout_steps=4",
     "algorithm.minibatch_size=80",
-    "league.snapshot_every=128",
-    "total_frames=512",
+    "league.snapshot_every=32",
+    "total_frames=128",
     *(f"acceleration.{part}=false" for part in ("step", "advantages", "update")),
 ]
 
 
 def test_rivals_learn_from_as_many_rows_in_as_many_updates():
-    league = Experiment.load("duel_league", *SMALL)
-    populations = {"league": league, **rivals(league)}
+    whole = Experiment.load("duel_league", *SMALL)
+    populations = {"league": whole, **rivals(whole)}
     rows, iterations = {}, {}
     for name, experiment in populations.items():
         learner = experiment.make_learner()
         rows[name] = learner.rows(learner.collector.collect()).shape[1]
-        iterations[name] = experiment.total_frames / (16 * learner.num_envs / 2)
+        iterations[name] = experiment.total_frames / (4 * learner.num_envs / 2)
     assert rows == dict.fromkeys(rows, 2 * 20)
     assert iterations == dict.fromkeys(iterations, 2)
 
 
 def test_shares_of_a_league_in_small():
     torch.set_num_threads(1)
-    found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=256)
+    found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=64)
     assert len(found["of_each_seed"]) == 1
     for row in found["of_each_seed"]:
         assert set(row["exploited"]) == {"league", "alone", "taught"}
@@ -46,7 +48,8 @@ def test_shares_of_a_league_in_small():
     assert told["asked"] == "above 0.55"
 
 
-def test_matches_are_timed_and_unbalanced_ones_refused(capsys):
+def test_matches_are_timed_and_unbalanced_ones_refused(capsys, monkeypatch):
+    monkeypatch.setattr(league, "seconds_per_call", lambda act, _, device: seconds_per_call(act, 0.01, device))
     found = measure_matches(
         "duel", ["device=cpu", "model.hidden_sizes=[8]", "acceleration.step=false"], players=2, rows=16
     )

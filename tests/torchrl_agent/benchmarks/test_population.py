@@ -5,14 +5,20 @@ import pytest
 from torchrl_agent import cli
 from torchrl_agent.benchmarks.population import measure_evolution, measure_speed
 
-SMALL = ("device=cpu", "world.num_envs=8", "algorithm.minibatch_size=64", "world.rules={max_steps: 50}")
+SMALL = (
+    "device=cpu",
+    "world.num_envs=32",
+    "algorithm.rollout_steps=4",
+    "algorithm.minibatch_size=64",
+    "world.rules={max_steps: 12}",
+)
 PBT = (
     "population.members=4",
     "population.evolve=pbt",
-    "population.every=512",
+    "population.every=256",
     "population.least_episodes=1",
     "population.margin=0",
-    "total_frames=1536",
+    "total_frames=512",
     "+population.genes={algorithm.entropy_coeff: {low: 1e-4, high: 0.1}}",
 )
 
@@ -33,7 +39,7 @@ def test_evolution_is_paired_with_the_same_population_that_does_not_evolve():
         assert len(pairs) == 2
         assert found[what]["difference"]["mean"] == pytest.approx(sum(a - b for a, b in pairs) / 2)
     assert all(a >= b for a, b in zip(found["best"]["evolved"], found["median"]["evolved"], strict=True))
-    never = measure_evolution("smoke", (*SMALL, *PBT, "population.warmup=1536"), seeds=[0, 1], episodes=2)
+    never = measure_evolution("smoke", (*SMALL, *PBT, "population.warmup=512"), seeds=[0, 1], episodes=2)
     assert never["best"]["random search"] == found["best"]["random search"], "it does not depend on evolution's keys"
 
 

@@ -16,15 +16,16 @@ ENTROPY, GAMMA = "algorithm.entropy_coeff", "algorithm.gamma"
 GENES = (
     f"+population.genes={{{ENTROPY}: {{low: 1e-4, high: 0.1}}, {GAMMA}: {{low: 0.9, high: 0.999, scale: one_minus}}}}"
 )
+QUICK = ("world.num_envs=32", "algorithm.rollout_steps=8", "algorithm.minibatch_size=128")
+"""256 frames in few steps."""
 PBT = (
     "population.members=4",
     "population.evolve=pbt",
     "population.every=1000",
     "population.least_episodes=1",
     "population.margin=0",
-    "world.num_envs=8",
     "world.rules={max_steps: 50}",  # many short episodes
-    "algorithm.minibatch_size=64",
+    *QUICK,
     GENES,
 )
 
@@ -45,7 +46,8 @@ def run(tmp_path_factory):
     """A finished run with copies."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs")
-    for _ in train(smoke(folder, *PBT, "total_frames=6144", "run.tensorboard=true")):
+    more = ("total_frames=4096", "run.checkpoint_every=2048", "run.tensorboard=true")
+    for _ in train(smoke(folder, *PBT, *more)):
         pass
     return folder / "run"
 
@@ -150,7 +152,7 @@ def test_a_member_goes_on_alone(run):
 
 def test_a_member_and_its_population_do_not_train_at_once(tmp_path):
     """Whoever came first goes on; each folder is free again once its process has closed it."""
-    two = ("population.members=2", "world.num_envs=8", "algorithm.minibatch_size=64", "run.checkpoint_every=256")
+    two = ("population.members=2", *QUICK, "run.checkpoint_every=256")
     together = train(smoke(tmp_path, *two))
     next(together)
     folder = tmp_path / "run" / "members" / "01"
@@ -261,7 +263,7 @@ def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
 
 
 def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(tmp_path, capsys):
-    for _ in train(smoke(tmp_path, "population.members=2", "total_frames=512")):
+    for _ in train(smoke(tmp_path, "population.members=2", *QUICK, "total_frames=512")):
         pass
     folder = tmp_path / "run"
     alone = Experiment.load(folder / "members" / "01" / "config.yaml", "total_frames=2048")
@@ -271,9 +273,8 @@ def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(t
     assert "has gone on alone" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("stop", [3, 9])
-def test_a_resumed_population_is_one_that_never_stopped(tmp_path, stop):
-    overrides = (*PBT, "total_frames=4096", "world.desynchronize=true")
+def test_a_resumed_population_is_one_that_never_stopped(tmp_path):
+    overrides = (*PBT, "total_frames=4096", "run.checkpoint_every=4096", "world.desynchronize=true")
 
     def play(name, until=None, resume=None):
         history = []
@@ -285,33 +286,34 @@ def test_a_resumed_population_is_one_that_never_stopped(tmp_path, stop):
         return history
 
     whole = play("whole")
-    parts = play("parts", until=stop) + play("parts", resume=tmp_path / "parts")
     assert float(whole[-1]["population/copies"]) > 0
-    assert parts == whole
-    one, other = (load_checkpoint(find_checkpoint(tmp_path / name)) for name in ("whole", "parts"))
-    assert torch.equal(one["algorithm"]["members"], other["algorithm"]["members"])
-    for table in ("members.csv", "lineage.csv", "members/02/config.yaml"):
-        texts = [(tmp_path / name / table).read_text(encoding="utf-8") for name in ("whole", "parts")]
-        assert texts[0].replace("whole", "") == texts[1].replace("parts", "")
-    metrics = [rows_of(tmp_path / name / "members" / "03" / "metrics.csv") for name in ("whole", "parts")]
-    assert metrics[0] == metrics[1]
+    for stop in (3, 9):
+        name = f"stopped{stop}"
+        assert play(name, until=stop) + play(name, resume=tmp_path / name) == whole
+        one, other = (load_checkpoint(find_checkpoint(tmp_path / each)) for each in ("whole", name))
+        assert torch.equal(one["algorithm"]["members"], other["algorithm"]["members"])
+        for table in ("members.csv", "lineage.csv", "members/02/config.yaml"):
+            texts = [(tmp_path / each / table).read_text(encoding="utf-8") for each in ("whole", name)]
+            assert texts[0].replace("whole", "") == texts[1].replace(name, "")
+        metrics = [rows_of(tmp_path / each / "members" / "03" / "metrics.csv") for each in ("whole", name)]
+        assert metrics[0] == metrics[1]
 
 
 def test_members_without_evolution_are_seeds_that_never_meet(tmp_path):
-    experiment = smoke(tmp_path, "population.members=2", "world.num_envs=8", "algorithm.minibatch_size=64")
-    alone = smoke(tmp_path, "seed=1", "world.num_envs=8", "algorithm.minibatch_size=64").make_learner()
+    experiment = smoke(tmp_path, "population.members=2", *QUICK)
+    alone = smoke(tmp_path, "seed=1", *QUICK).make_learner()
     learner = experiment.make_learner()
     first = torch.cat([value.detach().flatten() for value in alone.agent.parameters()])
     assert torch.equal(learner.algorithm.stack.flat[1].detach(), first), "member 1 begins as seed 1 begins"
     for iteration in iterate(learner):
         assert iteration.metrics["population/copies"] == 0
-        assert iteration.rollout.shape == (32, 16)
+        assert iteration.rollout.shape == (8, 64)
     assert learner.frames == 2048, "frames are those of each member"
 
 
 def test_members_go_through_the_curriculum_at_their_own_pace_and_copies_take_the_place_over():
     learner = Experiment.load("smoke", "device=cpu", *PBT, "world.curriculum=ladder").make_learner()
-    env, size = learner.env, 8
+    env, size = learner.env, 32
     good = {name: torch.full((100,), 100.0) for name in learner.collector.statistics} | {"stage": torch.zeros(100)}
     env.update_curriculum(good, 2)
     assert [curriculum.stage for curriculum in env.curricula] == [0, 0, 1, 0]
@@ -399,7 +401,7 @@ def test_another_number_of_members_cannot_go_on(run):
 
 
 def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):
-    short = ["world.rules={max_steps: 50}", "evaluation.every=512", "evaluation.episodes=4", "total_frames=1536"]
+    short = ["world.rules={max_steps: 50}", "evaluation.every=256", "evaluation.episodes=4", "total_frames=768", *QUICK]
     learner = smoke(tmp_path, "population.members=3", *short).make_learner()
     for iteration in iterate(learner):
         judged = iteration.metrics["eval/return_mean"]

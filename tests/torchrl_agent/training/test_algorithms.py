@@ -14,14 +14,16 @@ from torchrl_agent.training.metrics import to_host
 
 OTHERS = ("a2c", "impala", "dqn", "sac")
 SHORT = (  # several updates, refreshes and a full replay within the 2048 frames of the smoke configuration
-    "tuned.a2c.rollout_steps=16",
-    "tuned.impala.rollout_steps=16",
+    "world.num_envs=64",
+    "world.rules={max_steps: 20}",  # episodes begin and end
+    "tuned.a2c.rollout_steps=4",
+    "tuned.impala.rollout_steps=4",
     "tuned.impala.refresh_every=3",
-    "tuned.dqn.rollout_steps=16",
+    "tuned.dqn.rollout_steps=4",
     "tuned.dqn.learning_starts=256",
     "tuned.dqn.batch_size=128",
     "tuned.dqn.replay_size=1024",
-    "tuned.sac.rollout_steps=16",
+    "tuned.sac.rollout_steps=4",
     "tuned.sac.learning_starts=256",
     "tuned.sac.batch_size=128",
     "tuned.sac.replay_size=1024",
@@ -131,7 +133,7 @@ def test_impalas_player_is_stale_until_it_is_refreshed():
 
 
 @pytest.mark.parametrize(
-    "algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6", "ppo algorithm.lag=2 algorithm.rollout_steps=16"]
+    "algorithm", [*OTHERS, "dqn algorithm.priority_exponent=0.6", "ppo algorithm.lag=2 algorithm.rollout_steps=4"]
 )
 def test_resumed_equals_never_stopped_bit_by_bit(tmp_path, algorithm):
     name, *changes = algorithm.split()
@@ -183,12 +185,12 @@ TOWN = [
     "world.level=L6",  # several agents that can die, one action at a time
     "world.num_envs=4",
     "model.hidden_sizes=[16]",
-    "tuned.a2c.rollout_steps=16",
-    "tuned.impala.rollout_steps=16",
-    "tuned.dqn.rollout_steps=16",
+    "tuned.a2c.rollout_steps=4",
+    "tuned.impala.rollout_steps=4",
+    "tuned.dqn.rollout_steps=4",
     "tuned.dqn.learning_starts=0",
     "tuned.dqn.batch_size=64",
-    "tuned.sac.rollout_steps=16",
+    "tuned.sac.rollout_steps=4",
     "tuned.sac.learning_starts=0",
     "tuned.sac.batch_size=64",
     "threads=1",

@@ -1,5 +1,5 @@
-"""Games of the Arena and the Town that end soon, for what is shown of whole episodes: played with hundreds of steps each,
-they would be most of what the guides and notebooks take.
+"""Games of the Arena and the Town that end soon, where guides and notebooks show whole episodes: with thousands of steps
+each, they would be most of what those take.
 """
 
 import dataclasses

@@ -149,7 +149,9 @@ def test_it_runs(path, tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     pytest.importorskip(NEEDS.get(path.stem, "torch"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    )
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     sizes = "\n".join(f"{name} = {value!r}" for name, value in SMALL[path.stem].items())

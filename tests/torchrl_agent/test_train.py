@@ -638,6 +638,14 @@ def test_evaluation_within_its_limit_succeeds_whatever_the_limit(tmp_path, tiny_
     assert episodes["length"].tolist() == [3.0, 3.0]
 
 
+def test_an_evaluation_on_a_cpu_ends_soon_after_its_last_game(tmp_path, tiny_worlds):
+    experiment, steps = tiny(tmp_path, "+world.length=7"), []
+    env = experiment.make_world(num_envs=2)
+    actor = experiment.make_agent(env).actor
+    evaluate_policy(lambda root: steps.append(root) or actor(root), env)
+    assert len(steps) == 10
+
+
 def test_evaluating_nothing_is_refused(tmp_path, tiny_worlds):
     experiment = tiny(tmp_path)
     with pytest.raises(ValueError, match="episodes"):

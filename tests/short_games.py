@@ -1,5 +1,5 @@
-"""Games of the Arena and the Town that end soon, where guides and notebooks show whole episodes: with thousands of steps
-each, they would be most of what those take.
+"""Games of the Arena and the Town that end soon, where guides and notebooks show whole episodes: with thousands of
+steps each, they would be most of what those take.
 """
 
 import dataclasses

@@ -92,7 +92,7 @@ def test_spread_agents_with_privileged_observations_go_on(tmp_path):
     [
         (["smoke", *QUICK], "this world has no several agents"),
         ([*TOWN, "world.num_agents=3"], "does not divide among 2 processes"),
-        ([*TOWN, "algorithm=impala"], "run.spread_agents is for a single agent"),
+        ([*TOWN, "algorithm.lag=1"], "run.spread_agents is for a single agent"),
     ],
 )
 def test_what_cannot_be_spread_is_refused(tmp_path, words, sentence):

@@ -31,10 +31,14 @@ from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import get_statistics
 
+FEW_STEPS = ("world.num_envs=64", "algorithm.rollout_steps=8", "world.rules={max_steps: 40}")
+"""As many frames of more worlds and shorter games."""
+
 
 def smoke(folder, *overrides, name="run", film=False):
     return Experiment.load(
         "smoke",
+        *FEW_STEPS,
         f"run.folder={folder}",
         f"run.name={name}",
         f"run.film={film}",
@@ -164,7 +168,7 @@ def test_the_same_seed_gives_the_same_metrics_and_another_seed_others(tmp_path):
 
 def test_learn_is_train_without_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    experiment = Experiment.load("smoke", "total_frames=1024", "device=cpu")
+    experiment = Experiment.load("smoke", *FEW_STEPS, "total_frames=1024", "device=cpu")
     history = [numbers(iteration.metrics) for iteration in learn(experiment)]
     assert list(tmp_path.iterdir()) == []
     assert history == play(smoke(tmp_path, "total_frames=1024"))[0]
@@ -254,7 +258,7 @@ def test_a_finished_run_can_be_made_longer_but_not_resumed_as_it_is(tmp_path):
 def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_path):
     play(smoke(tmp_path, "total_frames=512"))
     folder = tmp_path / "run"
-    for change in ("model.hidden_sizes=[8]", "world.curriculum=null", "world.num_envs=8"):
+    for change in ("model.hidden_sizes=[8]", "world.curriculum=null", "world.num_envs=32"):
         experiment = Experiment.load(folder / "config.yaml", "total_frames=1024", change)
         with pytest.raises(CheckpointError, match="does not fit") as caught:
             play(experiment, resume=folder)

@@ -117,7 +117,8 @@ def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one()
 
 
 def test_impalas_player_is_stale_until_it_is_refreshed():
-    learner = Experiment.load("smoke", "algorithm=impala", "algorithm.refresh_every=3", "device=cpu").make_learner()
+    words = ["algorithm=impala", "algorithm.refresh_every=3", "algorithm.rollout_steps=8", "device=cpu"]
+    learner = Experiment.load("smoke", *words).make_learner()
     assert learner.collector.agent is learner.algorithm.behavior is not learner.agent
     first, ratios = weights(learner.collector.agent), []
     for iteration in range(1, 7):

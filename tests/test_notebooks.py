@@ -156,6 +156,8 @@ def test_it_runs(path, tmp_path, monkeypatch):
     nbformat.validate(notebook)
     sizes = "\n".join(f"{name} = {value!r}" for name, value in SMALL[path.stem].items())
     sizes += "\nimport short_games\nshort_games.shorten()"
+    sizes += "\nimport functools, torch"  # to trace shows that it can be compiled; to generate code takes a minute
+    sizes += "\ntorch.compile = functools.partial(torch.compile, backend='eager')"
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", []):
             cell.source = sizes

@@ -24,7 +24,8 @@ NORMAL_95 = 1.96
 def measure_families(
     config: str, overrides: Sequence[str], seeds: Sequence[int], trait: str, wealth: float
 ) -> dict[str, Any]:
-    """Populations with families, two per seed: one that leaves no money to children, and one that does.
+    """Populations with families, two per seed: one that leaves no money to children, and one that does (none such for a
+    wealth of 0).
 
     Args:
         config: a population with ``population.evolve=genetic``, the gene ``neutral`` and episodes that report money.
@@ -37,7 +38,7 @@ def measure_families(
         ``shift``: of the mean gene, per seed, and their difference (paired 95 % t-interval, two-sided sign test);
         ``heritability``: correlation of children's fitness at their first look with their parents' mean at birth,
         both as deviations of their look, with its 95 % interval (Fisher's z); ``gini``: of what members' people own in
-        the end, mean over the later half of the training, per seed, and their difference.
+        the end, mean over the later half of the training, per seed, and their difference (None for a wealth of 0).
 
     Raises:
         ValueError: the configuration is none of families, or lacks one of these genes or money.
@@ -46,7 +47,7 @@ def measure_families(
     ginis: dict[str, list[float]] = {"without": [], "with": []}
     pairs: list[Tensor] = []
     for seed in seeds:
-        for name, share in (("without", 0.0), ("with", wealth)):
+        for name, share in (("without", 0.0), ("with", wealth))[: 1 + (wealth > 0)]:
             settings = [f"population.family.wealth={share}", f"seed={seed}"]
             learner, inequality = _live(Experiment.load(config, *overrides, *settings), trait)
             ginis[name].append(inequality)
@@ -60,23 +61,29 @@ def measure_families(
         "trait": trait,
         "shift": {**shifts, "difference": _compared(shifts[trait], shifts[NEUTRAL])},
         "heritability": correlation(torch.cat(pairs)),
-        "gini": {**ginis, "wealth": wealth, "difference": _compared(ginis["with"], ginis["without"])},
+        "gini": {
+            **ginis,
+            "wealth": wealth,
+            "difference": _compared(ginis["with"], ginis["without"]) if wealth else None,
+        },
     }
 
 
 def table(result: dict[str, Any]) -> str:
     """What :func:`measure_families` returns, for people."""
     shift, gini, kin = result["shift"]["difference"], result["gini"]["difference"], result["heritability"]
-    return "\n".join(
-        (
-            f"{result['trait']} moved by {shift['mean']:+.3f} +- {shift['half_width']:.3f} more than the neutral gene "
-            f"(sign test p = {shift['sign_test']:.3f})",
-            f"children's fitness goes with their parents': r = {kin['r']:.2f} ({kin['low']:.2f} to {kin['high']:.2f}), "
-            f"{kin['pairs']} children",
+    lines = [
+        f"{result['trait']} moved by {shift['mean']:+.3f} +- {shift['half_width']:.3f} more than the neutral gene "
+        f"(sign test p = {shift['sign_test']:.3f})",
+        f"children's fitness goes with their parents': r = {kin['r']:.2f} ({kin['low']:.2f} to {kin['high']:.2f}), "
+        f"{kin['pairs']} children",
+    ]
+    if gini is not None:
+        lines.append(
             f"Gini coefficient of money {gini['mean']:+.3f} +- {gini['half_width']:.3f} where "
-            f"{result['gini']['wealth']:g} of it is left to children",
+            f"{result['gini']['wealth']:g} of it is left to children"
         )
-    )
+    return "\n".join(lines)
 
 
 def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]:

@@ -102,7 +102,12 @@ def _add_families(parser: argparse.ArgumentParser) -> None:
         default="world.traits.neuroticism",
         help="a gene, compared with the neutral one (world.traits.neuroticism)",
     )
-    parser.add_argument("--wealth", type=float, default=0.5, help="share left to children where any is (0.5)")
+    parser.add_argument(
+        "--wealth",
+        type=float,
+        default=0.5,
+        help="share left to children where any is (0.5); 0 for populations that leave none only",
+    )
 
 
 def _families(parsed: argparse.Namespace) -> dict[str, Any]:

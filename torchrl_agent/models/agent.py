@@ -27,7 +27,6 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
 from torchrl_agent.models.custom import build_custom_modules
-from torchrl_agent.models.dynamics import check_improvement
 from torchrl_agent.models.manager import Manager, ManagerConfig
 from torchrl_agent.models.memory import KINDS, Memory
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
@@ -397,7 +396,6 @@ def check_model(config: ModelConfig) -> None:
             if value < bound:
                 raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
     check_planner(config.planner, config.world_model.enabled)
-    check_improvement(config.world_model)
     if config.world_model.foresees_others and not (config.world_model.enabled and config.social_model.enabled):
         raise ValueError(
             "model.world_model.foresees_others dreams of what the social model foresees: use "

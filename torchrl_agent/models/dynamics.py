@@ -48,11 +48,6 @@ class WorldModelConfig:
     """
     coeff: float = 0.5
     """Weight of its losses beside PPO's."""
-    improvement: float = 0.0
-    """Weight of a loss that draws the policy towards what its dreams promise (policy improvement, see
-    ``training/improvement.py``); 0 for none."""
-    improvement_temperature: float = 1.0
-    """Temperature of that target: a small one trusts dreams much."""
     foresees_others: bool = False
     """Dream of others too: each imagined step reads what the social model foresees of the others in sight, and foresees
     how that changes."""
@@ -231,17 +226,3 @@ def dreaming_state(tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
 def spread(opinions: Tensor) -> Tensor:
     """Disagreement of the heads, [...] of [..., E, K + 1]."""
     return opinions.std(-2, correction=0).mean(-1)
-
-
-def check_improvement(config: WorldModelConfig) -> None:
-    """Raise ValueError naming the first setting of policy improvement that cannot work."""
-    if config.improvement < 0 or not config.improvement_temperature > 0:
-        raise ValueError(
-            f"model.world_model.improvement is {config.improvement} at temperature {config.improvement_temperature}: "
-            "give a weight of at least 0 and a model.world_model.improvement_temperature above 0."
-        )
-    if config.improvement and not (config.enabled and config.candidates > 1):
-        raise ValueError(
-            "model.world_model.improvement compares dreams of several first actions: use "
-            "model.world_model.enabled=true and model.world_model.candidates of at least 2, or improvement=0."
-        )

@@ -52,8 +52,7 @@ class Imagination(AgentModule):
         self.in_keys = [*begins, *([keys.ACTION_MASK] if masked else [])]
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
         self.size = 3 * model.heads[0]
-        decided = (keys.IMAGINED, keys.LOGITS) if model.config.improvement else (keys.IMAGINED,)
-        self.recorded_keys = self.recalled_keys = decided if self.acts else ()
+        self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:

@@ -27,7 +27,6 @@ from torchrl.objectives.value.functional import vtrace_advantage_estimate
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.improvement import PLAYED, improvement_of
 from torchrl_agent.training.replay import WEIGHT
 
 LARGEST_LOG_RATIO = 20.0
@@ -56,16 +55,11 @@ class AgentLoss(nn.Module):
         super().__init__()
         self.encoder, self.objective, self.auxiliary = agent.encoder, objective, agent.auxiliary
         self.taught_share = agent.taught_share
-        self.improvement = improvement_of(agent)
 
     def forward(self, minibatch: TensorDictBase) -> TensorDict:
         """Losses (``loss_*``) and diagnostics of frames [B], or of sequences [B, T] in TorchRL's recurrent mode."""
         encoded = self.encoder(minibatch.copy())
-        if self.improvement is not None:
-            encoded.rename_key_(keys.LOGITS, PLAYED)
         losses = self.objective(encoded)
-        if self.improvement is not None:
-            losses.update(self.improvement(encoded))
         taught = encoded[: max(1, round(self.taught_share * len(encoded)))]
         for auxiliary in self.auxiliary:
             losses.update(auxiliary(taught if getattr(auxiliary, "subsampled", False) else encoded))

@@ -88,6 +88,14 @@ def test_it_measures_from_the_command_line(capsys):
     assert found["gini"]["with"] != found["gini"]["without"]
 
 
+def test_without_wealth_there_is_one_population_per_seed(capsys):
+    assert cli.main(["bench", "families", "families", *SMALL, "--seeds", "0", "--wealth", "0", "--json"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    gini = json.loads(last)["gini"]
+    assert len(lines) == 2
+    assert (len(gini["without"]), gini["with"], gini["difference"]) == (1, [], None)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -184,7 +184,6 @@ def learnt(learner, rollout):
 DREAMING_OF_OTHERS = (
     "model.social_model.pooling=attention",
     "model.world_model.foresees_others=true",
-    "model.world_model.improvement=0.5",
 )
 
 

@@ -16,7 +16,7 @@ from torch import distributed
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.ranks.shared_memory import LostError
 
-EXPLANATION_SECONDS = 5.0
+EXPLANATION_SECONDS = 15.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
 _starts = itertools.count()
 

@@ -72,9 +72,9 @@ def play(level, players, **options):
 
 
 @pytest.mark.parametrize(
-    "level",  # each has the rules of those before it; to these players L7 and L8 are L6
+    "level",  # of each kind one or two, as all take long
     [
-        level if level in ("L0", "L3", "L6") else pytest.param(level, marks=pytest.mark.slow)
+        level if level in ("L0", "L2", "L3", "L6") else pytest.param(level, marks=pytest.mark.slow)
         for level in (*LESSONS, *LONELY, *CONTESTED)
     ],
 )

@@ -11,7 +11,7 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from envs import WORLDS, World
-from torchrl_agent import Experiment, check_world
+from torchrl_agent import Experiment, assembly, check_world
 
 N, CELLS, MAX_STEPS = 5, 6, 4
 
@@ -307,7 +307,7 @@ def test_training_checks_its_world_and_begins_the_same_game_as_without():
 
 def test_training_refuses_a_world_before_it_plays(monkeypatch):
     experiment = Experiment.load("smoke", "device=cpu")
-    monkeypatch.setattr(Experiment, "make_world", lambda self, num_envs=None: Plain(shown=with_statistics("return")))
+    monkeypatch.setattr(assembly, "make_world", lambda *_, **__: Plain(shown=with_statistics("return")))
     with pytest.raises(ValueError, match="'length'"):
         experiment.make_learner()
 

@@ -7,9 +7,11 @@ import shutil
 import pytest
 import torch
 from launching import QUICK, ROOT, torchrun
+from torch import distributed
 
 from torchrl_agent import Experiment, ranks
 from torchrl_agent.cli import main
+from torchrl_agent.ranks import meeting
 from torchrl_agent.training.checkpoint import code_digest
 from torchrl_agent.training.ppo import normalized
 from torchrl_agent.training.sharding import check_shards
@@ -96,6 +98,18 @@ def test_worlds_of_a_part_play_the_games_of_the_set():
             _, root = world.step_and_maybe_reset(root)
         seen.append(root.get("observation"))
     assert torch.equal(seen[0][2:], seen[1])
+
+
+@pytest.mark.parametrize("cuda", [False, True])
+def test_a_rank_that_cannot_talk_says_so_before_anybody_waits_for_it(monkeypatch, cuda):
+    monkeypatch.setattr(distributed, "is_backend_available", lambda name: name == "gloo" and cuda)
+    monkeypatch.setattr(meeting, "_meet", lambda *_: pytest.fail("nobody shall wait for it"))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    sentence = f"rank 1: torch was built without {'nccl' if cuda else 'gloo'}, by which ranks talk"
+    with pytest.raises(ValueError, match=sentence), ranks.started(5.0, cuda):
+        pass
+    assert ranks.size() == 1
 
 
 def test_a_run_goes_on_by_itself(tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent import keys
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import WorldModel, dreaming_state
+from torchrl_agent.models.dynamics import WorldModel
 from torchrl_agent.models.perception import Perception
 
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
@@ -96,13 +96,13 @@ class Foresight(TensorDictModuleBase):
     def __init__(self, model: WorldModel, known: list[str]) -> None:
         super().__init__()
         self.model, self.known = model, known
-        self.in_keys = [MEAN, *([keys.FORECAST] if model.forecast_size else []), *known, ACTIONS]
+        self.believed: list[NestedKey] = [MEAN, *([keys.FORECAST] if model.forecast_size else [])]
+        self.in_keys = [*self.believed, *known, ACTIONS]
         self.out_keys = [(keys.FUTURES, name) for name in FORESEEN]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``futures`` of one plan for each row."""
-        known = torch.cat([tensordict.get(name) for name in self.known], -1)
-        belief, _ = dreaming_state(tensordict.set((keys.BELIEF, "known_state"), known))
+        belief, known = (torch.cat([tensordict.get(key) for key in part], -1) for part in (self.believed, self.known))
         futures = self.model.imagine(belief, known, tensordict.get(ACTIONS).unsqueeze(-2))
         return tensordict.set(keys.FUTURES, futures.squeeze(-1))
 

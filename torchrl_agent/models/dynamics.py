@@ -18,6 +18,7 @@ from torchrl_agent import keys, ranks
 from torchrl_agent.models.networks import mlp, one_hot_actions, symexp
 from torchrl_agent.ranges import OLD
 
+MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
 CHANGE = 0.1
@@ -218,7 +219,7 @@ def dreaming_state(tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
     """Where dreams begin: the belief's mean, behind it what is foreseen of others where the social model says that,
     [..., D + F], and the own state, [..., K].
     """
-    mean, known = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state"))
+    mean, known = tensordict.get(MEAN), tensordict.get(KNOWN)
     forecast = tensordict.get(keys.FORECAST, None)
     return (mean if forecast is None else torch.cat((mean, forecast), -1)), known
 

@@ -13,10 +13,9 @@ from torchrl.envs.model_based import ModelBasedEnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import WorldModel, dreaming_state
+from torchrl_agent.models.dynamics import KNOWN, MEAN, WorldModel, dreaming_state
 from torchrl_agent.models.networks import one_hot_actions, symexp
 
-MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
 END = 0.5
 """An imagined episode ends with the first step that is likelier its last than not."""
 
@@ -38,6 +37,9 @@ class WorldModelEnv(ModelBasedEnvBase):
     Args:
         model: the world model, which is shared and stays where it is.
         batch_size: of the beliefs.
+
+    Raises:
+        ValueError: at a reset that is given a belief but not all that a dream begins with.
     """
 
     def __init__(self, model: WorldModel, batch_size: Sequence[int] = ()) -> None:
@@ -67,6 +69,11 @@ class WorldModelEnv(ModelBasedEnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: object) -> TensorDictBase:
         given = None if tensordict is None or keys.BELIEF not in tensordict.keys() else tensordict
+        if given is not None and not set(self._state_keys) <= set(given.keys(True)):
+            raise ValueError(
+                f"a dream of this model begins with {keys.FORECAST!r} too, as it dreams of others: give the reset what "
+                "the social model wrote there beside the belief."
+            )
         reset = None if tensordict is None else tensordict.get("_reset", None)
         if self._begun is None or (reset is None and given is None):
             self._begun = {key: self.observation_spec[key].zero() for key in self._state_keys}

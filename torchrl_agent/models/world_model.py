@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
-from torchrl_agent.models.dynamics import CHANGE, WorldModel, WorldModelConfig, dreaming_state, spread
+from torchrl_agent.models.dynamics import CHANGE, KNOWN, MEAN, WorldModel, WorldModelConfig, dreaming_state, spread
 from torchrl_agent.models.figures import auroc, correlation, mean_of_counted, share_of, squared_error
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp, symlog
@@ -44,12 +44,8 @@ class Imagination(AgentModule):
         super().__init__()
         self.model, self.masked = model, masked
         self.acts = model.config.candidates > 0
-        begins = [
-            (keys.BELIEF, "mean"),
-            (keys.BELIEF, "known_state"),
-            *([keys.FORECAST] if model.forecast_size else []),
-        ]
-        self.in_keys = [*begins, *([keys.ACTION_MASK] if masked else [])]
+        self.in_keys = [MEAN, KNOWN, *([keys.FORECAST] if model.forecast_size else [])]
+        self.in_keys += [keys.ACTION_MASK] if masked else []
         self.out_keys = [keys.IMAGINED, keys.FUTURES]
         self.size = 3 * model.heads[0]
         self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
@@ -222,7 +218,7 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
     longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
     starts = own.shape[1] - longest
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
-    usual = mean_of_counted(train.get((keys.BELIEF, "known_state")), train.get(keys.VALID))
+    usual = mean_of_counted(train.get(KNOWN), train.get(keys.VALID))
     belief, dreamt, counted = mean[:, :starts], own[:, :starts], valid[:, :starts]
     figures: dict[str, Any] = {}
     for ahead in range(longest):

@@ -32,11 +32,14 @@ def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[N
         cuda: each has a CUDA device of its own.
 
     Raises:
-        ValueError: the ranks do not find each other, or torch was built without what they talk by.
+        ValueError: the ranks do not find each other, or this one has not what they talk by.
         TrainingError: another rank failed, or is lost.
     """
+    _check_talking(number, cuda)
     store = _meet(number, count, timeout)
-    _connect(store, number, count, timeout, cuda)
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    wait = timedelta(seconds=timeout)
+    distributed.init_process_group(backend, store=store, rank=number, world_size=count, timeout=wait)
     try:
         yield
     except Exception as error:
@@ -45,6 +48,27 @@ def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[N
     finally:
         if distributed.is_initialized():
             distributed.destroy_process_group()
+
+
+def _check_talking(number: int, cuda: bool) -> None:
+    """Raise ValueError for what this rank lacks to talk to others, before any of them waits for it; on CUDA it has the
+    device of its number on its machine from here on.
+    """
+    for name in ("gloo", "nccl")[: 1 + cuda]:
+        if not distributed.is_backend_available(name):
+            raise ValueError(
+                f"rank {number}: torch was built without {name}, by which ranks talk: install another build of torch, "
+                "or train in one process."
+            )
+    if not cuda:
+        return
+    here = int(os.environ.get("LOCAL_RANK", number))
+    if here >= torch.cuda.device_count():
+        raise ValueError(
+            f"rank {number}: there is no CUDA device for process {here} of this machine, which has "
+            f"{torch.cuda.device_count()}: start as many processes as there are devices, or give device=cpu."
+        )
+    torch.cuda.set_device(here)
 
 
 def _meet(number: int, count: int, timeout: float) -> distributed.Store:
@@ -73,28 +97,6 @@ def _meet(number: int, count: int, timeout: float) -> distributed.Store:
                 f"rank {other} has not come within {timeout:g} s: see what it says, or give a larger run.rank_timeout."
             ) from None
     return store
-
-
-def _connect(store: distributed.Store, number: int, count: int, timeout: float, cuda: bool) -> None:
-    """Let ranks talk to each other from here on; on CUDA each has the device of its number on its machine."""
-    for name in ("gloo", "nccl")[: 1 + cuda]:
-        if not distributed.is_backend_available(name):
-            raise ValueError(
-                f"rank {number}: torch was built without {name}, by which ranks talk: install another build of torch, "
-                "or train in one process."
-            )
-    if cuda:
-        here = int(os.environ.get("LOCAL_RANK", number))
-        if here >= torch.cuda.device_count():
-            raise ValueError(
-                f"rank {number}: there is no CUDA device for process {here} of this machine, which has "
-                f"{torch.cuda.device_count()}: start as many processes as there are devices, or give device=cpu."
-            )
-        torch.cuda.set_device(here)
-    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-    distributed.init_process_group(
-        backend, store=store, rank=number, world_size=count, timeout=timedelta(seconds=timeout)
-    )
 
 
 def _ended(store: distributed.Store, error: Exception, number: int, count: int) -> Exception:

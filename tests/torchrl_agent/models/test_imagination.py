@@ -163,6 +163,13 @@ def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_
     assert (other["reward"] != outcome["reward"]).all()  # what others will do changes what an action brings
 
 
+def test_a_dream_of_others_that_begins_without_them_is_refused():
+    config = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    env = WorldModelEnv(WorldModel(6, 3, (4,), config, "silu", 0.9, forecast_size=5), (2,))
+    with pytest.raises(ValueError, match="begins with 'forecast' too"):
+        env.reset(beliefs(2))
+
+
 def test_the_forecast_is_the_sum_over_those_in_sight():
     learner = Experiment.load("town_agent", *OTHERS).make_learner()
     encoder, model = learner.algorithm.agent.encoder, learner.algorithm.agent.social_model

@@ -1,9 +1,10 @@
-"""How sure a figure is: 95 % confidence intervals."""
+"""How sure a figure is: 95 % confidence intervals, and whether one rises with another."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 from statistics import fmean, stdev
 
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
@@ -33,3 +34,19 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     middle = (share + z**2 / (2 * count)) / scale
     half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / scale
     return middle - half, middle + half
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Kendall's tau of two series: pairs that both order alike minus those that they order differently, as a share of
+    all pairs; ties count for neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
+
+    Raises:
+        ValueError: fewer than two values, or series of unequal length.
+    """
+    if len(first) < 2 or len(first) != len(second):
+        raise ValueError(
+            f"there is no rank correlation of {len(first)} and {len(second)} values: give two or more each."
+        )
+    pairs = list(combinations(zip(first, second, strict=True), 2))
+    products = [(one[0] - other[0]) * (one[1] - other[1]) for one, other in pairs]
+    return sum((product > 0) - (product < 0) for product in products) / len(pairs)

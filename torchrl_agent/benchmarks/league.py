@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDictBase
 
 from torchrl_agent.benchmarks.timing import seconds_per_call
-from torchrl_agent.confidence import interval
+from torchrl_agent.confidence import interval, rank_correlation
 from torchrl_agent.devices import use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.exploit import exploitability, exploiters_of
@@ -34,6 +34,8 @@ TEACHER = "turret"
 """The scripted player that members meet which meet nobody else."""
 WAY = list(WAYS)[1]
 """Members are judged as they learnt to play: by sampled actions."""
+OLDER = "against its members' older selves"
+AGE = "Kendall's tau of the age of their past selves and the share taken from them"
 WON = 0.55
 """A share of the points above this is better, not just luckier."""
 
@@ -44,15 +46,26 @@ def measure_league(
     """Trains, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
     player alone: equal updates, frames learnt from, and first weights.
 
+    Args:
+        config: a league.
+        overrides: changes of it.
+        seeds: to train with.
+        games: of each two players.
+        exploit_frames: of each exploiter; 0 leaves exploiters out.
+
     Returns:
         ``of_each_seed``: shares of the points; ``found``: their means with half the widths of their intervals.
+
+    Raises:
+        ValueError: the configuration has no league, or has too few snapshots to judge.
     """
     rows = []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(_measure(config, [*overrides, f"seed={seed}"], Path(folder), games, exploit_frames))
     asked = {
-        "against its members' older selves": f"above {WON}",
+        OLDER: f"above {WON}",
+        AGE: "above 0.8",
         "against members that met themselves alone": f"above {WON}",
         f"against members that met the {TEACHER} alone": f"above {WON}",
         "exploited less than members that met themselves alone": "above 0",
@@ -60,6 +73,8 @@ def measure_league(
     }
     found = {}
     for what, wanted in asked.items():
+        if what not in rows[0]:
+            continue
         mean, half = interval([row[what] for row in rows])
         found[what] = {"mean": mean, "half_width": half, "asked": wanted}
     return {
@@ -75,14 +90,20 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
     league = Experiment.load(config, *overrides)
     if not league.league.enabled:
         raise ValueError(f"configuration {config} has no league: set league.enabled=true.")
+    if 2 * league.league.snapshot_every >= league.total_frames:
+        raise ValueError(
+            f"league.snapshot_every is {league.league.snapshot_every}: keep a snapshot in the first half of "
+            f"{league.total_frames} frames, to be judged against."
+        )
     exploiters = {}
     for name, experiment in {"league": league, **rivals(league)}.items():
         quiet = dataclasses.replace(experiment.run, tensorboard=False, film=False, final_evaluation=False)
         _finish(dataclasses.replace(experiment, run=dataclasses.replace(quiet, folder=str(folder), name=name)))
-        exploiters[name] = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
-        _finish(exploiters[name])
+        if exploit_frames:
+            exploiters[name] = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
+            _finish(exploiters[name])
     exploited = {name: exploitability(experiment, games)[WAY]["mean"] for name, experiment in exploiters.items()}
-    return {**_judge(league, folder, games), **_differences(exploited)}
+    return {**_judge(league, folder, games), **(_differences(exploited) if exploited else {})}
 
 
 def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
@@ -93,7 +114,7 @@ def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
     shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])
     at = {name: slice(index * size, (index + 1) * size) for index, name in enumerate(members)}
     return {
-        "against its members' older selves": _against_older(league, folder / "league", members["league"], games),
+        **_against_past(league, folder / "league", members["league"], games),
         "against members that met themselves alone": shares[at["league"], at["alone"]].mean().item(),
         f"against members that met the {TEACHER} alone": shares[at["league"], at["taught"]].mean().item(),
         "against scripted players": {
@@ -174,13 +195,20 @@ def _finish(experiment: Experiment) -> None:
         pass
 
 
-def _against_older(league: Experiment, run: Path, members: Sequence[Contestant], games: int) -> float:
-    """Mean share of the points that members take from their own snapshots of the first half of the training."""
-    half, snapshots = league.total_frames // 2, snapshots_of(run, league.device)
-    shares = []
+def _against_past(league: Experiment, run: Path, members: Sequence[Contestant], games: int) -> dict[str, Any]:
+    """Shares of the points that members take from their own snapshots, by the frames that these had seen."""
+    by_frames: dict[int, list[float]] = {}
+    snapshots = snapshots_of(run, league.device)
     for index, member in enumerate(members):
-        older = [each for each in snapshots if each.member == index and each.frames < half]
-        met = [member, *(Contestant(f"{each.frames}", each.agent) for each in older)]
+        past = [each for each in snapshots if each.member == index]
+        met = [member, *(Contestant(f"{each.frames}", each.agent) for each in past)]
         table = play_tournament(league, met, games)[WAY].standings(len(met)).shares(0)
-        shares.append(table[0, 1:].mean().item())
-    return fmean(shares)
+        for each, share in zip(past, table[0, 1:].tolist(), strict=True):
+            by_frames.setdefault(each.frames, []).append(share)
+    frames = sorted(by_frames)
+    shares = [fmean(by_frames[each]) for each in frames]
+    return {
+        OLDER: fmean(share for each, share in zip(frames, shares, strict=True) if each < league.total_frames // 2),
+        AGE: rank_correlation([-each for each in frames], shares),
+        "against its members' past, oldest first": shares,
+    }

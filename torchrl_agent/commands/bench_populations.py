@@ -53,7 +53,9 @@ def _add_league(parser: argparse.ArgumentParser) -> None:
     _add_config(parser, "duel_league", "a league (duel_league)")
     add_seeds(parser)
     parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
-    parser.add_argument("--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter (1,000,000)")
+    parser.add_argument(
+        "--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter, 0 for none (1,000,000)"
+    )
 
 
 def _league(parsed: argparse.Namespace) -> dict[str, Any]:

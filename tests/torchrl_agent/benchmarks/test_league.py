@@ -7,6 +7,7 @@ from torchrl_agent import Experiment, cli
 from torchrl_agent.benchmarks import league
 from torchrl_agent.benchmarks.league import measure_league, measure_matches, rivals
 from torchrl_agent.benchmarks.timing import seconds_per_call
+from torchrl_agent.confidence import rank_correlation
 
 SMALL = [
     "device=cpu",
@@ -46,6 +47,22 @@ def test_shares_of_a_league_in_small():
     told = found["found"]["against its members' older selves"]
     assert 0 <= told["mean"] <= 1
     assert told["asked"] == "above 0.55"
+    row = found["of_each_seed"][0]
+    shares = row["against its members' past, oldest first"]  # of those of 32, 64 and 96 frames, and the last ones
+    assert len(shares) >= 3
+    assert told["mean"] == shares[0]
+    assert found["found"][league.AGE]["mean"] == row[league.AGE] == rank_correlation(range(len(shares), 0, -1), shares)
+
+
+def test_a_league_without_exploiters_or_without_a_past(monkeypatch):
+    judged = {league.OLDER: 0.8, league.AGE: 1.0}
+    monkeypatch.setattr(league, "_finish", lambda experiment: None)
+    monkeypatch.setattr(league, "_judge", lambda *_: dict(judged))
+    found = measure_league("duel_league", SMALL, [0, 1], games=2, exploit_frames=0)
+    assert found["of_each_seed"] == [judged, judged]
+    assert set(found["found"]) == set(judged)
+    with pytest.raises(ValueError, match="snapshot_every is 64: keep a snapshot in the first half of 128 frames"):
+        measure_league("duel_league", [*SMALL, "league.snapshot_every=64"], [0], games=2, exploit_frames=0)
 
 
 def test_matches_are_timed_and_unbalanced_ones_refused(capsys, monkeypatch):

@@ -7,7 +7,7 @@ from torchrl_agent import Experiment, cli
 from torchrl_agent.benchmarks import league
 from torchrl_agent.benchmarks.league import measure_league, measure_matches, rivals
 from torchrl_agent.benchmarks.timing import seconds_per_call
-from torchrl_agent.confidence import rank_correlation
+from torchrl_agent.matches import Contestant, Games, Snapshot
 
 SMALL = [
     "device=cpu",
@@ -48,10 +48,26 @@ def test_shares_of_a_league_in_small():
     assert 0 <= told["mean"] <= 1
     assert told["asked"] == "above 0.55"
     row = found["of_each_seed"][0]
-    shares = row["against its members' past, oldest first"]  # of those of 32, 64 and 96 frames, and the last ones
-    assert len(shares) >= 3
-    assert told["mean"] == shares[0]
-    assert found["found"][league.AGE]["mean"] == row[league.AGE] == rank_correlation(range(len(shares), 0, -1), shares)
+    assert len(row["against its members' past, oldest first"]) >= 3  # of 32, 64 and 96 frames
+
+
+def test_past_selves_are_judged_by_their_age(monkeypatch):
+    taken = {32: 1.0, 96: 0.5, 64: 0.0}  # of the points of each past self, by its frames
+    past = [Snapshot(member, frames, None) for frames in taken for member in (0, 1)]
+
+    def play(_, met, games):
+        first, second = torch.triu_indices(len(met), len(met), 1)
+        against = [taken.get(int(met[each].name), 0.0) for each in second.tolist()]
+        points = torch.tensor(against) * (first == 0)
+        return {league.WAY: Games(first, second, points)}
+
+    monkeypatch.setattr(league, "snapshots_of", lambda *_: past)
+    monkeypatch.setattr(league, "play_tournament", play)
+    whole = Experiment.load("duel_league", *SMALL)  # of 128 frames
+    found = league._against_past(whole, None, [Contestant("0"), Contestant("1")], games=2)
+    assert found["against its members' past, oldest first"] == [1.0, 0.0, 0.5]
+    assert found[league.OLDER] == 1.0  # those of fewer than 64 frames
+    assert found[league.AGE] == pytest.approx(1 / 3)  # two pairs of three
 
 
 def test_a_league_without_exploiters_or_without_a_past(monkeypatch):

@@ -169,6 +169,12 @@ def snapshots_of(run: Path, device: str = "auto") -> list[Snapshot]:
     return found
 
 
+def check_games(games: int) -> None:
+    """Raise ValueError unless each of two players can have the first seat in half of the games."""
+    if games < 2 or games % 2:
+        raise ValueError(f"games is {games}: give an even number, half of which begins with each in the first seat.")
+
+
 def play_tournament(
     experiment: Experiment, contestants: Sequence[Contestant], games: int, seed: int | None = None
 ) -> dict[str, Games]:
@@ -177,8 +183,7 @@ def play_tournament(
     Raises:
         ValueError: an odd number of games, an unknown player, a world without two seats, or agents that do not fit it.
     """
-    if games < 2 or games % 2:
-        raise ValueError(f"games is {games}: give an even number, half of which begins with each in the first seat.")
+    check_games(games)
     seats = pairings(len(contestants), games)
     env = match_world(experiment, len(seats), seed)
     policy = seat_contestants(contestants, seats, env)

@@ -21,7 +21,7 @@ from torchrl_agent.devices import use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.exploit import exploitability, exploiters_of
 from torchrl_agent.judging import WAYS
-from torchrl_agent.matches import Contestant, contestants_of, match_world, play_tournament, snapshots_of
+from torchrl_agent.matches import Contestant, check_games, contestants_of, match_world, play_tournament, snapshots_of
 from torchrl_agent.population.agent import Party, SeatedPolicy
 from torchrl_agent.population.config import LeagueConfig
 from torchrl_agent.population.league import make_seats
@@ -57,8 +57,12 @@ def measure_league(
         ``of_each_seed``: shares of the points; ``found``: their means with half the widths of their intervals.
 
     Raises:
-        ValueError: the configuration has no league, or has too few snapshots to judge.
+        ValueError: the configuration has no league, or has too few snapshots to judge; an odd number of games, or
+            fewer than no frames.
     """
+    check_games(games)  # before anybody is trained
+    if exploit_frames < 0:
+        raise ValueError(f"--exploit-frames is {exploit_frames}: give 0 for no exploiters, or more.")
     rows = []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +77,7 @@ def measure_league(
     }
     found = {}
     for what, wanted in asked.items():
-        if what not in rows[0]:
+        if what not in rows[0]:  # no exploiters
             continue
         mean, half = interval([row[what] for row in rows])
         found[what] = {"mean": mean, "half_width": half, "asked": wanted}

@@ -91,6 +91,8 @@ def test_matches_are_timed_and_unbalanced_ones_refused(capsys, monkeypatch):
         (["bench", "matches", "--rows", "10", "--players", "3"], "--rows is 10: give a multiple of 6"),
         (["bench", "matches", "--players", "0"], "--players is 0"),
         (["bench", "league", "duel"], "has no league"),
+        (["bench", "league", "--games", "3"], "games is 3: give an even number"),
+        (["bench", "league", "--exploit-frames", "-1"], "--exploit-frames is -1: give 0"),
     ):
         assert cli.main([*words]) == 2
         assert sentence in capsys.readouterr().err

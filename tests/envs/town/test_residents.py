@@ -194,14 +194,14 @@ def test_the_window_shows_residents(scene):
 
 
 def test_what_is_expected_of_residents_is_imagined(scene):
-    """Happy, it will be in the bar at (0, 2): five cells away, so who plans must be told."""
+    """Happy, it will be in the bar at (0, 1), not in the park at (3, 1): who plans must be told."""
     env = TownEnv(1, level="others_tonight", seed=0)
     env.reset()
     env.state.residents.character.fill_(0)
     env.state.residents.happy.fill_(True)
     env.state.step.fill_(36)
-    env.state.agents.x.copy_(torch.tensor([[4], [4]]))
-    env.state.agents.y.fill_(2)
+    env.state.agents.x.fill_(2)
+    env.state.agents.y.fill_(1)
     places = {"bar": env.rules.kinds.index("Bar"), "park": env.rules.kinds.index("Park")}
 
     def gains(expected):

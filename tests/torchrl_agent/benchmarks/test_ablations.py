@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent.benchmarks import ablations
-from torchrl_agent.benchmarks.ablations import CLAIMS, prove, table, town
+from torchrl_agent.benchmarks.ablations import CLAIMS, measures, prove, table, town
 from torchrl_agent.benchmarks.ablations.measures import Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, judge
 from torchrl_agent.cli import main
@@ -139,7 +139,8 @@ def test_every_claim_has_a_judge_and_variants_of_equal_size():
     for name, pair in pairs.items():
         sizes = []
         for variant in pair:
-            experiment = Experiment.load("small_town", *CLAIMS[name]["base"], *CLAIMS[name]["variants"][variant])
+            run = ablations._run(name, variant, [])
+            experiment = Experiment.load(run.config, *run.overrides)
             agent = experiment.make_agent(experiment.make_world(num_envs=2))
             sizes.append(sum(parameter.numel() for parameter in agent.parameters()))
         assert sizes[0] / sizes[1] == pytest.approx(1, abs=0.05)
@@ -286,8 +287,6 @@ def test_a_leak_would_be_seen(monkeypatch):
     found = measure(run, 0)
     assert found["changed_after"] == 0
     assert found["changed_before"] > 0
-    from torchrl_agent.benchmarks.ablations import measures
-
     honest = measures._belief
 
     def leaking(learner, rows):
@@ -296,6 +295,21 @@ def test_a_leak_would_be_seen(monkeypatch):
 
     monkeypatch.setattr(measures, "_belief", leaking)
     assert measure(run, 0)["changed_after"] > 0
+
+
+def test_a_claim_is_measured_in_the_configuration_that_it_names(monkeypatch):
+    def refuse(config, *overrides):
+        raise LookupError(config)
+
+    monkeypatch.setattr(measures.Experiment, "load", refuse)
+    run = ablations._run("tonight", "without", [])
+    assert run.config == "others_tonight"
+    with pytest.raises(LookupError, match="others_tonight"):
+        measure(run, 0)
+    with pytest.raises(LookupError, match="others_tonight"):
+        measures.elsewhere(run, 0, None)
+    with pytest.raises(LookupError, match="small_town"):
+        measure(ablations._run("contested", "with social model", []), 0)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
     for run in runs.values():
         # what cannot work is refused before anything runs
-        Experiment.load(CONFIG, *run.overrides, *EAGER).make_learner()
+        Experiment.load(run.config, *run.overrides, *EAGER).make_learner()
     found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
     claims = {}
     for name in names or CLAIMS:
@@ -90,7 +90,8 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
     kind = name if name in ("leak", "open mind") else "pretrain" if "pretrain" in claim else "train"
     lesson = tuple(sorted((claim.get("pretrain") or claim.get("pretrained", {}).get(variant, {})).items()))
     elsewhere = tuple((place, tuple(changes)) for place, changes in claim.get("elsewhere", {}).items())
-    return Run(kind, (*claim["base"], *claim["variants"][variant], *overrides), lesson, elsewhere)
+    changes = (*claim["base"], *claim["variants"][variant], *overrides)
+    return Run(kind, changes, lesson, elsewhere, claim.get("config", CONFIG))
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:

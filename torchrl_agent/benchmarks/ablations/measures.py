@@ -28,6 +28,7 @@ from torchrl_agent.runs.run import train
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"
+"""Of claims that name no other."""
 EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
@@ -48,6 +49,8 @@ class Run:
     """
     elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
+    config: str = CONFIG
+    """The configuration, by name."""
 
 
 def measure(run: Run, seed: int) -> dict[str, float]:
@@ -55,7 +58,7 @@ def measure(run: Run, seed: int) -> dict[str, float]:
     torch.set_num_threads(1)
     torch.compiler.reset()  # what was compiled for earlier runs counts against the limit of recompilations
     short = EAGER if run.kind in ("leak", "open mind") else ()
-    experiment = Experiment.load(CONFIG, *run.overrides, *short, f"seed={seed}")
+    experiment = Experiment.load(run.config, *run.overrides, *short, f"seed={seed}")
     if run.kind == "leak":
         return leak(experiment)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +92,7 @@ def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
 def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
     """The trained agent's return in other worlds."""
     return {
-        f"{ELSEWHERE}{name}": evaluate(Experiment.load(CONFIG, *run.overrides, *changes, f"seed={seed}"), agent)[
+        f"{ELSEWHERE}{name}": evaluate(Experiment.load(run.config, *run.overrides, *changes, f"seed={seed}"), agent)[
             "return_mean"
         ]
         for name, changes in run.elsewhere

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import UNSEEN, Belief, Futures, Goal, Names, Others, Thought
 
 UNCERTAIN = 1.5
 """A belief whose deviation is so many times the episode's usual one."""
@@ -78,7 +78,7 @@ def diagnose_others(others: Others, names: Names) -> list[str]:
             result.append(f"it took agent {number}'s need for {names.meter(thought)}, it was {true}")
         expected, probability = int(others.next_action[slot].argmax()), float(others.next_action[slot].max())
         acted = int(others.true_next_action[slot])
-        if probability > SURE and expected != acted:
+        if probability > SURE and acted not in (expected, UNSEEN):
             result.append(
                 f"it expected {names.action(expected)} of agent {number} ({probability:.0%}), it did "
                 f"{names.action(acted)}"

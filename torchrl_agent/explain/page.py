@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.explain.tables import Table, aligned, as_html_table
-from torchrl_agent.explain.thought import ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
@@ -201,13 +201,14 @@ def _others(others: Others, names: Names) -> list[str | Table]:
     minds, meters = [], []
     for slot, number in enumerate(others.number.tolist()):
         need, act = int(others.goal[slot].argmax()), int(others.next_action[slot].argmax())
+        acted = int(others.true_next_action[slot])
         minds.append(
             (
                 f"agent {number}",
                 f"{names.meter(need)} {others.goal[slot, need]:.0%}",
                 "unknown" if others.true_goal is None else names.meter(int(others.true_goal[slot])),
                 f"{names.action(act)} {others.next_action[slot, act]:.0%}",
-                names.action(int(others.true_next_action[slot])),
+                "unknown" if acted == UNSEEN else names.action(acted),
                 f"{others.confidence[slot]:.2f}",
                 REASONS[int(others.reason[slot])],
                 *(() if others.attention is None else (f"{others.attention[slot]:.0%}",)),

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.explain.thought import ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models import records
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
@@ -43,7 +43,9 @@ class _Moment(NamedTuple):
 
     row: TensorDictBase
     actions: Tensor
-    """Of everybody in the world, [agents, heads]."""
+    """Of everybody in the world who learns, [agents, heads]."""
+    after: TensorDictBase
+    """What followed, like ``row``."""
     picture: Any
 
 
@@ -92,7 +94,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             reward_unit=reward_unit,
             belief=_belief(agent, row, frames, names, shapes),
             futures=_futures(agent, row, frames[step:], reward_unit),
-            others=_others(row, moment.actions),
+            others=_others(agent, moment),
             goal=_goal(agent, row),
             action_values=_action_values(agent, row),
         )
@@ -106,7 +108,7 @@ def world_names(env: EnvBase) -> Names:
     return Names(**{kind: tuple(words) for kind, words in offered.items()})
 
 
-_LABELS = ("others_need", "others_meters")
+_LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
 
 
 @torch.no_grad()
@@ -117,12 +119,13 @@ def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tupl
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         while len(frames) < LONGEST:
             root = policy(root)
-            if len(frames) == step:
-                actions = root[env.action_key][world]
+            if explained := len(frames) == step:
+                row, actions = _row(root, agent.group, world, index), root[env.action_key][world]
                 actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
                 picture = env.draw(world) if hasattr(env, "draw") else None
-                moment = _Moment(_row(root, agent.group, world, index), actions, picture)
             played, root = env.step_and_maybe_reset(root)
+            if explained:
+                moment = _Moment(row, actions, _row(played.get(keys.NEXT), agent.group, world, index), picture)
             frames.append(_frame(agent, played, world, index))
             done = bool(played[keys.NEXT, keys.DONE][world])
             if done or bool(frames[-1].terminated):
@@ -222,7 +225,8 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     )
 
 
-def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
+def _others(agent: Agent, moment: _Moment) -> Others | None:
+    row = moment.row
     if keys.SOCIAL not in row.keys():
         return None
     social = _record(records.SocialPredictions, row[keys.SOCIAL][0])
@@ -238,11 +242,24 @@ def _others(row: TensorDictBase, actions: Tensor) -> Others | None:
         social.meters[seen],
         social.confidence[seen],
         social.reason[seen],
-        true_next_action=actions[number, 0],
+        true_next_action=_acted(agent, moment)[number],
         true_goal=need,
         true_meters=meters,
         attention=None if social.attention is None else social.attention[seen],
     )
+
+
+def _acted(agent: Agent, moment: _Moment) -> Tensor:
+    """What everybody did in the step, by number: learners' actions are known; of others the labels tell it afterwards,
+    if they are in sight then, else it is :data:`~torchrl_agent.explain.thought.UNSEEN`.
+    """
+    perception, labels = agent.perception, _privileged(moment.after)
+    assert perception is not None, "without perception nobody is seen"
+    acted = torch.full((perception.nobody + 1,), UNSEEN)
+    if _ACTION_LABEL in labels:
+        acted[moment.after[perception.number][0].cpu()] = labels[_ACTION_LABEL][0].cpu()
+    acted[: len(moment.actions)] = moment.actions[:, 0]
+    return acted
 
 
 def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+UNSEEN = -1
+"""Number of an action that nobody saw."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -71,7 +74,8 @@ class Futures:
 class Others:
     """Of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
     ``meters`` [V, M], ``confidence`` and ``reason`` [V], how much ``attention`` [V] the policy gives it, None where it
-    does not choose; and the truth, None where the world does not tell.
+    does not choose; and the truth, None where the world does not tell. Of who does not learn and went out of sight,
+    nobody tells what it did next: :data:`UNSEEN`.
     """
 
     number: Tensor

@@ -16,7 +16,7 @@ from torchrl_agent.explain.diagnosis import (
     diagnose_others,
 )
 from torchrl_agent.explain.page import _others as others_page
-from torchrl_agent.explain.thought import Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import UNSEEN, Belief, Futures, Goal, Names, Others, Thought
 
 NAMES = Names(("left", "right"), ("energy", "money"))
 
@@ -99,6 +99,11 @@ def test_misread_others_are_named():
 def test_a_guess_that_was_not_sure_was_not_wrong():
     unsure = dataclasses.replace(others(acts=1), next_action=torch.tensor([[0.45, 0.3, 0.25]]))
     assert diagnose_others(unsure, NAMES) == []
+
+
+def test_what_nobody_saw_was_not_misread():
+    assert len(diagnose_others(others(acts=1), NAMES)) == 1
+    assert diagnose_others(others(acts=UNSEEN), NAMES) == []
 
 
 def test_a_goal_beside_the_point_is_named():

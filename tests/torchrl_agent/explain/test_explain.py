@@ -150,6 +150,25 @@ def test_minds_stand_beside_the_truth(thought, played):
     assert others.true_goal.tolist() == row["privileged", "others_need"][seen].tolist()
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
+    """At four in the afternoon the friend sets out, who is agent 1 and learns nothing."""
+    labels = [] if told else ["world.privileged=false", "model.social_model.coeff=0"]
+    experiment = Experiment.load("others_tonight", "model.hidden_sizes=[16]", *EAGER, *labels)
+    env = experiment.make_world(evaluation=True, num_envs=2, seed=4)
+    agent = experiment.make_agent(env)
+    thought = think(agent.attach(env), agent, WORLD, 0, 16)
+    env.set_seed(4)
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        agent.attach(env).rollout(17, agent.policy)
+    acted = int(env.state.agents.action[1, WORLD])
+    assert thought.others.number.tolist() == [1]
+    assert thought.others.true_next_action.tolist() == [acted if told else -1]
+    assert acted < 4  # it walks
+    (shown,) = _tables(thought, "Social model")[0].rows
+    assert shown[4] == (thought.names.action(acted) if told else "unknown")
+
+
 def test_the_page_shows_the_records_numbers(thought):
     page = as_text(thought, diagnose(thought))
     assert f"Step {STEP} of agent {AGENT} in world {WORLD}" in page

@@ -17,7 +17,6 @@ import yaml
 
 from torchrl_agent.benchmarks.ablations.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import judge
-from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
@@ -51,7 +50,7 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
     for run in runs.values():
         # what cannot work is refused before anything runs
-        Experiment.load(run.config, *run.overrides, *EAGER).make_learner()
+        run.experiment(seeds[0], *EAGER).make_learner()
     found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
     claims = {}
     for name in names or CLAIMS:

@@ -52,13 +52,17 @@ class Run:
     config: str = CONFIG
     """The configuration, by name."""
 
+    def experiment(self, seed: int, *changes: str) -> Experiment:
+        """What is run, with further changes."""
+        return Experiment.load(self.config, *self.overrides, *changes, f"seed={seed}")
+
 
 def measure(run: Run, seed: int) -> dict[str, float]:
     """Figures of a run by name; called in a process that may have measured others."""
     torch.set_num_threads(1)
     torch.compiler.reset()  # what was compiled for earlier runs counts against the limit of recompilations
     short = EAGER if run.kind in ("leak", "open mind") else ()
-    experiment = Experiment.load(run.config, *run.overrides, *short, f"seed={seed}")
+    experiment = run.experiment(seed, *short)
     if run.kind == "leak":
         return leak(experiment)
     with tempfile.TemporaryDirectory() as folder:
@@ -92,9 +96,7 @@ def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
 def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
     """The trained agent's return in other worlds."""
     return {
-        f"{ELSEWHERE}{name}": evaluate(Experiment.load(run.config, *run.overrides, *changes, f"seed={seed}"), agent)[
-            "return_mean"
-        ]
+        f"{ELSEWHERE}{name}": evaluate(run.experiment(seed, *changes), agent)["return_mean"]
         for name, changes in run.elsewhere
     }
 

@@ -1,24 +1,44 @@
 """Lives measured on the reference game: no place in reach, or one place and all meters at one half."""
 
 import pytest
+import torch
+from tensordict import TensorDict
 
 ENERGY_HEALTH = {"reward": "energy_health"}
 
 
-def live(town, *actions, steps=2000):
-    """Repeat actions until the agent dies or time is up; (last step, undiscounted return, meters by step)."""
-    total, history = 0.0, []
-    for step in range(1, steps + 1):
-        seen = town.step(actions[step % len(actions)])
-        total += seen["agents", "reward"].item()
-        history.append(list(seen["agents", "observation"][0, 0, :8].tolist()))
-        if seen["done"].item():
-            return step, total, history
+def live(scene, *lives, **rules):
+    """Lives side by side, one world each, which repeat their actions until the agent dies or time is up: of each the
+    last step, the undiscounted return, and the meters by step.
+    """
+    town = scene(num_envs=len(lives), **ENERGY_HEALTH, **rules)
+    histories, found = [[] for _ in lives], {}
+    for step in range(1, 2001):
+        names = [actions[step % len(actions)] for actions in lives]
+        chosen = torch.tensor([town.rules.action_names.index(name) for name in names])
+        root = TensorDict({"agents": {"action": chosen.unsqueeze(1)}}, batch_size=[len(lives)])
+        seen = town.env.step_and_maybe_reset(root)[0]["next"]
+        for life, history in enumerate(histories):
+            if life in found:
+                continue
+            reward = seen["agents", "reward"][life].item()
+            history.append((reward, seen["agents", "observation"][life, 0, :8].tolist()))
+            if seen["done"][life].item():
+                rewards, meters = zip(*history, strict=True)
+                found[life] = step, sum(rewards), meters
+        if len(found) == len(lives):
+            return [found[life] for life in range(len(lives))]
     raise AssertionError("still alive")
 
 
-def test_waiting_from_the_start(scene):
-    step, total, history = live(scene(**ENERGY_HEALTH), "wait")
+def test_empty_lives(scene):
+    lives = {("wait",): (191, 93.376), ("rest",): (247, 133.994), ("meditate",): (164, 79.273)}
+    lives[("left", "right")] = (101, 48.454)
+    found = live(scene, *lives)
+    for actions, (death, total), (step, earned, _) in zip(lives, lives.values(), found, strict=True):
+        assert abs(step - death) <= (1 if actions[0] == "left" else 0)  # float32 residue decides the last step of moving
+        assert earned == pytest.approx(total, abs=3e-3), actions
+    history = found[0][2]
     expected = {
         1: (0.995, 0.997, 0.996, 0.5, 0.999, 0.994, 0.9995, 0.998),
         50: (0.75, 0.85, 0.80, 0.5, 0.95, 0.70, 0.96863, 0.90),
@@ -27,35 +47,20 @@ def test_waiting_from_the_start(scene):
     }
     for when, meters in expected.items():
         assert history[when - 1] == pytest.approx(meters, abs=2e-5), when
-    assert step == 191
-    assert total == pytest.approx(93.376, abs=2e-3)
     assert history[-1][4:] == pytest.approx((0.60967, 0.0, 0.80557, 0.618), abs=2e-4)
 
 
-@pytest.mark.parametrize(
-    ("actions", "death", "total"),
-    [(("left", "right"), 101, 48.454), (("rest",), 247, 133.994), (("meditate",), 164, 79.273)],
-)
-def test_other_empty_lives(scene, actions, death, total):
-    step, found, _ = live(scene(**ENERGY_HEALTH), *actions)
-    assert abs(step - death) <= (1 if actions[0] == "left" else 0)  # float32 residue decides the last step of moving
-    assert found == pytest.approx(total, abs=3e-3)
-
-
-@pytest.mark.parametrize(("action", "total"), [("wait", 320.928), ("rest", 417.0), ("meditate", 224.44)])
-def test_slow_depletion_lets_idlers_retire(scene, action, total):
-    step, found, history = live(scene(depletion=0.2, **ENERGY_HEALTH), action)
-    assert step == 500
-    assert found == pytest.approx(total, abs=0.05)
-    if action == "wait":
-        assert history[-1][0] == pytest.approx(0.50001, abs=2e-5)
-        assert history[-1][6] == pytest.approx(0.62475, abs=2e-5)
-
-
-def test_moving_about_at_slow_depletion(scene):
-    step, found, _ = live(scene(depletion=0.2, **ENERGY_HEALTH), "left", "right")
-    assert step == 167
-    assert found == pytest.approx(80.324, abs=5e-3)
+def test_slow_depletion_lets_idlers_retire_but_not_who_moves_about(scene):
+    waiting, resting, meditating, moving = live(
+        scene, ("wait",), ("rest",), ("meditate",), ("left", "right"), depletion=0.2
+    )
+    for (step, earned, _), total in ((waiting, 320.928), (resting, 417.0), (meditating, 224.44)):
+        assert step == 500
+        assert earned == pytest.approx(total, abs=0.05)
+    assert waiting[2][-1][0] == pytest.approx(0.50001, abs=2e-5)
+    assert waiting[2][-1][6] == pytest.approx(0.62475, abs=2e-5)
+    assert moving[0] == 167
+    assert moving[1] == pytest.approx(80.324, abs=5e-3)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from torchrl_agent import Experiment
 from torchrl_agent.learner import Learner
 
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
-SMALL = ["tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=32", "world.num_envs=16"]
+SMALL = ["tuned.ppo.rollout_steps=2", "tuned.ppo.minibatch_size=16", "world.num_envs=16"]
 REPLAY = [
-    "algorithm.rollout_steps=4",
-    "algorithm.learning_starts=64",
-    "algorithm.batch_size=64",
+    "algorithm.rollout_steps=2",
+    "algorithm.learning_starts=32",
+    "algorithm.batch_size=32",
     "algorithm.replay_size=256",
 ]
 PICTURES = [
@@ -24,8 +24,8 @@ MIND = [
     "model.perception={embedding_size: 8, memory_size: 8, belief_size: 4, channels: 2}",
     "model.social_model={memory_size: 8, company_size: 8}",
     "world.num_envs=2",
-    "algorithm.rollout_steps=4",
-    "algorithm.minibatch_size=16",
+    "algorithm.rollout_steps=2",
+    "algorithm.minibatch_size=8",
     "algorithm.num_epochs=1",
 ]
 KINDS = {
@@ -33,7 +33,7 @@ KINDS = {
     "gru": ["policy=gru"],
     "dqn": ["algorithm=dqn", *REPLAY],
     "sac": ["algorithm=sac", *REPLAY],
-    "impala": ["algorithm=impala", "algorithm.rollout_steps=4"],
+    "impala": ["algorithm=impala", "algorithm.rollout_steps=2"],
     "stops early": ["algorithm.target_kl=0.001"],
     "bfloat16": ["algorithm.precision=bfloat16"],
     "float16": ["algorithm.precision=float16"],
@@ -42,15 +42,15 @@ KINDS = {
     "dict": ["world.observation=dict"],
     "repeated actions": ["+world.action_repeat=4"],
     "lstm": ["policy=lstm"],
-    "duel": ["config=duel", "world.num_envs=4", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16"],
-    "a2c": ["algorithm=a2c", "algorithm.rollout_steps=4"],
-    "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=4", "algorithm.optimizer=rmsprop"],
-    "impala with a memory": ["algorithm=impala", "algorithm.rollout_steps=4", "policy=lstm"],
+    "duel": ["config=duel", "world.num_envs=4", "algorithm.rollout_steps=2", "algorithm.minibatch_size=8"],
+    "a2c": ["algorithm=a2c", "algorithm.rollout_steps=2"],
+    "rmsprop": ["algorithm=a2c", "algorithm.rollout_steps=2", "algorithm.optimizer=rmsprop"],
+    "impala with a memory": ["algorithm=impala", "algorithm.rollout_steps=2", "policy=lstm"],
     "dqn by priority": ["algorithm=dqn", *REPLAY, "algorithm.priority_exponent=0.6"],
     "dqn with a slow target": ["algorithm=dqn", *REPLAY, "algorithm.target_interval=3"],
-    "town": ["config=town", "world.num_envs=4", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16"],
+    "town": ["config=town", "world.num_envs=4", "algorithm.rollout_steps=2", "algorithm.minibatch_size=8"],
     "mind": ["config=town_agent", *MIND],
-    "mind by itself": ["config=small_town", *MIND, "algorithm.minibatch_size=12"],
+    "mind by itself": ["config=small_town", *MIND, "algorithm.minibatch_size=6"],
 }
 """By name: overrides of the smoke test's configuration, or of the one that they name."""
 

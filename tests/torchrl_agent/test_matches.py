@@ -18,7 +18,7 @@ EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update
 def trained(folder, name, *overrides):
     """A run of one iteration."""
     small = ["world.num_envs=8", "algorithm.rollout_steps=8", "algorithm.minibatch_size=64", "total_frames=64"]
-    small += ["+world.rules={max_steps: 200}"]
+    small += ["+world.rules={max_steps: 60}"]
     kept = [f"run.folder={folder}", f"run.name={name}", "run.film=false", "run.final_evaluation=false"]
     for _ in train(Experiment.load("duel", "device=cpu", "run.tensorboard=false", *small, *kept, *EAGER, *overrides)):
         pass

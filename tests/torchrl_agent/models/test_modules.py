@@ -335,26 +335,19 @@ def test_a_single_agent_world_has_all_but_company():
     assert played["futures", "rewards"].shape[-1] == 5
 
 
-def test_training_is_finite_and_repeats_itself():
-    def run():
-        return [iteration.metrics for iteration in learn(Experiment.load("town_agent", *SMALL, "total_frames=192"))]
+def test_training_is_finite_repeats_itself_and_resumes_bit_by_bit():
+    def run(state=None):
+        return learn(Experiment.load("town_agent", *SMALL, "total_frames=192"), state)
 
-    first, second = run(), run()
-    assert len(first) == 2
-    for one, two in zip(first, second, strict=True):
+    whole = [iteration.metrics for iteration in run()]
+    again = next(run())
+    rest = [iteration.metrics for iteration in run(again.learner.state_dict())]
+    assert len(whole) == 2
+    for one, two in zip(whole, [again.metrics, *rest], strict=True):
         for name, value in one.items():
             if name.startswith("train/"):
                 assert math.isfinite(value), name
                 assert value == two[name], name
-
-
-def test_a_run_of_the_whole_agent_resumes_bit_by_bit():
-    overrides = [*SMALL, "total_frames=192"]
-    full = [iteration.metrics["train/grad_norm"] for iteration in learn(Experiment.load("town_agent", *overrides))]
-    first = next(iter(learn(Experiment.load("town_agent", *overrides))))
-    state = first.learner.state_dict()
-    rest = [it.metrics["train/grad_norm"] for it in learn(Experiment.load("town_agent", *overrides), state)]
-    assert rest == full[1:]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,13 @@ from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 
 EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
-SMALL = ("device=cpu", "algorithm.rollout_steps=16", "world.num_envs=8", "algorithm.minibatch_size=32")
+SMALL = (
+    "device=cpu",
+    "algorithm.rollout_steps=16",
+    "world.num_envs=8",
+    "algorithm.minibatch_size=32",
+    "algorithm.num_epochs=2",
+)
 NET = "model.hidden_sizes=[16,16]"
 RATES, ENTROPIES, GAMMAS, CLIPS = [1e-4, 1e-3, 3e-3], [0.0, 0.01, 0.1], [0.9, 0.99, 0.999], [0.1, 0.2, 0.3]
 KINDS = {
@@ -31,6 +37,7 @@ KINDS = {
         "world.num_envs=4",
         "algorithm.rollout_steps=4",
         "algorithm.minibatch_size=8",
+        "algorithm.num_epochs=2",
         NET,
     ),
     "gru": ("arena", *SMALL, NET, "policy=gru", "world.observation=classic"),
@@ -87,7 +94,7 @@ def test_a_member_learns_what_it_would_learn_alone(kind):
     rates = {"algorithm.learning_rate.initial": RATES, "algorithm.entropy_coeff": ENTROPIES}
     played = Played(kind, **rates, **{"algorithm.gamma": GAMMAS, "algorithm.clip_epsilon": CLIPS})
     before = played.algorithm.stack.flat.detach().clone()
-    for iteration in range(3):
+    for iteration in range(2):
         rows, shares = played.rows()
         played.learn(rows, iteration)
         for member, learner in enumerate(played.alone):
@@ -149,7 +156,7 @@ def test_nan_in_one_members_rewards_leaves_the_others_alone():
     assert clean.changed == [True, True, True]
     assert metrics["skipped"].tolist() == [0, 0, 0]
     assert torch.equal(played.algorithm.stack.flat[1:], clean.algorithm.stack.flat[1:])
-    assert played.algorithm.optimizer.steps.flatten().tolist() == [0, 16, 16]
+    assert played.algorithm.optimizer.steps.flatten().tolist() == [0, 8, 8]
     assert played.algorithm.stack.flat.isfinite().all()
 
 
@@ -206,8 +213,8 @@ def test_target_kl_stops_the_member_that_went_too_far_and_no_other():
     played.algorithm.config.target_kl = 0.01
     metrics = played.learn(played.rows()[0])
     updates = metrics["updates"].tolist()
-    assert updates[:2] == [16, 16]
-    assert 1 <= updates[2] < 16
+    assert updates[:2] == [8, 8]
+    assert 1 <= updates[2] < 8
 
 
 def test_an_algorithm_that_does_not_say_what_it_draws_is_refused():

@@ -274,7 +274,7 @@ def test_a_population_does_not_go_on_over_a_member_that_has_gone_further_alone(t
 
 
 def test_a_resumed_population_is_one_that_never_stopped(tmp_path):
-    overrides = (*PBT, "total_frames=4096", "run.checkpoint_every=4096", "world.desynchronize=true")
+    overrides = (*PBT, "total_frames=2304", "run.checkpoint_every=4096", "world.desynchronize=true")
 
     def play(name, until=None, resume=None):
         history = []
@@ -287,7 +287,7 @@ def test_a_resumed_population_is_one_that_never_stopped(tmp_path):
 
     whole = play("whole")
     assert float(whole[-1]["population/copies"]) > 0
-    for stop in (3, 9):
+    for stop in (3, 6):
         name = f"stopped{stop}"
         assert play(name, until=stop) + play(name, resume=tmp_path / name) == whole
         one, other = (load_checkpoint(find_checkpoint(tmp_path / each)) for each in ("whole", name))

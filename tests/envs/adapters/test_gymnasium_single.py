@@ -30,7 +30,7 @@ OPTIONS = [
 
 
 def short_world(num_envs=1):
-    return ArenaEnv(num_envs=num_envs, rules=Rules(max_steps=150))
+    return ArenaEnv(num_envs=num_envs, rules=Rules(max_steps=40))
 
 
 @pytest.mark.parametrize(("identifier", "options"), OPTIONS)
@@ -116,14 +116,14 @@ def test_a_single_world_shows_the_true_last_observation_and_its_statistics():
     recorded = RecordEpisodeStatistics(env)
     recorded.reset(seed=2)
     vector.reset(seed=2)
-    for step in range(1, 151):
+    for step in range(1, 41):
         observation, _, terminated, truncated, info = recorded.step(step % 5)
         _, _, _, _, infos = vector.step(np.full(1, step % 5))
         if terminated or truncated:
             break
-    assert (terminated, truncated, step) == (False, True, 150)
+    assert (terminated, truncated, step) == (False, True, 40)
     assert np.array_equal(observation, infos["final_obs"][0])
-    assert info["length"] == info["episode"]["l"] == 150
+    assert info["length"] == info["episode"]["l"] == 40
     assert info["return"] == pytest.approx(info["episode"]["r"], rel=1e-4)
     with pytest.raises(ValueError, match="call reset"):
         env.step(0)

@@ -24,7 +24,7 @@ from envs.arena import Rules
 
 
 def make_world(**arguments):
-    return ArenaEnv(**{"num_envs": 8, "seed": 1, "rules": Rules(max_steps=150), "desynchronize": True, **arguments})
+    return ArenaEnv(**{"num_envs": 8, "seed": 1, "rules": Rules(max_steps=40), "desynchronize": True, **arguments})
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_seed_decides_observations_rewards_ends_and_infos(seed):
         vector = GymnasiumVectorEnv(make_world(seed=start))
         vector.action_space.seed(5)
         game = [vector.reset(seed=seed)]
-        game += [vector.step(vector.action_space.sample()) for _ in range(160)]
+        game += [vector.step(vector.action_space.sample()) for _ in range(45)]
         games.append(game)
         assert vector.np_random_seed == seed
     assert data_equivalence(*games, exact=True)
@@ -108,7 +108,7 @@ def test_the_last_observation_is_the_one_torchrl_sees_before_the_reset(vector):
     twin.set_seed(4)
     root = twin.reset()
     ends = 0
-    for step in range(200):
+    for step in range(50):
         actions = np.full(8, step % 5)
         observation, reward, terminated, truncated, infos = vector.step(actions)
         played, root = twin.step_and_maybe_reset(root.set("action", torch.as_tensor(actions)))
@@ -136,7 +136,7 @@ def test_the_same_seed_is_the_same_game(vector):
 def test_the_true_last_observation_and_the_statistics_are_in_the_infos(vector):
     vector.reset()
     ends = 0
-    for _ in range(400):
+    for _ in range(90):
         observation, _, terminated, truncated, infos = vector.step(np.zeros(8, dtype=np.int64))
         done = terminated | truncated
         assert ("final_obs" in infos) == done.any()
@@ -153,7 +153,7 @@ def test_gymnasiums_own_statistics_agree_with_ours(vector):
     recorded = RecordEpisodeStatistics(vector)
     recorded.reset()
     compared = 0
-    for _ in range(400):
+    for _ in range(90):
         _, _, terminated, truncated, infos = recorded.step(np.zeros(8, dtype=np.int64))
         done = terminated | truncated
         if done.any():
@@ -171,7 +171,7 @@ def test_infos_become_a_list_with_entries_only_where_worlds_ended(vector):
     listed = DictInfoToList(vector)
     listed.reset()
     ends = 0
-    for _ in range(200):
+    for _ in range(50):
         _, _, terminated, truncated, infos = listed.step(np.zeros(8, dtype=np.int64))
         for done, info in zip(terminated | truncated, infos, strict=True):
             assert bool(info) == done
@@ -204,7 +204,7 @@ def test_several_last_observations_are_dicts_where_worlds_ended():
     listed = DictInfoToList(GymnasiumVectorEnv(make_world(observation="dict")))
     assert data_equivalence(vector.reset(seed=2), listed.env.reset(seed=2))
     ends = 0
-    for _ in range(200):
+    for _ in range(50):
         actions = np.zeros(8, dtype=np.int64)
         _, _, terminated, truncated, infos = vector.step(actions)
         rows = listed.step(actions)[-1]
@@ -368,12 +368,12 @@ def test_worlds_it_cannot_show_are_refused_with_one_sentence():
 
 
 def test_the_town_of_one_agent_is_a_gymnasium_world_with_masks():
-    vector = GymnasiumVectorEnv(TownEnv(3, level="L2", seed=1))
+    vector = GymnasiumVectorEnv(make_town())
     observation, infos = vector.reset(seed=1)
     assert observation in vector.observation_space
     assert vector.single_action_space.n == infos["action_mask"].shape[1] == 8
     ended = 0
-    for _ in range(450):
+    for _ in range(25):
         action = infos["action_mask"].argmax(1)
         observation, reward, terminated, truncated, infos = vector.step(action)
         assert observation in vector.observation_space

@@ -118,7 +118,7 @@ def started(env):
 def test_plays_a_world_the_same_alone_and_in_a_crowd(style):
     def actions(num_envs):
         env = ArenaEnv(num_envs, seed=4, style=style)
-        return env.rollout(150, ScriptedPlayer(env), break_when_any_done=False)["action"]
+        return env.rollout(60, ScriptedPlayer(env), break_when_any_done=False)["action"]
 
     crowd = actions(3)
     assert crowd.dtype == torch.int64

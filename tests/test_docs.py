@@ -52,7 +52,10 @@ SMALLER = {
     # processes of their own, where games are not short
     "run.name=together": f"run.name=together run.film=false '+evaluation.world.rules={{max_steps: {STEPS}}}'",
     '"run.name=in_python"': '"run.name=in_python", "run.film=false", "run.final_evaluation=false"',
-    "seed=0,1 algorithm.gamma": "world.num_envs=64 algorithm.rollout_steps=8 seed=0,1 algorithm.gamma",
+    "train smoke": "train smoke world.num_envs=64 algorithm.rollout_steps=8",  # as many frames in fewer steps
+    "world, frames_per_batch=1024, total_frames=2048": "world, frames_per_batch=64, total_frames=128",
+    "agent.policy, frames_per_batch=1024, total_frames=1024": "agent.policy, frames_per_batch=64, total_frames=64",
+    "frames_per_batch=512, total_frames=1024": "frames_per_batch=512, total_frames=512",
     "rows=64)": f"rows=64, acceleration={UNCOMPILED})",
     "n_steps=128, batch_size=1024": "n_steps=16, batch_size=16",
     "learn(1_000_000)": "learn(32)",

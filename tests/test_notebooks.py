@@ -20,8 +20,8 @@ MOST_LINES = 14
 SMALL = {
     "01_meet_the_worlds": {"NUM_ENVS": 4, "STEPS": 20, "SPEED_SIZES": [2], "SPEED_STEPS": 3},
     "02_train_the_arena": {
-        "TOTAL_FRAMES": 10_240,
-        "NUM_ENVS": 16,
+        "TOTAL_FRAMES": 8_192,
+        "NUM_ENVS": 32,
         "EPISODES": 2,
         "FILM_STEPS": 12,
         "COMPILE": False,
@@ -34,6 +34,7 @@ SMALL = {
         "UPDATES": 5,
         "TOTAL_FRAMES": 320,
         "EPISODES": 4,
+        "LIFETIME": 40,
         "STEP": 5,
         "STEPS": 24,
         "HORIZON": 5,

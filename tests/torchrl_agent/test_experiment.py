@@ -91,7 +91,7 @@ def test_the_hash_tells_configurations_apart_but_not_where_they_are_stored():
 # --- the algorithm's section ---
 
 
-@pytest.mark.parametrize(("name", "other"), zip(config_names(), itertools.cycle(ALGORITHMS)))
+@pytest.mark.parametrize(("name", "other"), list(zip(config_names(), itertools.cycle(ALGORITHMS), strict=False)))
 def test_the_discount_is_the_worlds_whatever_learns(name, other):
     usual, loaded = (Experiment.load(name, "device=cpu", *words).algorithm for words in ([], [f"algorithm={other}"]))
     assert loaded.gamma == usual.gamma

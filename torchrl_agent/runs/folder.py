@@ -73,7 +73,7 @@ class Books:
     def __init__(self, folder: Path, learner: Learner, resumed: bool) -> None:
         self.folder, self.learner, self.experiment = folder, learner, learner.experiment
         self._locks = _hold(folder, learner)
-        text = self.experiment.to_yaml()
+        text, self._hash = self.experiment.to_yaml(), self.experiment.hash()
         write_text(folder / "config.yaml", text)
         logger = wandb_logger(folder, self.experiment.run.wandb)
         frames = learner.frames if resumed else None
@@ -172,7 +172,7 @@ class Books:
     def _save(self) -> None:
         if self._members is not None:
             self._members.save()
-        save_learner(self.learner, self._metrics, self.folder, self._measure)
+        save_learner(self.learner, self._metrics, self.folder, self._measure, self._hash)
         self._saved_frames, self._saved_at = self.learner.frames, time.monotonic()
 
     def _save_unless_saved(self) -> None:
@@ -213,15 +213,23 @@ class Books:
         return judgement
 
 
-def save_learner(learner: Learner, metrics: dict[str, float], folder: Path, measure: str = TRAINING_RETURN) -> Path:
-    """Write a checkpoint into the run's folder; the best is the one with the highest metric ``measure``."""
+def save_learner(
+    learner: Learner,
+    metrics: dict[str, float],
+    folder: Path,
+    measure: str = TRAINING_RETURN,
+    config_hash: str | None = None,
+) -> Path:
+    """Write a checkpoint into the run's folder; the best is the one with the highest metric ``measure``. Who saves
+    often hands over the hash of the configuration.
+    """
     score = metrics.get(measure, math.nan)
     return save_checkpoint(
         folder / "checkpoints",
         learner.frames,
         learner.state_dict(),
         learner.statistics(),
-        learner.experiment.hash(),
+        learner.experiment.hash() if config_hash is None else config_hash,
         None if math.isnan(score) else score,
         learner.experiment.run.keep_checkpoints,
         measure,

@@ -18,6 +18,7 @@ from torchrl_agent.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("device=cpu", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
+QUICK += ("world.num_envs=64", "algorithm.rollout_steps=8")  # as many frames in fewer steps
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_train_leaves_a_run_and_says_where(tmp_path, capsys):
 
 def test_without_a_terminal_there_is_a_line_now_and_then_unless_quiet(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
-    arguments = ["train", "smoke", f"run.folder={tmp_path}", "total_frames=1536", *QUICK]
+    arguments = ["train", "smoke", f"run.folder={tmp_path}", "total_frames=1536", "world.rules={max_steps: 8}", *QUICK]
     assert cli.main([*arguments, "run.name=told"]) == 0
     _, second, _ = (record.message for record in caplog.records if record.name == progress.__name__)
     assert re.fullmatch(

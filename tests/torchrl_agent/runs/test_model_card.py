@@ -16,7 +16,7 @@ from torchrl_agent.training.checkpoint import checkpoints
 OFF = ("run.film=false", "run.final_evaluation=false")
 EAGER = "acceleration={step: false, advantages: false, update: false}"
 SMALL = {
-    "smoke": ("+evaluation.world.rules={max_steps: 60}",),
+    "smoke": ("world.num_envs=64", "algorithm.rollout_steps=8", "+evaluation.world.rules={max_steps: 60}"),
     "cartpole": (EAGER, "total_frames=1024"),
     "town": (
         EAGER,

@@ -7,7 +7,7 @@ import dataclasses
 from envs.arena.rules import RULES
 from envs.town import levels
 
-STEPS = 60
+STEPS = 30
 
 
 def shorten(set_item=dict.__setitem__, set_attribute=setattr) -> None:

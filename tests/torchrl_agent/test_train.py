@@ -196,8 +196,8 @@ def test_a_world_of_several_agents_resumes_as_if_never_stopped(tmp_path):
     def town(name, *changes):
         small = [
             "world.level=L8",
-            "world.num_envs=4",
-            "algorithm.rollout_steps=16",
+            "world.num_envs=8",
+            "algorithm.rollout_steps=8",
             "algorithm.minibatch_size=64",
             "threads=1",
         ]

@@ -303,12 +303,12 @@ def test_a_spawner_spawns_at_once_and_then_every_120_steps():
     env.reset()
     put(env.state.ship.health, 1e6)  # so that the enemies do not end the episode
     counts = []
-    for _ in range(242):
+    for _ in range(122):
         play(env)
         counts.append(int((env.state.enemies.health > 0).sum()))
     assert counts[0] == 1
     assert float(env.state.spawners.cooldown[0]) > 0
-    arrivals = [step for step in range(1, 200) if counts[step] > counts[step - 1]]
+    arrivals = [step for step in range(1, 122) if counts[step] > counts[step - 1]]
     assert arrivals[0] == 120
 
 

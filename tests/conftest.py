@@ -2,11 +2,17 @@
 
 import gc
 import importlib.util
+import os
 import signal
 import sys
 
 import pytest
 import torch
+
+# Small batches gain nothing from threads, and on a busy machine threads that wait for each other cost minutes; so here,
+# in what fixtures of whole files make, and in the processes that a test starts, such as a notebook's kernel.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 if importlib.util.find_spec("pandas") is None:
     sys.modules["pandas"] = None  # TensorDict looks for it on the disk with every tensor that it is given
@@ -34,12 +40,7 @@ def interruptible():
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch):
-    """Small batches gain nothing from threads, and on a busy machine threads that wait for each other cost minutes; so
-    here, and in the processes that a test starts, such as a notebook's kernel.
-    """
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def one_thread():
+    """A test may choose another number of threads, for itself."""
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(1)

@@ -27,7 +27,6 @@ def trained(folder, name, *overrides):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs")
     return trained(folder, "a"), trained(folder, "b", "seed=1")
 

@@ -38,7 +38,6 @@ def test_rivals_learn_from_as_many_rows_in_as_many_updates():
 
 
 def test_shares_of_a_league_in_small():
-    torch.set_num_threads(1)
     found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=64)
     assert len(found["of_each_seed"]) == 1
     for row in found["of_each_seed"]:

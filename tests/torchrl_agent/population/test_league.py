@@ -45,14 +45,12 @@ def league(*overrides):
 
 
 def learner_of(*overrides):
-    torch.set_num_threads(1)
     return league(*overrides).make_learner()
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs")
     for _ in train(league(f"run.folder={folder}", "run.name=a")):
         pass

@@ -44,7 +44,6 @@ def rows_of(path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A finished run with copies."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs")
     more = ("total_frames=4096", "run.checkpoint_every=2048", "run.tensorboard=true")
     for _ in train(smoke(folder, *PBT, *more)):

@@ -18,6 +18,8 @@ REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high var
 """Of little confidence, in words."""
 SHOWN = 24
 """Numbers of an observation that are written out."""
+STEPS = 8
+"""Steps of an imagined future whose rewards are written out."""
 CELLS = 4
 """Cells of a window's channel that are named one by one."""
 UNLIKELY = 0.01
@@ -156,16 +158,18 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
 
 def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> list[str | Table]:
     first, horizon = futures.actions[:, 0].tolist(), futures.actions.shape[1]
+    more = "" if horizon <= STEPS else " ..."
     ends = 1 - torch.cumprod(1 - futures.dones, -1)[:, -1]
     labels = [names.action(action) + (" *" if action == chosen else "") for action in first]
     candidates = [
         (
             label,
             _number(futures.expected_return[index]),
-            " ".join(_number(value) for value in futures.rewards[index]),
+            " ".join(_number(value) for value in futures.rewards[index, :STEPS]) + more,
             f"{ends[index]:.0%}",
             f"{futures.confidence[index]:.2f}",
             REASONS[int(futures.reason[index])],
+            *([] if futures.gains is None else [f"{futures.gains[index]:+.2f}"]),
         )
         for index, label in enumerate(labels)
     ]
@@ -186,8 +190,11 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         )
         for step in range(len(error))
     ]
+    gains = [] if futures.gains is None else ["logit gains"]
     return [
-        Table(["first action", "return", f"rewards of {horizon} steps", "ends", "confidence", "doubt"], candidates),
+        Table(
+            ["first action", "return", f"rewards of {horizon} steps", "ends", "confidence", "doubt", *gains], candidates
+        ),
         f"* what it did. Own state foreseen after {horizon} steps of each:",
         Table(["own state", "now", *labels], states),
         "What it foresees of the actions that it then really took, and what followed:",

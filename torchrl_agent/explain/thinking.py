@@ -20,6 +20,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.models.world_model import PolicyImprovement
 
 METERS = "meters"
 """Observation that the world's names of meters are about."""
@@ -222,7 +223,16 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
         true_states=torch.stack([frame.known for frame in followed]).cpu(),
         true_rewards=torch.stack([frame.reward for frame in followed]).cpu() / reward_unit,
         true_dones=torch.stack([frame.terminated for frame in followed]).float().cpu(),
+        gains=_gains(agent, row, candidates["actions"][..., 0]),
     )
+
+
+def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
+    """What first actions [1, P] gained in the policy's logits by what imagination promised, [P]."""
+    for part in agent.actor_head:
+        if isinstance(part, PolicyImprovement):
+            return part.gains(row.get(keys.IMAGINED)).gather(-1, first)[0].cpu()
+    return None
 
 
 def _others(agent: Agent, moment: _Moment) -> Others | None:

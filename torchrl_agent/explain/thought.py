@@ -68,6 +68,8 @@ class Futures:
     true_states: Tensor
     true_rewards: Tensor
     true_dones: Tensor
+    gains: Tensor | None = None
+    """What the first actions of the candidates gained in the policy's logits, [P], where dreams improve the policy."""
 
 
 @dataclass(frozen=True)

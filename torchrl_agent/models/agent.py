@@ -36,7 +36,7 @@ from torchrl_agent.models.planner import PlannerConfig, check_planner
 from torchrl_agent.models.recomputation import recompute
 from torchrl_agent.models.social_model import POOLINGS, SocialModel, SocialModelConfig
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
-from torchrl_agent.models.world_model import Imagination, WorldModel, WorldModelConfig
+from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModel, WorldModelConfig
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.spans import spanned
 from torchrl_agent.transforms import ObservationNormalizer
@@ -182,6 +182,11 @@ class Agent(nn.Module):
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         """Policy and state value, which read ``entry``."""
         actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
+        if config.world_model.enabled and config.world_model.improvement:
+            network, *choice = actor_head
+            actor_head = ProbabilisticTensorDictSequential(
+                network, PolicyImprovement(config.world_model.improvement), *choice
+            )
         return actor_head, CriticHead(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
     def _add_modules(self, context: ModuleContext) -> list[TensorDictModuleBase]:
@@ -396,10 +401,21 @@ def check_model(config: ModelConfig) -> None:
             if value < bound:
                 raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
     check_planner(config.planner, config.world_model.enabled)
+    _check_improvement(config.world_model)
     if config.world_model.foresees_others and not (config.world_model.enabled and config.social_model.enabled):
         raise ValueError(
             "model.world_model.foresees_others dreams of what the social model foresees: use "
             "model.world_model.enabled=true and model.social_model.enabled=true, or leave it out."
+        )
+
+
+def _check_improvement(config: WorldModelConfig) -> None:
+    if config.improvement < 0:
+        raise ValueError(f"model.world_model.improvement is {config.improvement}: give at least 0.")
+    if config.improvement and not config.candidates:
+        raise ValueError(
+            "model.world_model.improvement compares imagined futures, but model.world_model.candidates is 0: let it "
+            "imagine some, at best as many as there are actions."
         )
 
 

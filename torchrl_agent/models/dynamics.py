@@ -23,6 +23,8 @@ NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
 CHANGE = 0.1
 """The own state's changes are foreseen in units of this, about the size that they have."""
+END = 0.5
+"""An imagined episode ends with the first step that is likelier its last than not."""
 UNUSUAL = 2.0
 """Disagreement of so many times the usual one is a reason."""
 
@@ -49,6 +51,9 @@ class WorldModelConfig:
     """
     coeff: float = 0.5
     """Weight of its losses beside PPO's."""
+    improvement: float = 0.0
+    """Policy improvement: what an imagined return that is larger by 1 in its logarithm adds to the logit of its first
+    action; 0 leaves it to the controller what it makes of dreams."""
     foresees_others: bool = False
     """Dream of others too: each imagined step reads what the social model foresees of the others in sight, and foresees
     how that changes."""
@@ -173,17 +178,24 @@ class WorldModel(nn.Module):
         known = known.unsqueeze(-2).expand(*batch, known.shape[-1])
         steps: list[dict[str, Tensor]] = []
         spreads = []
+        ended = torch.zeros(batch, dtype=torch.bool, device=belief.device)
         for step in range(horizon):
             action = choose(step, belief, known)
             outcome = self(belief, known, self.first_head(action))
-            belief, known = outcome["belief"], outcome["known_state"]
+            # nobody was taught what follows an end, so a dream that ended stands still
+            belief, known = (
+                torch.where(ended.unsqueeze(-1), old, new)
+                for old, new in ((belief, outcome["belief"]), (known, outcome["known_state"]))
+            )
+            done = torch.where(ended, 1.0, outcome["end"].sigmoid())
+            ended = done > END
             spreads.append(spread(outcome["opinions"]))
             steps.append(
                 {
                     "actions": action,
                     "states": known,
                     "rewards": symexp(outcome["reward"]),
-                    "dones": outcome["end"].sigmoid(),
+                    "dones": done,
                     "values": symexp(self.worth(belief, known)),
                 }
             )

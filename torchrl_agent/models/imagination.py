@@ -13,11 +13,8 @@ from torchrl.envs.model_based import ModelBasedEnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import KNOWN, MEAN, WorldModel, dreaming_state
+from torchrl_agent.models.dynamics import END, KNOWN, MEAN, WorldModel, dreaming_state
 from torchrl_agent.models.networks import one_hot_actions, symexp
-
-END = 0.5
-"""An imagined episode ends with the first step that is likelier its last than not."""
 
 
 class WorldModelEnv(ModelBasedEnvBase):

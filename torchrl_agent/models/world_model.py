@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.modules import recurrent_mode
 
@@ -29,6 +30,8 @@ HORIZONS = (1, 5, 15)
 """Steps ahead that the world model is judged by."""
 STATE_TOLERANCE = 0.02
 """A foreseen change of a number of the own state is right if it is no further off."""
+CONVICTION = 5.0
+"""Largest change of a logit by what imagination promises."""
 REWARD_TOLERANCE = 0.1
 """A foreseen (scaled) reward is right if it is no further off."""
 
@@ -102,6 +105,31 @@ class Imagination(AgentModule):
             imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
         tensordict.set(keys.FUTURES, futures)
         return tensordict.set(keys.IMAGINED, imagined)
+
+
+class PolicyImprovement(TensorDictModuleBase):
+    """Adds to the logits [..., actions] of first actions by how much more they promise in imagination than the others
+    do: ``softmax(logits + sigma(q))`` (Danihelka et al. 2022, equation 11), where ``q`` is the symlog return of an
+    imagined future over the mean of all, and sigma multiplies by ``weight`` and stays within :data:`CONVICTION`.
+    """
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.in_keys, self.out_keys = [keys.LOGITS, keys.IMAGINED], [keys.LOGITS]
+
+    def gains(self, imagined: Tensor) -> Tensor:
+        """What each first action's logit gains, [..., actions], of ``imagined`` [..., 3 actions]; 0 for those that were
+        not imagined.
+        """
+        worth, _, there = imagined.unflatten(-1, (-1, 3)).unbind(-1)
+        mean = (worth * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp_min(1)
+        return (self.weight * there * (worth - mean)).clamp(-CONVICTION, CONVICTION)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Change ``logits``; those of other heads stay."""
+        gains, logits = self.gains(tensordict.get(keys.IMAGINED)), tensordict.get(keys.LOGITS)
+        return tensordict.set(keys.LOGITS, logits + F.pad(gains, (0, logits.shape[-1] - gains.shape[-1])))
 
 
 class WorldModelLoss(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -167,6 +168,28 @@ def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
     assert acted < 4  # it walks
     (shown,) = _tables(thought, "Social model")[0].rows
     assert shown[4] == (thought.names.action(acted) if told else "unknown")
+
+
+def test_the_page_tells_what_imagination_changed_in_the_policy():
+    """The controller begins with nearly no opinion, so that the policy is what imagination makes of it."""
+    dreams = ["model.world_model.improvement=1000", "model.world_model.horizon=12", "model.world_model.open_loop=12"]
+    experiment = Experiment.load("foresight_payday", "model.hidden_sizes=[16]", *EAGER, *dreams)
+    env = experiment.make_world(evaluation=True, num_envs=2, seed=4)
+    agent = experiment.make_agent(env)
+    agent.actor_head[0].module[-1].weight.data.zero_()
+    thought = think(agent.attach(env), agent, WORLD, 0, 3)
+    (candidates, *_) = _tables(thought, "World model")
+    assert candidates.header[-1] == "logit gains"
+    gained = {row[0].removesuffix(" *"): float(row[-1]) for row in candidates.rows}
+    first = thought.futures.actions[:, 0]
+    probabilities = thought.probabilities[0][first.unique()]
+    torch.testing.assert_close(probabilities.sum(), torch.tensor(1.0))  # nothing but legal actions is imagined
+    for action in first.unique().tolist():
+        name = thought.names.action(action)
+        others = sum(math.exp(gained[thought.names.action(other)]) for other in first.unique().tolist())
+        assert thought.probabilities[0][action].item() == pytest.approx(math.exp(gained[name]) / others, abs=0.02)
+    assert max(gained.values()) > 1
+    assert candidates.rows[0][2].endswith(" ..."), "the rewards of eight steps and no more"
 
 
 def test_the_page_shows_the_records_numbers(thought):

@@ -22,7 +22,7 @@ from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov
 from torchrl_agent.models.networks import Attention, Join, masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
-from torchrl_agent.models.world_model import Imagination, WorldModelLoss
+from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModelLoss
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -425,7 +425,10 @@ def test_pictures_are_read_where_they_are():
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return WorldModel(6, 3, [4], WorldModelConfig(enabled=True, hidden_size=16, candidates=3, horizon=4), "silu", 0.9)
+    model = WorldModel(6, 3, [4], WorldModelConfig(enabled=True, hidden_size=16, candidates=3, horizon=4), "silu", 0.9)
+    with torch.no_grad():
+        model.end[-1].bias.fill_(-3.0)  # dreams go on
+    return model
 
 
 def test_imagination_equals_step_after_step(model):
@@ -442,6 +445,20 @@ def test_imagination_equals_step_after_step(model):
             torch.testing.assert_close(futures["rewards"][:, candidate, step], symexp(outcome["reward"]))
             torch.testing.assert_close(futures["dones"][:, candidate, step], outcome["end"].sigmoid())
             torch.testing.assert_close(futures["values"][:, candidate, step], symexp(model.worth(now, own)))
+
+
+def test_a_dream_that_ended_stands_still(model):
+    with torch.no_grad():
+        model.end[-1].weight.zero_()
+        model.end[-1].bias.fill_(1.0)
+    belief, known, actions = torch.randn(5, 6), torch.rand(5, 3), torch.randint(4, (5, 2, 4))
+    futures = model.imagine(belief, known, actions)
+    last = model(belief, known, torch.nn.functional.one_hot(actions[:, 0, 0], 4).float())["known_state"]
+    torch.testing.assert_close(futures["states"][:, 0], last.unsqueeze(1).expand(5, 4, 3))
+    end = torch.tensor(1.0).sigmoid()
+    torch.testing.assert_close(futures["dones"], torch.stack((end, *torch.ones(3))).expand(5, 2, 4))
+    first, second = futures["rewards"][..., 0], futures["rewards"][..., 1]
+    torch.testing.assert_close(model.expected_return(futures), first + 0.9 * (1 - end) * second)
 
 
 def test_gradients_pass_through_dreams(model):
@@ -472,6 +489,35 @@ def test_where_few_actions_are_legal_no_other_is_imagined(model):
         expected = symlog(model.expected_return(seen[keys.FUTURES])[number])
         torch.testing.assert_close(returns[action], expected)
         torch.testing.assert_close(confidence[action], seen[keys.FUTURES, "confidence"][number])
+
+
+@pytest.mark.parametrize(("weight", "gained"), [(10.0, 0.5), (1000.0, 5.0)])
+def test_logits_gain_what_imagination_promises(weight, gained):
+    imagined = torch.tensor([[1.0, 0.3, 1.0], [0.9, 0.3, 1.0], [0.0, 0.0, 0.0]])  # return, confidence, whether at all
+    logits = torch.tensor([0.2, 0.2, 0.2, 7.0])  # the last one is another head's
+    seen = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINED: imagined.flatten()}))
+    torch.testing.assert_close(seen[keys.LOGITS], torch.tensor([0.2 + gained, 0.2 - gained, 0.2, 7.0]))
+    silent = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINED: torch.zeros(9)}))
+    assert torch.equal(silent[keys.LOGITS], logits), "without the world model it is the controller's policy"
+
+
+@pytest.mark.parametrize("settings", [{"improvement": -1.0}, {"improvement": 1.0, "candidates": 0}])
+def test_a_policy_cannot_be_improved_by_nothing(settings):
+    with pytest.raises(ValueError, match=r"model\.world_model\.improvement"):
+        Agent(town(), config(world_model=WorldModelConfig(enabled=True, **settings)))
+
+
+def test_a_policy_that_imagination_improves_is_the_same_when_it_learns():
+    learner = Experiment.load("town_agent", *SMALL, "model.world_model.improvement=1000").make_learner()
+    agent = learner.agent
+    data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
+    with set_recurrent_mode(True):
+        losses = learner.algorithm.loss(data)
+        improved = agent.actor(data.copy()).get(keys.LOGITS)
+        plain = agent.actor_head[0](agent.encoder(data.copy())).get(keys.LOGITS)
+    assert losses["max_ratio"] == pytest.approx(1, abs=1e-4)
+    assert losses["min_ratio"] == pytest.approx(1, abs=1e-4)
+    assert (improved - plain).abs().amax() > 1
 
 
 def test_expected_return_by_hand(model):

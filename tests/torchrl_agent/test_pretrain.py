@@ -17,7 +17,7 @@ from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
 from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain import learn as teach
-from torchrl_agent.pretrain.data import choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain.data import Disturbed, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
 from torchrl_agent.training.metrics import read_metrics
 from torchrl_agent.training.pretrained import (
@@ -150,6 +150,7 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
     [
         (["policy", "cartpole", "world.num_envs=8"], "no hand-written player to imitate"),
         (["perception", "town_agent", "--players", "greedy", "genius"], "no player 'genius'"),
+        (["perception", "town_agent", "--disturbed", "1"], "--disturbed is 1.0: it is a share"),
         (["perception", "town_agent", "world.num_envs=3", "--frames", "16"], "world.num_envs is 3 but 2 players"),
         (["social_model", "town_agent", "world.privileged=false"], "privileged"),
         (["perception", "town_agent", "frozen=[perception]"], "frozen names perception"),
@@ -421,6 +422,31 @@ def test_a_world_without_players_is_played_at_random():
     assert name == "random" and set(played["action"].argmax(-1).tolist()) == {0, 1}
 
 
+def test_a_player_is_led_astray_for_its_share_of_steps_in_stretches():
+    torch.manual_seed(0)
+    env = Experiment.load("town_agent", *SMALL, "world.num_envs=64").make_world()
+    players = env.players()
+    player = Disturbed(players["wait"], players["rest"], env, 0.25)
+    wait, rest = (players[name](env.reset())["agents", "action"][0, 0] for name in ("wait", "rest"))
+    root = env.reset()
+    actions = torch.stack([player(root)["agents", "action"].clone() for _ in range(400)])  # [steps, worlds, agents]
+    assert set(actions.unique().tolist()) == {int(wait), int(rest)}
+    assert (actions == actions[..., :1]).all(), "a world's agents together"
+    astray = actions[..., 0] == rest
+    assert astray.float().mean().item() == pytest.approx(0.25, abs=0.02)
+    begun = (astray[1:] & ~astray[:-1]).sum()
+    assert (astray.sum() / begun).item() == pytest.approx(5, abs=0.5), "mean length of a stretch"
+    assert not astray.all(1).any() and astray.any(0).all(), "every world by itself"
+
+
+def test_disturbed_players_do_something_random():
+    env = Experiment.load("town_agent", *SMALL).make_world()
+    ((name, player),) = choose_players(env, ["wait"], imitate=True, disturbed=0.5).items()
+    root = env.reset()
+    assert name == "wait"
+    assert len({int(action) for _ in range(40) for action in player(root)["agents", "action"].unique()}) > 3
+
+
 def test_discounted_returns_by_hand():
     reward = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(4, 1, 1)
     done = torch.tensor([False, True, False, False]).reshape(4, 1, 1)
@@ -475,7 +501,7 @@ class Clock(WorldModel):
             "belief": belief,
             "known_state": known + 0.1,
             "reward": reward,
-            "end": known[..., 0],
+            "end": known[..., 0] - 9,  # unlikely, though likelier as time goes on
             "opinions": opinions,
         }
 

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
     parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
     parser.add_argument("--players", nargs="+", help="who plays, in worlds of their own, such as greedy random")
+    parser.add_argument("--disturbed", type=float, default=0.0, help="share of steps that they are led astray in")
     parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
     parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
 
@@ -34,7 +35,9 @@ def run(parsed: argparse.Namespace) -> None:
     experiment = Experiment.load(parsed.config, *overrides)
     if parsed.freeze_perception and "perception" not in experiment.frozen:
         experiment.frozen = [*experiment.frozen, "perception"]
-    config = PretrainConfig(parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players)
+    config = PretrainConfig(
+        parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players, parsed.disturbed
+    )
     report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
     print(
         f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"

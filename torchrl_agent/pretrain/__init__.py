@@ -16,7 +16,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.specs import action_heads
-from torchrl_agent.pretrain.data import Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions, write_json, write_text
@@ -44,6 +44,8 @@ class PretrainConfig:
     """Frames of agents per update, rounded down to whole sequences; at least one sequence."""
     players: list[str] | None = None
     """Who plays; by default the world's first player, and except for the policy random actions."""
+    disturbed: float = 0.0
+    """Share of steps in which players do something random instead, in stretches of some steps (Laskey et al. 2017)."""
 
 
 def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     begin_with(agent, experiment.pretrained, experiment.frozen)
     agent.normalizer.frozen = brings_statistics(experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env))
-    players = choose_players(env, config.players, imitate=module == "policy")
+    players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
     length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]
     goals = module == "policy" and agent.manager is not None
     rollout = collect(env, agent, players, config.frames, length, goals)
@@ -193,3 +195,5 @@ def _check(config: PretrainConfig) -> None:
     for name in ("frames", "updates", "batch_frames", "learning_rate"):
         if getattr(config, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(config, name)}: it must be above 0.")
+    if not 0 <= config.disturbed <= MOST_DISTURBED:
+        raise ValueError(f"--disturbed is {config.disturbed}: it is a share of steps, 0 to {MOST_DISTURBED:g}.")

@@ -23,6 +23,10 @@ from torchrl_agent.transforms import RewardScaler
 RANDOM = "random"
 VALIDATION = 5
 """Of so many worlds of each player, one is for validation."""
+STRETCH = 5
+"""Steps for which a player who is disturbed does something else, on average."""
+MOST_DISTURBED = 0.8
+"""Share of steps in such stretches at most: between two of them lies a step at least."""
 STATES = (keys.HIDDEN, keys.CELL, keys.OTHERS_HIDDEN)
 
 
@@ -47,8 +51,16 @@ class Sequences:
     scaler: RewardScaler
 
 
-def choose_players(env: Any, names: Sequence[str] | None, imitate: bool) -> dict[str, TensorDictModuleBase]:
+def choose_players(
+    env: Any, names: Sequence[str] | None, imitate: bool, disturbed: float = 0.0
+) -> dict[str, TensorDictModuleBase]:
     """The named players of a world; by default its first (the expert), and unless it is to be imitated, random actions.
+
+    Args:
+        env: the world.
+        names: of players.
+        imitate: whether they are to be imitated.
+        disturbed: share of steps in which they do something random instead, in stretches.
 
     Raises:
         ValueError: there is no such player, or none to imitate.
@@ -59,10 +71,42 @@ def choose_players(env: Any, names: Sequence[str] | None, imitate: bool) -> dict
         if imitate and not experts:
             raise ValueError("this world has no hand-written player to imitate: choose a world that has players().")
         names = experts[:1] if imitate else [*experts[:1], RANDOM]
-    strange = [name for name in names if name not in there]
-    if strange:
-        raise ValueError(f"this world has no player {strange[0]!r}: use some of {', '.join(there)}.")
-    return {name: there[name] for name in names}
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise ValueError(f"this world has no player {missing[0]!r}: use some of {', '.join(there)}.")
+    chosen = {name: there[name] for name in names}
+    if not disturbed:
+        return chosen
+    strange = RandomPolicy(env.full_action_spec)
+    return {name: Disturbed(player, strange, env, disturbed) for name, player in chosen.items()}
+
+
+class Disturbed(TensorDictModuleBase):
+    """A player who now and then is led astray: for stretches of steps, each world's by itself, another acts in its
+    place. So what it does is seen from many more states than it comes to by itself, with what that leads to (noise
+    injection, Laskey et al. 2017).
+
+    Args:
+        player: who plays.
+        other: who acts in a stretch, such as random actions.
+        env: their world.
+        share: of the steps that are in a stretch, 0 to :data:`MOST_DISTURBED`.
+    """
+
+    def __init__(self, player: TensorDictModuleBase, other: TensorDictModuleBase, env: EnvBase, share: float) -> None:
+        super().__init__()
+        self.player, self.other, self.key = player, other, env.action_key
+        self.in_keys, self.out_keys = player.in_keys, player.out_keys
+        self.begins = share / (STRETCH * (1 - share))
+        self.astray = torch.zeros(env.batch_size[0], dtype=torch.bool, device=env.device)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action of one of both."""
+        intended, strange = (player(tensordict).get(self.key) for player in (self.player, self.other))
+        chance = torch.rand(self.astray.shape, device=self.astray.device)
+        self.astray = torch.where(self.astray, chance >= 1 / STRETCH, chance < self.begins)
+        astray = self.astray.reshape(-1, *[1] * (intended.ndim - 1))
+        return tensordict.set(self.key, torch.where(astray, strange, intended))
 
 
 def collect(

@@ -312,6 +312,27 @@ def test_a_claim_is_measured_in_the_configuration_that_it_names(monkeypatch):
         measure(ablations._run("contested", "with social model", []), 0)
 
 
+@pytest.mark.parametrize(("claim", "frozen"), [("payday", ["perception", "world_model"]), ("tonight", [])])
+def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypatch):
+    taught = []
+
+    def pretrain(module, experiment, config, path):
+        taught.append((module, experiment.frozen, config))
+
+    def refuse(experiment):
+        raise LookupError(experiment)
+
+    monkeypatch.setattr(measures, "pretrain", pretrain)
+    monkeypatch.setattr(measures, "learn", refuse)
+    with pytest.raises(LookupError) as refused:
+        measure(ablations._run(claim, next(iter(CLAIMS[claim]["variants"])), []), 0)
+    ((module, then, config),) = taught
+    (experiment,) = refused.value.args
+    assert (experiment.frozen, then) == (frozen, []), "while it is taught, nothing is"
+    assert getattr(experiment.pretrained, module).endswith("module")
+    assert config.disturbed == (0.2 if claim == "payday" else 0)
+
+
 @pytest.mark.slow
 def test_the_command_measures_trains_and_says_what_fails(capsys):
     code = main(

@@ -87,10 +87,11 @@ def _variants(name: str) -> dict[str, list[str]]:
 def _run(name: str, variant: str, overrides: list[str]) -> Run:
     claim = CLAIMS[name]
     kind = name if name in ("leak", "open mind") else "pretrain" if "pretrain" in claim else "train"
-    lesson = tuple(sorted((claim.get("pretrain") or claim.get("pretrained", {}).get(variant, {})).items()))
+    lesson = claim.get("pretrain") or claim.get("pretrained", {}).get(variant, {})
     elsewhere = tuple((place, tuple(changes)) for place, changes in claim.get("elsewhere", {}).items())
     changes = (*claim["base"], *claim["variants"][variant], *overrides)
-    return Run(kind, changes, lesson, elsewhere, claim.get("config", CONFIG))
+    lesson = {key: tuple(value) if isinstance(value, list) else value for key, value in lesson.items()}
+    return Run(kind, changes, tuple(sorted(lesson.items())), elsewhere, claim.get("config", CONFIG))
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:

@@ -25,6 +25,7 @@ from torchrl_agent.models.ablation import removable, without
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.runs.run import train
+from torchrl_agent.training.pretrained import READS
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"
@@ -44,8 +45,8 @@ class Run:
     """train, pretrain, leak, or open mind."""
     overrides: tuple[str, ...]
     lesson: tuple[tuple[str, Any], ...] = ()
-    """Of pre-training, before the training if that is the kind: ``module`` and fields of
-    :class:`~torchrl_agent.pretrain.PretrainConfig`.
+    """Of pre-training, before the training if that is the kind: ``module``, fields of
+    :class:`~torchrl_agent.pretrain.PretrainConfig`, and ``frozen``, whether what was taught learns no more afterwards.
     """
     elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
@@ -70,11 +71,12 @@ def measure(run: Run, seed: int) -> dict[str, float]:
             return open_mind(experiment, Path(folder))
         if run.lesson:
             lesson, path = dict(run.lesson), Path(folder) / "module"
-            module = lesson.pop("module")
+            module, frozen = lesson.pop("module"), lesson.pop("frozen", False)
             report = pretrain(module, experiment, PretrainConfig(**lesson), path)
             if run.kind == "pretrain":
                 return _numbers(report["figures"])
             experiment.pretrained = replace(experiment.pretrained, **{module: str(path)})
+            experiment.frozen = list(READS[module]) if frozen else []
         (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)

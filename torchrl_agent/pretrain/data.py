@@ -26,7 +26,7 @@ VALIDATION = 5
 STRETCH = 5
 """Steps for which a player who is disturbed does something else, on average."""
 MOST_DISTURBED = 0.8
-"""Share of steps in such stretches at most: between two of them lies a step at least."""
+"""Share of steps in such stretches at most: with a single step between any two it is 5/6."""
 STATES = (keys.HIDDEN, keys.CELL, keys.OTHERS_HIDDEN)
 
 

@@ -36,9 +36,8 @@ def test_empty_lives(scene):
     lives[("left", "right")] = (101, 48.454)
     found = live(scene, *lives)
     for actions, (death, total), (step, earned, _) in zip(lives, lives.values(), found, strict=True):
-        assert abs(step - death) <= (
-            1 if actions[0] == "left" else 0
-        )  # float32 residue decides the last step of moving
+        residue = int(actions[0] == "left")  # that of float32 decides the last step of moving
+        assert abs(step - death) <= residue
         assert earned == pytest.approx(total, abs=3e-3), actions
     history = found[0][2]
     expected = {

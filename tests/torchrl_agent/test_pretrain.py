@@ -59,7 +59,7 @@ def taught(tmp_path_factory):
     folders = {name: base / name for name in MODULES}
     seen = f"pretrained.perception={folders['perception']}"
     for name in MODULES:
-        upon = [seen, "--freeze-perception"] if name in ("world_model", "policy") else []
+        upon = [seen, "--freeze-perception"] if name != "perception" else []
         arguments = ["pretrain", name, "town_agent", *SMALL, *QUICK, *upon, "--output", str(folders[name])]
         assert cli.main(arguments) == 0
     return folders
@@ -229,8 +229,6 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
     one, two = agent("seed=1"), agent("seed=2")
     assert not same(weights(agent_modules(one)[name]), weights(agent_modules(two)[name]))
     for each in (one, two):
-        if name == "social_model":  # it reads beliefs, and its file does not hold who has them
-            load_module(each, taught["perception"])
         assert load_module(each, taught[name]) == name
     file = read_module(taught[name])
     for part, saved in file.parts.items():
@@ -283,6 +281,20 @@ def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
     save_module(file, agent("seed=2"), "social_model", RewardScaler(1))
     load_module(mine, file)
     assert gates(mine) == {**before, keys.COMPANY: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [([], {"perception", "social_model"}), (["model.social_model.context=false"], {"social_model"})],
+)
+def test_the_file_of_a_social_model_brings_the_perception_whose_beliefs_it_reads(changes, held, tmp_path):
+    one, two, file = agent("seed=1", *changes), agent("seed=2", *changes), tmp_path / "module.pt"
+    save_module(file, one, "social_model", RewardScaler(1))
+    load_module(two, file)
+    assert set(read_module(file).parts) == held
+    parts = [agent_modules(each) for each in (one, two)]
+    equal = {name for name in ("perception", "social_model") if same(*(weights(part[name]) for part in parts))}
+    assert equal == held
 
 
 @pytest.mark.slow
@@ -361,7 +373,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
     assert same(before, weights(mine))
     larger = agent("model.perception.belief_size=9")
     kept = weights(larger)
-    with pytest.raises(ValueError, match=r"is \[32, 18\] in .* but \[32, 19\] in this agent"):
+    with pytest.raises(ValueError, match=r"is \[8, 28\] in .* but \[9, 28\] in this agent"):
         load_modules(larger, {"social_model": str(taught["social_model"]), "perception": str(taught["perception"])})
     assert same(kept, weights(larger)), "all or nothing"
     with pytest.raises(ValueError, match="this agent has no world_model"):

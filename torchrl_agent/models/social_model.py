@@ -54,6 +54,8 @@ class SocialModelConfig:
     """
     context: bool = False
     """Read others in the light of the belief, and tell the policy who each of them is."""
+    shapes_perception: bool = False
+    """Let its losses change the belief that it reads others by: for pre-training, which sets it."""
     coeff: float = 0.2
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 
@@ -126,8 +128,9 @@ class SocialModel(AgentModule):
 
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that there is one, with losses."""
+        """Change a ``ModelConfig`` so that there is one, with losses that shape the belief too."""
         model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
+        model.social_model.shapes_perception = True
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -164,8 +167,10 @@ class SocialModel(AgentModule):
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
         features, around = self.embed(per_agent), []  # empty without context
         if self.surroundings is not None:
-            # others are read in the light of what is believed, which does not change for the sake of reading them
-            light = self.surroundings(_believed(tensordict).detach()).unsqueeze(-2)
+            # others are read in the light of what is believed, which need not change for the sake of reading them
+            believed = _believed(tensordict)
+            believed = believed if self.config.shapes_perception else believed.detach()
+            light = self.surroundings(believed).unsqueeze(-2)
             features, around = features + light, [light.expand(*cues.shape[:-1], light.shape[-1])]
         remembered, following = self._remember(self.activation(features), ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))

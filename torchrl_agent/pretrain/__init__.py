@@ -155,7 +155,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     env = experiment.make_world()
     agent = experiment.make_agent(env)
     begin_with(agent, experiment.pretrained, experiment.frozen)
-    agent.normalizer.frozen = brings_statistics(experiment.pretrained)
+    agent.normalizer.frozen = brings_statistics(agent, experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env))
     players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
     length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]

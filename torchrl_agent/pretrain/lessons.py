@@ -15,7 +15,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.models.figures import most_frequent
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.pretrained import READS, agent_modules
+from torchrl_agent.training.pretrained import agent_modules, reads
 
 ROWS_AT_ONCE = 64
 """Sequences that are judged at a time, which bounds memory."""
@@ -42,7 +42,7 @@ class Lesson:
             (self.loss,) = agent.agent_modules[module].losses
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
-        self.learning = nn.ModuleList([*(there[name] for name in READS[module] if name in there), self.loss])
+        self.learning = nn.ModuleList([*(there[name] for name in reads(agent, module)), self.loss])
         self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")

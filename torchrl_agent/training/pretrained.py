@@ -21,13 +21,6 @@ FORMAT = 1
 MODULES = ("perception", "world_model", "social_model", "policy")
 OLD_NAMES = {"social": "social_model"}
 """What files and configurations of the last release say."""
-READS = {
-    "perception": ("perception",),
-    "world_model": ("perception", "world_model"),
-    "social_model": ("social_model",),
-    "policy": MODULES,
-}
-"""What a file of a module holds: the module, and those in whose language it thinks, as far as the agent has them."""
 SEERS = ("perception", "policy")
 """Modules that read normalised observations: the statistics belong to them."""
 
@@ -82,6 +75,13 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     return {**result, "policy": nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})}
 
 
+def reads(agent: Agent, name: str) -> list[str]:
+    """What a file of a module holds: the module, and those in whose language it thinks, if the agent has them."""
+    believes = name == "world_model" or (name == "social_model" and agent.agent_modules[name].believes)
+    wanted = MODULES if name == "policy" else ("perception", name) if believes else (name,)
+    return [part for part in wanted if part in agent_modules(agent)]
+
+
 def current_name(name: str) -> str:
     """The name of a module, which may be given by an older one."""
     return OLD_NAMES.get(name, name)
@@ -105,12 +105,12 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
     if load:
         load_modules(agent, config.paths())
     freeze(agent, frozen)
-    agent.normalizer.frozen = bool(set(frozen) & set(SEERS)) and brings_statistics(config)
+    agent.normalizer.frozen = bool(set(frozen) & set(SEERS)) and brings_statistics(agent, config)
 
 
-def brings_statistics(config: PretrainedConfig) -> bool:
+def brings_statistics(agent: Agent, config: PretrainedConfig) -> bool:
     """Whether the normalisation comes from a file."""
-    return any(set(READS[name]) & set(SEERS) for name in config.paths())
+    return any(set(reads(agent, name)) & set(SEERS) for name in config.paths())
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:
@@ -137,7 +137,7 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decod
     content = {
         "format": FORMAT,
         "module": name,
-        "parts": {part: dict(modules[part].state_dict()) for part in READS[name] if part in modules},
+        "parts": {part: dict(modules[part].state_dict()) for part in reads(agent, name)},
         "decoders": {} if decoders is None else dict(decoders.state_dict()),
         "observations": _observations(agent),
         "statistics": get_statistics(agent.normalizer, scaler),

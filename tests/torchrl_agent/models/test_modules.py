@@ -259,19 +259,20 @@ def test_modules_are_taught_with_their_share_of_a_minibatch():
     assert seen == {"all": (sequences, steps), "share": (sequences // 4, steps)}
 
 
-def test_dreams_change_the_belief_only_if_they_are_asked_to():
+@pytest.mark.parametrize("module", ["world_model", "social_model"])
+def test_what_is_foreseen_changes_the_belief_only_if_it_is_asked_to(module):
     found = []
     for shapes in (False, True):
         learner = Experiment.load(
             "town_agent",
             *SMALL,
-            f"model.world_model.shapes_perception={shapes}",
+            f"model.{module}.shapes_perception={shapes}",
             "model.perception.prediction_coeff=0",
         ).make_learner()
         data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
         with set_recurrent_mode(True):
             encoded = learner.agent.encoder(data.copy())
-            losses = next(part for part in learner.agent.auxiliary if isinstance(part, WorldModelLoss))(encoded)
+            losses = learner.agent.agent_modules[module].losses[0](encoded)
         sum(value for name, value in losses.items() if name.startswith("loss_")).backward()
         found.append(
             any(each.grad is not None and bool(each.grad.any()) for each in learner.agent.perception.parameters())

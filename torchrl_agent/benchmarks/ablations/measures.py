@@ -25,7 +25,7 @@ from torchrl_agent.models.ablation import removable, without
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.runs.run import train
-from torchrl_agent.training.pretrained import READS
+from torchrl_agent.training.pretrained import read_module
 from torchrl_agent.training.rollout import agent_rows
 
 CONFIG = "small_town"
@@ -76,7 +76,7 @@ def measure(run: Run, seed: int) -> dict[str, float]:
             if run.kind == "pretrain":
                 return _numbers(report["figures"])
             experiment.pretrained = replace(experiment.pretrained, **{module: str(path)})
-            experiment.frozen = list(READS[module]) if frozen else []
+            experiment.frozen = list(read_module(path).parts) if frozen else []
         (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -323,6 +324,7 @@ def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypa
         raise LookupError(experiment)
 
     monkeypatch.setattr(measures, "pretrain", pretrain)
+    monkeypatch.setattr(measures, "read_module", lambda path: SimpleNamespace(parts={"perception": {}, "world_model": {}}))
     monkeypatch.setattr(measures, "learn", refuse)
     with pytest.raises(LookupError) as refused:
         measure(ablations._run(claim, next(iter(CLAIMS[claim]["variants"])), []), 0)

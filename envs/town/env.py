@@ -233,8 +233,10 @@ class TownEnv(World):
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name."""
+        in_fog = {} if self.rules.view is None else {"remembering": FogPlayer(self, True, self.rules.num_agents)}
         return {
             "greedy": GreedyPlayer(self),
+            **in_fog,
             "rest": ConstantPlayer(self, "rest"),
             "wait": ConstantPlayer(self, "wait"),
             **super().players(),

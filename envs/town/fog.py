@@ -14,94 +14,116 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from envs.toolkit.records import map_record
 from envs.town.rules import Rules
 from envs.town.scripted import all_heads, greedy_action
 from envs.town.state import ABSENT, Layout, State
+from envs.town.tables import Tables
 from envs.world import GROUP
 
 
 class Knowledge(NamedTuple):
-    """What agent 0 knows of the map."""
+    """What the first K agents know of the map, each by itself."""
 
     places: Layout
-    """Cells of the places that it knows, [S, N]; ``ABSENT`` for the others."""
+    """Cells of the places that they know, [S, K, N]; ``ABSENT`` for the others."""
     cells: Tensor
-    """Cells that it has seen since it last began to look for something, row by row, bool [cells, N]."""
+    """Cells that they have seen since they last began to look for something, row by row, bool [cells, K, N]."""
 
 
 class FogPlayer(TensorDictModuleBase):
-    """Agent 0 is greedy with the places that it knows; the others are greedy and know them all.
+    """The first agents are greedy with the places that they know; the others are greedy and know them all.
 
     Args:
         env: the Town whose record it reads; it must be the one that is stepped.
-        remembers: it knows the places that it has seen in this episode and looks where it has not been; otherwise it
-            knows those in sight now and goes round the town, as one can without a memory.
+        remembers: they know the places that they have seen in this episode, though these may have moved since, and look
+            where they have not been; otherwise they know those in sight now and go round the town, as one can without a
+            memory.
+        agents: K, how many of them are in the fog.
     """
 
-    def __init__(self, env: Any, remembers: bool) -> None:
+    def __init__(self, env: Any, remembers: bool, agents: int = 1) -> None:
         super().__init__()
         self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
         self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
-        self.remembers = remembers
-        self.knowledge = nothing_known(env.state, env.rules)
+        self.remembers, self.agents = remembers, agents
+        self.knowledge = nothing_known(env.state, env.rules, agents)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the action of every agent."""
         state, rules, tables = self.env.state, self.env.rules, self.env.tables
-        nothing, begins = nothing_known(state, rules), state.tally.lifetime[0] == 0
+        nothing, begins = nothing_known(state, rules, self.agents), state.tally.lifetime[: self.agents] == 0
         known = self.knowledge if self.remembers else nothing
         places = Layout(*(torch.where(begins, ABSENT, cell) for cell in known.places))
         self.knowledge = look(state, Knowledge(places, known.cells & ~begins), rules)
-        x, y = nearest_unseen(state, self.knowledge.cells, rules) if self.remembers else way_round(state, rules)
+        seen = self.knowledge.cells
+        x, y = nearest_unseen(state, seen, rules) if self.remembers else way_round(state, rules, self.agents)
+        own = greedy_by_belief(state, believed(state, self.knowledge.places, x, y), rules, tables)
         action = greedy_action(state, rules, tables)
-        own = greedy_action(state._replace(layout=believed(state, self.knowledge.places, x, y)), rules, tables)
-        return tensordict.set((GROUP, "action"), all_heads(torch.cat((own[:1], action[1:])), rules))
+        return tensordict.set((GROUP, "action"), all_heads(torch.cat((own, action[self.agents :])), rules))
 
 
-def nothing_known(state: State, rules: Rules) -> Knowledge:
+def greedy_by_belief(state: State, places: Layout, rules: Rules, tables: Tables) -> Tensor:
+    """What the greedy player does as each of the first K agents, who think that the places are at the cells [S, K, N];
+    int32 or int64 [K, N].
+    """
+    count = places.x.shape[1]
+    # a copy of the town for each of them, in which its belief is true
+    copies = map_record(lambda value: value.repeat_interleave(count, -1), state)
+    copies = copies._replace(layout=Layout(*(cells.transpose(1, 2).flatten(1) for cells in places)))
+    action = greedy_action(copies, rules, tables)[:count]
+    return action.unflatten(1, (-1, count)).diagonal(dim1=0, dim2=2).T
+
+
+def nothing_known(state: State, rules: Rules, agents: int = 1) -> Knowledge:
     """Before the first look."""
-    unknown = torch.full_like(state.layout.x, ABSENT)
-    cells = torch.zeros(rules.width * rules.height, state.step.shape[0], dtype=torch.bool, device=state.step.device)
+    unknown = torch.full_like(state.layout.x, ABSENT).unsqueeze(1).repeat(1, agents, 1)
+    cells = torch.zeros(
+        rules.width * rules.height, agents, state.step.shape[0], dtype=torch.bool, device=unknown.device
+    )
     return Knowledge(Layout(unknown, unknown), cells)
 
 
 def look(state: State, known: Knowledge, rules: Rules) -> Knowledge:
-    """What agent 0 knows after a look around: places in sight are known, those that are not where they were no longer;
-    when there is no cell left to look at it begins anew.
+    """What agents know after a look around: places in sight are known, those that are not where they were no longer;
+    when there is no cell left to look at they begin anew.
     """
-    seen = in_sight(state, *state.layout, rules)
-    gone = in_sight(state, *known.places, rules) & ~seen
+    agents = known.cells.shape[1]
+    there = Layout(*(cell.unsqueeze(1) for cell in state.layout))  # [S, 1, N]
+    seen = in_sight(state, there.x, there.y, rules, agents)
+    gone = in_sight(state, *known.places, rules, agents) & ~seen
     x, y = (
-        torch.where(seen, now, torch.where(gone, ABSENT, then))
-        for now, then in zip(state.layout, known.places, strict=True)
+        torch.where(seen, now, torch.where(gone, ABSENT, then)) for now, then in zip(there, known.places, strict=True)
     )
     x_cell, y_cell = all_cells(rules, x.device)
     inside = (x_cell < state.settings.width) & (y_cell < state.settings.height)
-    sight = in_sight(state, x_cell, y_cell, rules)
+    sight = in_sight(state, x_cell, y_cell, rules, agents)
     cells = known.cells | sight | ~inside
     return Knowledge(Layout(x, y), torch.where(cells.all(0), sight | ~inside, cells))
 
 
-def in_sight(state: State, x: Tensor, y: Tensor, rules: Rules) -> Tensor:
-    """Whether agent 0 has cells (``x``, ``y``) [*, N] in its window."""
+def in_sight(state: State, x: Tensor, y: Tensor, rules: Rules, agents: int) -> Tensor:
+    """Whether each of the first agents has cells (``x``, ``y``) [*, K or 1, N] in its window, [*, K, N]."""
     view = rules.width + rules.height if rules.view is None else rules.view
-    return ((x - state.agents.x[0]).abs() <= view) & ((y - state.agents.y[0]).abs() <= view)
+    return ((x - state.agents.x[:agents]).abs() <= view) & ((y - state.agents.y[:agents]).abs() <= view)
 
 
 def nearest_unseen(state: State, cells: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """The cell [N] of those that have not been seen that is fewest steps away; the upper left of several."""
+    """The cell [K, N] of those that have not been seen that is fewest steps away; the upper left of several."""
     x, y = all_cells(rules, cells.device)
-    distance = (x - state.agents.x[0]).abs() + (y - state.agents.y[0]).abs()
+    agents = cells.shape[1]
+    distance = (x - state.agents.x[:agents]).abs() + (y - state.agents.y[:agents]).abs()
     nearest = torch.where(cells, rules.width * rules.height * 2, distance).argmin(0)
     return nearest % rules.width, torch.div(nearest, rules.width, rounding_mode="floor")
 
 
-def way_round(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
-    """The next corner [N] of a way round the town, clockwise and as far from the walls as the window reaches.
+def way_round(state: State, rules: Rules, agents: int = 1) -> tuple[Tensor, Tensor]:
+    """The next corner [K, N] of a way round the town, clockwise and as far from the walls as the window reaches.
 
-    It depends on nothing but where agent 0 is, and shows every cell of a town that is not wider than two windows.
+    It depends on nothing but where an agent is, and shows every cell of a town that is not wider than two windows.
     """
-    x, y, width, height = state.agents.x[0], state.agents.y[0], state.settings.width, state.settings.height
+    x, y, settings = state.agents.x[:agents], state.agents.y[:agents], state.settings
+    width, height = settings.width, settings.height
     near = torch.full_like(x, rules.view or 0)
     right, bottom = torch.maximum(width - 1 - near, near), torch.maximum(height - 1 - near, near)
     down, left, up = (x >= right) & (y < bottom), (y >= bottom) & (x > near), (x <= near) & (y > near)
@@ -112,11 +134,12 @@ def way_round(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
 
 
 def believed(state: State, places: Layout, x: Tensor, y: Tensor) -> Layout:
-    """The known places where they are, the others at the cell (``x``, ``y``) [N]; what the town does not have nowhere.
+    """The known places where they are, the others at the cell (``x``, ``y``) [K, N]; what the town does not have
+    nowhere, [S, K, N].
 
     That every town has a place of each of its kinds is common knowledge.
     """
-    exists, unknown = state.layout.x > ABSENT // 2, places.x <= ABSENT // 2
+    exists, unknown = (state.layout.x > ABSENT // 2).unsqueeze(1), places.x <= ABSENT // 2
     return Layout(
         torch.where(exists, torch.where(unknown, x, places.x), ABSENT),
         torch.where(exists, torch.where(unknown, y, places.y), ABSENT),
@@ -124,6 +147,6 @@ def believed(state: State, places: Layout, x: Tensor, y: Tensor) -> Layout:
 
 
 def all_cells(rules: Rules, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The x and y of every cell, row by row, [cells, 1]."""
-    cell = torch.arange(rules.width * rules.height, device=device).unsqueeze(1)
+    """The x and y of every cell, row by row, [cells, 1, 1]."""
+    cell = torch.arange(rules.width * rules.height, device=device).reshape(-1, 1, 1)
     return cell % rules.width, torch.div(cell, rules.width, rounding_mode="floor")

@@ -11,7 +11,7 @@ from envs.town.state import ABSENT
 
 def known(state, player):
     """Slots that the first town's player knows the cell of."""
-    return (player.knowledge.places.x[:, 0] > ABSENT // 2).nonzero().squeeze(1).tolist()
+    return (player.knowledge.places.x[:, 0, 0] > ABSENT // 2).nonzero().squeeze(1).tolist()
 
 
 def test_it_remembers_the_places_that_it_has_seen_and_no_others(scene):
@@ -51,14 +51,14 @@ def test_a_place_that_has_moved_is_forgotten_when_its_cell_is_seen(scene):
 def test_it_looks_at_the_nearest_cell_that_it_has_not_seen_and_then_begins_anew(scene):
     town = scene("L4", width=5, height=4)
     knowledge = look(town.state, nothing_known(town.state, town.rules), town.rules)
-    assert knowledge.cells.reshape(4, 5, 1)[..., 0].tolist() == [[True] * 3 + [False] * 2] * 3 + [[False] * 5]
+    assert knowledge.cells.reshape(4, 5).tolist() == [[True] * 3 + [False] * 2] * 3 + [[False] * 5]
     assert [cell.item() for cell in nearest_unseen(town.state, knowledge.cells, town.rules)] == [3, 0]
     town.put(x=3, y=3)
     knowledge = look(town.state, knowledge, town.rules)
     assert [cell.item() for cell in nearest_unseen(town.state, knowledge.cells, town.rules)] == [3, 0]
     town.put(x=3, y=1)
     knowledge = look(town.state, knowledge, town.rules)
-    assert (~knowledge.cells).nonzero().tolist() == [[15, 0]]  # (0, 3)
+    assert (~knowledge.cells).nonzero().tolist() == [[15, 0, 0]]  # (0, 3)
     town.put(x=2, y=3)  # sees the last one: from now on only what is in sight counts
     knowledge = look(town.state, knowledge, town.rules)
     assert knowledge.cells.reshape(4, 5).tolist() == [[False] * 5] + [[True] * 5] * 3
@@ -96,3 +96,35 @@ def test_who_does_not_know_looks_round_the_town(scene):
         action = FogPlayer(town.env, remembers)(root)["agents", "action"]
         assert town.rules.action_names[action.item()] == "right"
     assert town.rules.action_names[town.env.players()["greedy"](root)["agents", "action"].item()] == "down"
+
+
+def test_each_agent_in_the_fog_goes_by_what_it_has_seen_itself(scene):
+    town = scene("L4", num_agents=2)
+    town.set(all=0.9, energy=0.2)
+    bed = town.place("Bed", 2, 0)
+    town.put(x=0, y=0)
+    town.put(agent=1, x=7, y=0)
+    player = FogPlayer(town.env, remembers=True, agents=2)
+
+    def act():
+        chosen = player(town.env.fake_tensordict())["agents", "action"]
+        return [town.rules.action_names[action] for action in chosen[0].tolist()]
+
+    assert act()[0] == "right"
+    assert player.knowledge.places.x[bed].tolist() == [[2], [ABSENT]]
+    town.state.tally.lifetime.fill_(1)
+    town.place("Bed", 7, 1)  # it moves to where the second sees it, and the first does not
+    town.put(agent=0, x=4, y=4)
+    assert act() == ["left", "down"], "the first believes what is no longer so"
+    assert player.knowledge.places.x[bed].tolist() == [[2], [7]]
+    town.place("Bed", 0, 7)
+    town.put(agent=1, x=4, y=0)
+    assert act() == ["left", "right"], "now the second does, too"
+
+
+def test_by_true_beliefs_everybody_is_the_greedy_player():
+    env = TownEnv(8, level="L6", num_agents=3, rules={"view": 8}, seed=1)
+    root, player, greedy = env.reset(), env.players()["remembering"], env.players()["greedy"]
+    for _ in range(10):
+        assert torch.equal(*(each(root.copy())["agents", "action"] for each in (player, greedy)))
+        root = env.step_and_maybe_reset(greedy(root))[1]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -210,61 +211,52 @@ def test_recovery_compares_the_living_before_and_after_the_move():
     assert found == {"reward_after_move": 0.5, "recovery": 0.5}
 
 
-def test_one_goes_to_what_is_needed_most():
-    played = episode(1)
-    played["x"][0, 0, 0], played["meters"][0, 0, 0] = 4, torch.tensor([0.9, 0.2])  # hungry, kitchens at 3 and 9
-    played["meters"][0, 0, 1] = torch.tensor([0.2, 0.9])  # tired, in the corner, beds at 2 and 8
-    places = played["place_x"], played["place_y"]
-    steps, nearest = town._to_need(played, slice(0, 1), *places)
-    assert steps[0, 0].int().tolist() == [[0, 0, 1, 0], [0, 0, 0, 1]]
-    assert nearest[0, 0].tolist() == [2, 0]
-    played["place_y"][0, 0, 0] = 1  # the near bed is down and right: either way is good
-    assert town._to_need(played, slice(0, 1), *places)[0][0, 0, 1].int().tolist() == [0, 1, 0, 1]
-
-
 def sally_and_anne():
-    """Agent 1 is tired. Its bed was to its right, then moved to its left, where only agent 0 sees it."""
-    played = episode(3)
-    played["rules"].moves_every = 1
-    played["x"][..., 0], played["x"][..., 1] = 7, 10
-    played["meters"][..., 1, 0] = 0.1
-    played["place_x"][0], played["place_x"][1:] = torch.tensor([13, 40, 30, 31]), torch.tensor([6, 40, 30, 31])
-    played["rows"]["action"][..., 1] = 3  # it goes to the right
-    number = torch.tensor([1, 2]).reshape(2, 1).expand(3, 1, 2, 1)  # agent 0 sees it, and nobody is seen by it
-    logits = torch.full((3, 1, 2, 1, 6), -30.0)
-    logits[..., 3] = 0.0
-    played["rows"].set("others_number", number.clone())
-    played["rows"].set("social", TensorDict({"next_action": logits}, [3, 1, 2]))
-    return played
+    """Agent 1 saw the bed at 3 and goes right; it is now at 8, to its left, where agent 0 has seen it. They see each
+    other, and agent 1 is expected to go right with probability 0.7, left with 0.2.
+    """
+    expected = torch.full((1, 1, 2, 1, 6), 0.02)
+    expected[..., 3], expected[..., 2] = 0.7, 0.2
+    believed = torch.tensor([[[[8, -1000], [3, -1000]]]])
+    return {
+        "number": torch.tensor([1, 0]).reshape(1, 1, 2, 1),
+        "expected": expected,
+        "action": torch.tensor([[[5, 3]]]),
+        "knowing": torch.tensor([[[5, 2]]]),
+        "alive": torch.ones(1, 1, 2, dtype=torch.bool),
+        "believed_x": believed,
+        "believed_y": torch.where(believed < 0, believed, 0),
+        "place_x": torch.tensor([[[8, -1000]]]),
+        "place_y": torch.tensor([[[0, -1000]]]),
+    }
 
 
 def test_a_false_belief_is_asked_for_only_where_there_is_one():
-    found = town.false_belief(sally_and_anne())
-    assert found == {
-        "unaware": 2,
-        "expected_to_old": pytest.approx(1),
-        "went_to_old": 1,
-        "expected_to_new": pytest.approx(0),
-        "went_to_new": 0,
+    assert town.false_belief(sally_and_anne()) == {
+        "cases": 1,
+        "accuracy": 1,
+        "expected": pytest.approx(0.7),
+        "expected_if_it_knew": pytest.approx(0.2),
+        "accuracy_of_others": 0,  # agent 0 waits
     }
+
+    def cases(**changes):
+        """With some entries of agent 1, or else of agent 0, changed."""
+        watched = sally_and_anne()
+        for name, (place, value) in changes.items():
+            watched[name][place] = value
+        return town.false_belief(watched)["cases"]
+
+    first, second = (0, 0, 0), (0, 0, 1)
+    assert cases(knowing=(second, 3)) == 0, "it would go there all the same"
+    assert cases(believed_x=((*second, 0), 8)) == 0, "it knows"
+    assert cases(believed_x=((*second, 0), -1000)) == 0, "it has never seen the bed, or that it is gone"
+    assert cases(believed_x=((*first, 0), 3)) == 0, "the observer believes the same"
+    assert cases(number=(first, 2)) == 0, "it is out of sight"
+    assert cases(alive=(first, False)) == cases(alive=(second, False)) == 0
     naive = sally_and_anne()
-    naive["rows"]["social", "next_action"][..., 2] = 30.0  # expects it where the bed is now
-    assert town.false_belief(naive)["expected_to_new"] == pytest.approx(1)
-    seen = sally_and_anne()
-    seen["x"][1, 0, 1] = 12  # it has seen that the bed is gone, and remembers it
-    assert town.false_belief(seen)["unaware"] == 0
-    found_out = sally_and_anne()
-    found_out["x"][1, 0, 1] = 7  # it has seen the new place
-    assert town.false_belief(found_out)["unaware"] == 0
-    ignorant = sally_and_anne()
-    ignorant["x"][..., 0] = 0  # the observer does not know where the bed is either
-    assert town.false_belief(ignorant)["unaware"] == 0
-    same_way = sally_and_anne()
-    same_way["place_x"][1:, :, 0], same_way["x"][..., 0] = 20, 20
-    assert town.false_belief(same_way)["unaware"] == 0
-    dead = sally_and_anne()
-    dead["alive"][..., 0] = False
-    assert town.false_belief(dead)["unaware"] == 0
+    naive["expected"][0, 0, 0, 0] = torch.tensor([0, 0, 0.9, 0.1, 0, 0])
+    assert town.false_belief(naive)["accuracy"] == 0
 
 
 def test_goals_that_never_change_have_no_entropy():
@@ -324,7 +316,9 @@ def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypa
         raise LookupError(experiment)
 
     monkeypatch.setattr(measures, "pretrain", pretrain)
-    monkeypatch.setattr(measures, "read_module", lambda path: SimpleNamespace(parts={"perception": {}, "world_model": {}}))
+    monkeypatch.setattr(
+        measures, "read_module", lambda path: SimpleNamespace(parts={"perception": {}, "world_model": {}})
+    )
     monkeypatch.setattr(measures, "learn", refuse)
     with pytest.raises(LookupError) as refused:
         measure(ablations._run(claim, next(iter(CLAIMS[claim]["variants"])), []), 0)
@@ -337,19 +331,27 @@ def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypa
 
 @pytest.mark.slow
 def test_the_command_measures_trains_and_says_what_fails(capsys):
-    code = main(
-        ["bench", "claims", "contested", "recovery", "false belief", "open mind", "--seeds", "0", "--json", *QUICK]
-    )
+    code = main(["bench", "claims", "contested", "recovery", "open mind", "--seeds", "0", "--json", *QUICK])
     text = capsys.readouterr().out
     assert code == 0
     result = json.loads(text.strip().split("\n")[-1])
-    assert list(result["claims"]) == ["contested", "recovery", "false belief", "open mind"]
+    assert list(result["claims"]) == ["contested", "recovery", "open mind"]
     assert result["claims"]["open mind"]["holds"]
     found = result["claims"]["recovery"]["figures"]["with manager"]
     assert set(found) >= {"return_mean", "recovery", "goal_entropy", "parameters"}
-    assert "expected_to_old" in result["claims"]["false belief"]["figures"]["social model"]
     assert all(math.isfinite(value) for values in found.values() for value in values)
     assert "FAILS" in table(result) or "HOLDS" in table(result)
+
+
+def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
+    monkeypatch.setattr(town, "WORLDS", 8)
+    lesson = {"module": "social_model", "players": ("remembering",), "frames": 64, "updates": 1}
+    run = ablations._run("false belief", "taught by those", QUICK)
+    assert dict(run.lesson)["players"] == ("remembering",) and run.watched == "remembering"
+    found = measure(replace(run, lesson=tuple(lesson.items())), 0)
+    assert found["cases"] > 0 and all(0 <= found[name] <= 1 for name in found if name != "cases")
+    with pytest.raises(ValueError, match="player 'greedy' has no knowledge of its own"):
+        measure(replace(run, lesson=tuple(lesson.items()), watched="greedy"), 0)
 
 
 def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):

@@ -91,7 +91,8 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
     elsewhere = tuple((place, tuple(changes)) for place, changes in claim.get("elsewhere", {}).items())
     changes = (*claim["base"], *claim["variants"][variant], *overrides)
     lesson = {key: tuple(value) if isinstance(value, list) else value for key, value in lesson.items()}
-    return Run(kind, changes, tuple(sorted(lesson.items())), elsewhere, claim.get("config", CONFIG))
+    lessons = tuple(sorted(lesson.items()))
+    return Run(kind, changes, lessons, elsewhere, claim.get("config", CONFIG), claim.get("watched"))
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:

@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
-from torchrl_agent.benchmarks.ablations.town import town_figures
+from torchrl_agent.benchmarks.ablations.town import false_belief, look_on, town_figures
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
@@ -23,7 +23,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
 from torchrl_agent.models.ablation import removable, without
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.pretrain import PretrainConfig, pretrain
+from torchrl_agent.pretrain import PretrainConfig, pretrain, switch_on
 from torchrl_agent.runs.run import train
 from torchrl_agent.training.pretrained import read_module
 from torchrl_agent.training.rollout import agent_rows
@@ -52,6 +52,8 @@ class Run:
     """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
     config: str = CONFIG
     """The configuration, by name."""
+    watched: str | None = None
+    """Instead of training: the player in whose games the pre-trained agent looks on."""
 
     def experiment(self, seed: int, *changes: str) -> Experiment:
         """What is run, with further changes."""
@@ -77,6 +79,9 @@ def measure(run: Run, seed: int) -> dict[str, float]:
                 return _numbers(report["figures"])
             experiment.pretrained = replace(experiment.pretrained, **{module: str(path)})
             experiment.frozen = list(read_module(path).parts) if frozen else []
+            if run.watched is not None:
+                taught = switch_on(module, experiment)
+                return false_belief(look_on(taught.make_learner().agent, taught, run.watched))
         (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -17,11 +16,6 @@ from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.training.rollout import play as play_steps
 
 WORLDS = 128
-MOVES = ("up", "down", "left", "right")
-SERVES = {"energy": "Bed", "satiation": "HomeMeal"}
-"""Which place a need sends one to."""
-AFTER_MOVE = 15
-"""Steps after places moved in which a belief about them may be false."""
 RIDGE = 1e-2
 """Of the linear probe, as a share of the features' variance."""
 
@@ -37,8 +31,6 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
         result |= alternatives(played)
     if rules.moves_every is not None:
         result |= recovery(played)
-        if agent.social_model is not None and rules.view is not None:
-            result |= false_belief(played)
     if agent.manager is not None:
         result |= goal_use(played, len(agent.manager.names))
     return result
@@ -58,7 +50,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     steps: list[TensorDict] = []
     root, going = env.reset(), torch.ones(WORLDS, dtype=torch.bool, device=env.device)
     before = _look(world.state, going)
-    wanted = [keys.BELIEF, keys.SOCIAL, keys.GOAL, keys.NORMALIZED, keys.ACTION, "others_number"]
+    wanted = [keys.BELIEF, keys.GOAL, keys.NORMALIZED, keys.ACTION]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for acted in play_steps(env, agent.policy, root, world.rules.max_steps):
             following = acted.get(keys.NEXT)
@@ -183,70 +175,83 @@ def goal_use(played: dict[str, Any], count: int) -> dict[str, float]:
     return {"goal_entropy": entropy.item(), "goal_switch_rate": decided, "goal_length": 1 / max(decided, 1e-9)}
 
 
-def false_belief(played: dict[str, Any]) -> dict[str, float]:
-    """The probe of Sally and Anne (Baron-Cohen et al. 1985, for machines Rabinowitz et al. 2018): what does the social
-    model expect of somebody who does not know that all places moved?
-
-    Counted is a visible other in the first steps after the move if it has neither had the cell that it would go to in
-    sight since (for its lowest need, the nearest place before the move) nor a new place of that kind, the observer has
-    seen the new place that is nearest to the other, and the old cell asks for other steps than the new one.
+@torch.no_grad()
+def look_on(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
+    """The first games of a hand-written player that goes by what it has seen, while the agent looks on through the eyes
+    of each in turn.
 
     Returns:
-        the probability that the social model gives to steps towards the old cell (``expected_to_old``) and towards the
-        new one (``expected_to_new``), the share of each that was made (``went_to_old``, ``went_to_new``), and how many
-        were ``unaware``.
+        each [T, N, ...]: what is expected of visible others, probabilities ``expected`` [T, N, A, V, actions] and who
+        they are, ``number`` [T, N, A, V]; what each does, ``action``, and would do if it knew where all places are,
+        ``knowing`` [T, N, A]; ``alive`` [T, N, A]; where it has last seen the places, ``believed_x`` and ``believed_y``
+        [T, N, A, S]; and where they are, ``place_x`` and ``place_y`` [T, N, S].
+
+    Raises:
+        ValueError: this town has no such player, who knows what it has seen.
     """
-    rules, period = played["rules"], played["rules"].moves_every
-    moments = slice(period, period + AFTER_MOVE)
-    rows: TensorDictBase = played["rows"][moments]
-    number = rows.get("others_number")  # [T, N, A, V]
-    there = number < rules.num_agents
-    others = torch.meshgrid(*(torch.arange(size) for size in number.shape[:2]), indexing="ij")
-    who = (*(part[..., None, None] for part in others), number.clamp_max(rules.num_agents - 1))
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
+    world: Any = getattr(env, "base_env", env)
+    players = world.players()
+    player, greedy = players.get(name), players["greedy"]
+    if not hasattr(player, "knowledge"):
+        raise ValueError(f"player {name!r} has no knowledge of its own: use remembering, in a town with fog (view).")
+    steps: list[TensorDict] = []
 
-    new = (played["place_x"][moments], played["place_y"][moments])
-    old = tuple(place.expand_as(new[0]) for place in (played["place_x"][period - 1], played["place_y"][period - 1]))
-    to_old, target = _to_need(played, moments, *old)  # [T, N, A, 4], [T, N, A]
-    to_new, goal = _to_need(played, moments, *new)
-    saw_old, saw_new = (_in_sight(played, moments, *places) for places in (old, new))  # [T, N, A, S]
-    kind = torch.arange(rules.num_slots) // rules.places_per_kind
-    same_kind = kind == kind[goal].unsqueeze(-1)
-    aware = saw_old.gather(-1, target.unsqueeze(-1)).squeeze(-1) | (saw_new & same_kind).any(-1)
-    differ = ~(to_old & to_new).any(-1)
+    def act(root: TensorDictBase) -> TensorDictBase:
+        rows = agent.policy(root).get(agent.group)
+        seen = {"number": rows.get("others_number"), "expected": rows.get((keys.SOCIAL, "next_action")).softmax(-1)}
+        knowing = greedy(root).get((agent.group, keys.ACTION)).clone()
+        action, state = player(root).get((agent.group, keys.ACTION)), world.state
+        believed = {
+            f"believed_{axis}": cell.permute(2, 1, 0) for axis, cell in player.knowledge.places._asdict().items()
+        }
+        places = {f"place_{axis}": cell.T for axis, cell in state.layout._asdict().items()}
+        known = {"action": action, "knowing": knowing, "alive": state.agents.alive.T, **believed, **places}
+        steps.append(TensorDict({**seen, **known}, WORLDS).clone().cpu())  # the record changes in place
+        return root
 
-    alive = played["alive"][moments]
-    observer_knows = saw_new.unsqueeze(3).expand(*number.shape, rules.num_slots)
-    observer_knows = observer_knows.gather(-1, goal[who].unsqueeze(-1)).squeeze(-1)
-    counted = there & alive.unsqueeze(-1) & (~aware & differ)[who] & observer_knows
-    moves = [rules.action_names.index(name) for name in MOVES]
-    expected = rows.get((keys.SOCIAL, "next_action")).softmax(-1)[..., moves]
-    action = rows.get(keys.ACTION)[who]
-    made = F.one_hot(action, len(rules.action_names))[..., moves]
-    found = {"unaware": counted.sum().item()}
-    for name, steps in (("old", to_old[who]), ("new", to_new[who])):
-        found[f"expected_to_{name}"] = masked_mean((expected * steps).sum(-1), counted).item()
-        found[f"went_to_{name}"] = masked_mean((made * steps).sum(-1).float(), counted).item()
-    return found
+    for _ in play_steps(env, act, env.reset(), world.rules.max_steps):
+        pass
+    return dict(torch.stack(steps).items())
 
 
-def _to_need(played: dict[str, Any], moments: slice, place_x: Tensor, place_y: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of the :data:`MOVES` lead closer, bool [T, N, A, 4], to the nearest of the places [T, N, S] for each
-    agent's lowest need; and that place, [T, N, A].
+def false_belief(watched: dict[str, Any]) -> dict[str, float]:
+    """The probe of Sally and Anne (Baron-Cohen et al. 1985, for machines Rabinowitz et al. 2018): what is expected of
+    somebody who does not know that a place has moved?
+
+    A case is a visible other that acts otherwise than if it knew, while it holds a place to be where it is no longer,
+    and the observer has seen where that place is now.
+
+    Args:
+        watched: see :func:`look_on`.
+
+    Returns:
+        how many ``cases`` there are; in them how often the likeliest action was the one that was taken (``accuracy``),
+        the probability that was given to it (``expected``) and to what the other would have done if it knew
+        (``expected_if_it_knew``); and the accuracy for everybody else in sight.
     """
-    rules = played["rules"]
-    meters = torch.stack([played["meters"][moments][..., rules.meter_names.index(name)] for name in SERVES], -1)
-    wanted = torch.tensor([rules.kinds.index(kind) for kind in SERVES.values()])[meters.argmin(-1)]  # [T, N, A]
-    kind = torch.arange(rules.num_slots) // rules.places_per_kind
-    dx = place_x.unsqueeze(2) - played["x"][moments].unsqueeze(-1)
-    dy = place_y.unsqueeze(2) - played["y"][moments].unsqueeze(-1)
-    nearest = torch.where(kind == wanted.unsqueeze(-1), dx.abs() + dy.abs(), 10**6).argmin(-1)
-    right, down = (part.gather(-1, nearest.unsqueeze(-1)).squeeze(-1) for part in (dx, dy))
-    return torch.stack((down < 0, down > 0, right < 0, right > 0), -1), nearest
+    number, alive, action = watched["number"], watched["alive"], watched["action"]  # [T, N, A, V], [T, N, A]
+    agents = alive.shape[-1]
+    moments = torch.meshgrid(*(torch.arange(size) for size in number.shape[:2]), indexing="ij")
+    who = (*(part[..., None, None] for part in moments), number.clamp_max(agents - 1))
+    there = (watched["believed_x"] == watched["place_x"].unsqueeze(2)) & (
+        watched["believed_y"] == watched["place_y"].unsqueeze(2)
+    )  # [T, N, A, S]
+    exists = (watched["place_x"] >= 0).unsqueeze(2)
+    mistaken, knows = (watched["believed_x"] >= 0) & ~there, there & exists
+    about = (mistaken[who] & knows.unsqueeze(3)).any(-1)  # [T, N, A, V]
+    seen = (number < agents) & alive.unsqueeze(-1) & alive[who]
+    case = seen & about & (action != watched["knowing"])[who]
 
-
-def _in_sight(played: dict[str, Any], moments: slice, place_x: Tensor, place_y: Tensor) -> Tensor:
-    """Whether each agent has had each of the cells [T, N, S] in sight since the first of the moments, [T, N, A, S]."""
-    dx = place_x.unsqueeze(2) - played["x"][moments].unsqueeze(-1)
-    dy = place_y.unsqueeze(2) - played["y"][moments].unsqueeze(-1)
-    view = played["rules"].view
-    return ((dx.abs() <= view) & (dy.abs() <= view)).cumsum(0) > 0
+    expected, likeliest = watched["expected"], watched["expected"].argmax(-1)
+    right = (likeliest == action[who]).float()
+    given = {
+        name: expected.gather(-1, what[who].unsqueeze(-1)).squeeze(-1)
+        for name, what in (("expected", action), ("expected_if_it_knew", watched["knowing"]))
+    }
+    return {
+        "cases": float(case.sum()),
+        "accuracy": masked_mean(right, case).item(),
+        **{name: masked_mean(value, case).item() for name, value in given.items()},
+        "accuracy_of_others": masked_mean(right, seen & ~case).item(),
+    }

@@ -151,12 +151,17 @@ def _recovery(figures: Figures) -> list[Check]:
 
 
 def _false_belief(figures: Figures) -> list[Check]:
-    (found,) = figures.values()
+    mine, other = figures.values()
     return [
-        above("others who do not know", found["unaware"], 1),
-        better("they go to where the place was", found["went_to_old"], found["went_to_new"]),
-        better("the social model expects them where the place was", found["expected_to_old"], found["expected_to_new"]),
+        above("cases of somebody who acts by a false belief", mine["cases"], 500),
+        raises("accuracy of what they do next", mine["accuracy"], other["accuracy"]),
+        raises("probability of what they do beside what they would if they knew,", *_expected(mine)),
     ]
+
+
+def _expected(found: dict[str, list[float]]) -> tuple[list[float], list[float]]:
+    """Probabilities given to what those do who hold a false belief, and to what they would do if they knew."""
+    return found["expected"], found["expected_if_it_knew"]
 
 
 def _whole(figures: Figures) -> list[Check]:

@@ -55,7 +55,7 @@ class SocialModelConfig:
     context: bool = False
     """Read others in the light of the belief, and tell the policy who each of them is."""
     shapes_perception: bool = False
-    """Let its losses change the belief that it reads others by: for pre-training, which sets it."""
+    """Let its losses change the belief that it reads others by."""
     coeff: float = 0.2
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 
@@ -128,9 +128,8 @@ class SocialModel(AgentModule):
 
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that there is one, with losses that shape the belief too."""
+        """Change a ``ModelConfig`` so that there is one, with losses."""
         model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
-        model.social_model.shapes_perception = True
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

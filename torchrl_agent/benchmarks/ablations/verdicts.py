@@ -152,16 +152,12 @@ def _recovery(figures: Figures) -> list[Check]:
 
 def _false_belief(figures: Figures) -> list[Check]:
     mine, other = figures.values()
+    knowing = mine["expected_if_it_knew"]
     return [
         above("cases of somebody who acts by a false belief", mine["cases"], 500),
         raises("accuracy of what they do next", mine["accuracy"], other["accuracy"]),
-        raises("probability of what they do beside what they would if they knew,", *_expected(mine)),
+        raises("probability of that, beside what they would do if they knew,", mine["expected"], knowing),
     ]
-
-
-def _expected(found: dict[str, list[float]]) -> tuple[list[float], list[float]]:
-    """Probabilities given to what those do who hold a false belief, and to what they would do if they knew."""
-    return found["expected"], found["expected_if_it_knew"]
 
 
 def _whole(figures: Figures) -> list[Check]:

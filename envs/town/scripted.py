@@ -33,7 +33,7 @@ class GreedyPlayer(TensorDictModuleBase):
 
     def __init__(self, env: Any) -> None:
         super().__init__()
-        self.env = env
+        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
         self.in_keys, self.out_keys = [(GROUP, "alive")], [(GROUP, "action")]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -106,3 +106,12 @@ def test_rewards_that_were_hacked_can_still_be_hacked():
     """Teaching examples keep their flaw: under ``proximity`` a parked agent earns nearly as much as it possibly can."""
     parked = play("L3", {"parked": TRICKS["presser"]}, rules={"reward": "proximity", **FAST})["parked"]
     assert parked["return_mean"] > 0.9 * parked["lifetime"]
+
+
+def test_no_player_owns_the_world_it_looks_at():
+    """Else whatever moves, copies or saves the policy would do so with every town of its world."""
+    env = TownEnv(2, level="L6")
+    experts = {name: player for name, several in env.experts().items() for player in several}
+    for name, player in (env.players() | experts).items():
+        assert list(player.modules()) == [player], name
+        assert not player.state_dict(), name

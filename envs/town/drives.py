@@ -8,7 +8,7 @@ from torch import Tensor
 from envs.town.people import TRAITS
 from envs.town.residents import learners
 from envs.town.rules import Rules
-from envs.town.state import Drives, State
+from envs.town.state import Drives, State, kind_of
 
 FEAR = 0.3
 """A fatal meter below this frightens; below it the cascades begin, and people look tired or sick."""
@@ -59,5 +59,5 @@ def _of_family(change: Tensor, rules: Rules) -> Tensor:
 def _served_by(own: State, rules: Rules) -> Tensor:
     """Kind of the place that served each agent last, in this life, bool [K, A, N]."""
     kinds = torch.arange(len(rules.kinds), dtype=torch.int32, device=own.step.device).reshape(-1, 1, 1)
-    kind = torch.div(own.agents.slot, rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(own.agents.slot, rules)
     return kinds == kind

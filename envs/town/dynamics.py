@@ -22,6 +22,7 @@ from envs.town.state import (
     State,
     admits,
     is_open,
+    kind_of,
     place,
     standing_on,
 )
@@ -59,7 +60,7 @@ def begin_step(state: State) -> State:
 def legal_actions(state: State, rules: Rules, tables: Tables) -> list[Tensor]:
     """For each action, whether agents [A, N] may take it now. The dead may wait; what can't be paid may be tried."""
     agents, settings = state.agents, state.settings
-    kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(standing_on(state, rules), rules)
     usable = kind < len(rules.kinds)
     if rules.clock:
         usable = usable & is_open(kind, state, tables)
@@ -102,7 +103,7 @@ def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
     """Use the place one stands on, if it lets one in, can be paid and has a seat left."""
     agents, none = state.agents, len(rules.kinds)
     slot = standing_on(state, rules)
-    kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(slot, rules)
     asks = agents.action == INTERACT
     kind = torch.where(asks, kind, none)
     admitted = asks & admits(slot, kind, state, rules, tables) if rules.selective else asks
@@ -208,7 +209,7 @@ def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> 
     if rules.trades_every is None:
         return state
     slots = torch.arange(rules.num_slots, dtype=torch.int32, device=state.step.device)
-    kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(slots, rules)
     number, count = (slots - kind * rules.places_per_kind).unsqueeze(1), tables.count[kind].unsqueeze(1)
     luck = chance.uniform(STREAM_TRADES, 2, STREAM_WIDTH)
     moves = (luck[0] * rules.trades_every < 1) & (number < count)
@@ -225,7 +226,7 @@ def show_cues(state: State, chance: Chance, rules: Rules, tables: Tables) -> Sta
     noisy = [name for name, cue in rules.cues.items() if cue.reliability < 1 or cue.false_positive > 0]
     noise = chance.uniform(STREAM_CUES, len(noisy) * rules.population, STREAM_WIDTH)
     noise = noise.reshape(len(noisy), *state.agents.x.shape)
-    kind = torch.div(standing_on(state, rules), rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(standing_on(state, rules), rules)
     looks = pretend(state, rules, tables) if rules.num_residents else state
     names = list(rules.cues)
     bits = torch.zeros_like(state.agents.cues)

@@ -17,7 +17,7 @@ from torch import Tensor
 from envs.toolkit.records import map_record
 from envs.town.rules import Rules
 from envs.town.scripted import all_heads, greedy_action
-from envs.town.state import ABSENT, Layout, State
+from envs.town.state import ABSENT, Layout, State, holds_place
 from envs.town.tables import Tables
 from envs.world import GROUP
 
@@ -139,7 +139,7 @@ def believed(state: State, places: Layout, x: Tensor, y: Tensor) -> Layout:
 
     That every town has a place of each of its kinds is common knowledge.
     """
-    exists, unknown = (state.layout.x > ABSENT // 2).unsqueeze(1), places.x <= ABSENT // 2
+    exists, unknown = holds_place(state.layout.x).unsqueeze(1), ~holds_place(places.x)
     return Layout(
         torch.where(exists, torch.where(unknown, x, places.x), ABSENT),
         torch.where(exists, torch.where(unknown, y, places.y), ABSENT),

@@ -13,7 +13,7 @@ from torch import Tensor
 from envs.toolkit.geometry import nearest
 from envs.town.residents import learners, sought
 from envs.town.rules import HOURS, Rules
-from envs.town.state import ABSENT, NUM_TRAITS, State, hour, standing_on
+from envs.town.state import NUM_TRAITS, State, holds_place, hour, kind_of, standing_on
 from envs.town.tables import Tables
 
 MODES = ("flat", "groups")
@@ -67,7 +67,7 @@ def observe(state: State, rules: Rules) -> dict[str, Tensor]:
     own = learners(state, rules)
     agents, settings, lived = own.agents, own.settings, own.step.float() / rules.max_steps
     slot = standing_on(own, rules)
-    kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(slot, rules)
     across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
     angle = hour(state) * (2 * math.pi / HOURS)
     durations = [float(rules.affordances[name].duration if rules.multi_tick else 1) for name in rules.kinds]
@@ -108,7 +108,7 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
             other_x, other_y = layout.x[slot] - agents.x, layout.y[slot] - agents.y
             nearer = other_x.abs() + other_y.abs() < dx.abs() + dy.abs()
             dx, dy = torch.where(nearer, other_x, dx), torch.where(nearer, other_y, dy)
-        there = dx > ABSENT // 2
+        there = holds_place(dx)
         values += [
             torch.where(there, dx / settings.width, 0.0),
             torch.where(there, dy / settings.height, 0.0),
@@ -126,7 +126,7 @@ def _window(state: State, rules: Rules) -> Tensor:
     cells, channels = side * side, kinds + 2
     walls = (kinds + 1) * cells
     slots = torch.arange(rules.num_slots, dtype=torch.int32, device=agents.x.device).reshape(-1, 1, 1)
-    kind = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    kind = kind_of(slots, rules)
     cell = _cell_seen(layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y, view)  # [S, A, N]
     index, seen = [kind * cells + cell], [cell >= 0]
     if rules.population > 1:
@@ -246,7 +246,7 @@ def global_state(state: State, rules: Rules) -> Tensor:
     """
     agents, layout, settings = state.agents, state.layout, state.settings
     across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
-    present = layout.x > ABSENT // 2
+    present = holds_place(layout.x)
     angle = hour(state) * (2 * math.pi / HOURS)
     parts = [
         state.meters.flatten(0, 1),

@@ -30,7 +30,7 @@ from envs.town.panel import (
     world_point,
 )
 from envs.town.rules import HOURS, Rules
-from envs.town.state import ABSENT, State
+from envs.town.state import State, holds_place
 
 FIELD: Color = (21, 26, 38)
 SEEN: Color = (34, 42, 60)
@@ -118,7 +118,7 @@ def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
     short, taken = labels(rules.kinds), set(zip(one.agents.x, one.agents.y, strict=True))
     colors = [kind_color(rules, kind) for kind in rules.kinds]
     for slot, (x, y) in enumerate(zip(one.layout.x, one.layout.y, strict=True)):
-        if x <= ABSENT // 2:
+        if not holds_place(x):
             continue
         index = slot // rules.places_per_kind
         ground = SEEN if rules.view is not None and _in_window(one, x, y, rules.view) else FIELD

@@ -23,7 +23,7 @@ from envs.town.dynamics import advance
 from envs.town.rules import HOURS, INTERACT, WAIT, Rules
 from envs.town.scoring import reward
 from envs.town.scripted import all_heads, greedy_action, resting
-from envs.town.state import ABSENT, Residents, State, hour, is_open, walk
+from envs.town.state import Residents, State, holds_place, hour, is_open, kind_of, walk
 from envs.town.tables import Tables
 from envs.world import GROUP
 
@@ -166,9 +166,9 @@ class PlanningPlayer(TensorDictModuleBase):
         x, y = (cell.gather(0, slot.unsqueeze(0))[0] for cell in layout)
         there = torch.full_like(greedy, INTERACT)
         if rules.clock:
-            kind = torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+            kind = kind_of(slot, rules)
             there = torch.where(is_open(kind, state, self.env.tables), there, resting(rules))
-        pursues = (intention.slot < rules.num_slots) & (x > ABSENT // 2)
+        pursues = (intention.slot < rules.num_slots) & holds_place(x)
         pursues = pursues & (state.tally.visits[0] == intention.visits)
         going = walk(x - state.agents.x[0], y - state.agents.y[0], there)
         action = torch.where(pursues, going, greedy)

@@ -14,12 +14,12 @@ from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
 from envs.town.rules import INTERACT, WAIT, Rules
 from envs.town.state import (
-    ABSENT,
     STREAM_CHARACTERS,
     STREAM_MOODS,
     STREAM_WIDTH,
     Residents,
     State,
+    holds_place,
     hour,
     walk,
 )
@@ -107,7 +107,7 @@ def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Te
     kind = goals(state, tables.residents.now, rules, tables)
     slot = (kind * rules.places_per_kind).clamp_max(rules.num_slots - 1).long()
     x, y = (cell.gather(0, slot) for cell in state.layout)
-    has_goal = (kind < len(rules.kinds)) & (x > ABSENT // 2)
+    has_goal = (kind < len(rules.kinds)) & holds_place(x)
     return x - state.agents.x[rules.num_agents :], y - state.agents.y[rules.num_agents :], has_goal
 
 

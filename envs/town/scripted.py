@@ -14,7 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from envs.town.rules import HOURS, INTERACT, UP, WAIT, Rules
-from envs.town.state import ABSENT, State, hour, standing_on, walk
+from envs.town.state import State, holds_place, hour, kind_of, standing_on, walk
 from envs.town.tables import Tables
 from envs.world import GROUP
 
@@ -68,10 +68,10 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
     dx, dy = layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y  # [S, A, N]
     distance = (dx.abs() + dy.abs()).float()
     slots = torch.arange(rules.num_slots, device=dx.device)
-    kinds = torch.div(slots, rules.places_per_kind, rounding_mode="floor")
+    kinds = kind_of(slots, rules)
     waiting, ticks = _visit(state, distance, slots, kinds, rules, tables)
     worth = _worth(state, distance, waiting, ticks, kinds, rules, tables)
-    worth = torch.where(layout.x.unsqueeze(1) > ABSENT // 2, worth, -torch.inf)
+    worth = torch.where(holds_place(layout.x).unsqueeze(1), worth, -torch.inf)
     if rules.selective:
         worth = torch.where(_lets_in(state, slots, kinds, rules, tables), worth, -torch.inf)
     best = worth.argmax(0, keepdim=True)

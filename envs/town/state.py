@@ -189,6 +189,18 @@ def admits(slot: Tensor, kind: Tensor, state: State, rules: Rules, tables: Table
     return works & (together.sum(0) > tables.company[kind])
 
 
+def kind_of(slot: Tensor, rules: Rules) -> Tensor:
+    """Kind of place that slots are for, of any shape and of their type; K for S, which is none."""
+    return torch.div(slot, rules.places_per_kind, rounding_mode="floor")
+
+
+def holds_place(x: Tensor) -> Tensor:
+    """Whether slots hold a place, bool: by their x, or by the way along x from an agent to them, which is far shorter
+    than that to :data:`ABSENT` even on the widest map (``checks.LARGEST_SIDE``).
+    """
+    return x > ABSENT // 2
+
+
 def hour(state: State) -> Tensor:
     """Hour of the day, float32 [N], 0 to 23."""
     step = state.step.float()

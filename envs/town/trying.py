@@ -16,7 +16,7 @@ from torch import Tensor
 
 from envs.town.rules import INTERACT, Rules
 from envs.town.scripted import all_heads, greedy_action
-from envs.town.state import ABSENT, Layout, State
+from envs.town.state import ABSENT, Layout, State, holds_place
 from envs.world import GROUP
 
 Habit = Literal["adapts", "stubborn", "forgets"]
@@ -84,7 +84,7 @@ def learn(state: State, experience: Experience, places: Layout, habit: Habit, ru
     served = here & (visits > experience.visits) & ~begins
     done = served.any(1, keepdim=True)
     tried = (tried | (here & agents.refused[0])) & ~done
-    tried = tried & ~(tried | (places.x <= ABSENT // 2)).all(1, keepdim=True)  # what refused may work by now
+    tried = tried & ~(tried | ~holds_place(places.x)).all(1, keepdim=True)  # what refused may work by now
     if habit == "adapts":
         known = torch.where(done, served, known)
     elif habit == "stubborn":

@@ -12,8 +12,10 @@ import torch
 from envs import TownEnv
 from envs.toolkit.records import named_tensors
 from envs.town import load_level
+from envs.town.checks import LARGEST_SIDE
 from envs.town.dynamics import win_seats
 from envs.town.rules import Cue
+from envs.town.state import ABSENT, holds_place, kind_of
 
 ALL = {"up", "down", "left", "right", "interact", "wait", "rest", "meditate"}
 PLACES = {  # steps, price at once, price per step, change per step, change by the last step
@@ -1491,3 +1493,16 @@ def test_places_trade_their_cells_within_their_kind_at_random_moments(scene):
 def test_places_that_refuse_must_be_possible(scene, changes, words):
     with pytest.raises(ValueError, match=words):
         scene("L2", **changes)
+
+
+def test_slots_are_told_by_their_kind_and_by_whether_they_hold_a_place():
+    """Also by the way to them, from one edge of the widest map to the other."""
+    rules = load_level("L4")
+    slots = torch.arange(rules.num_slots + 1, dtype=torch.int32)
+    expected = [slot // rules.places_per_kind for slot in range(rules.num_slots + 1)]
+    assert kind_of(slots, rules).tolist() == expected and kind_of(slots, rules).dtype == torch.int32
+    assert expected[-1] == len(rules.kinds)  # which is none
+    edge = LARGEST_SIDE - 1
+    cells, own = torch.tensor([0, edge, ABSENT]), torch.tensor([[0], [edge]])
+    for way in (cells, *(cells - own)):
+        assert holds_place(way).tolist() == [True, True, False]

@@ -19,7 +19,8 @@ from torchrl_agent.composition import SCHEMA, compose_experiment, config_file
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.hidden import check_envs
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig, check_league, check_population
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig

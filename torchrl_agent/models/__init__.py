@@ -2,7 +2,9 @@
 
 from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.action_values import ValueAgent
-from torchrl_agent.models.agent import Agent, GroupPolicy, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.imagination import WorldModelEnv, controller
 from torchrl_agent.models.manager import ManagerConfig
 from torchrl_agent.models.module import AgentModule, ModuleContext

@@ -7,8 +7,9 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_agent import keys
-from torchrl_agent.models.agent import Agent, GroupPolicy
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.dynamics import dreaming_state
+from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.planner import CrossEntropyPlanner
 
 

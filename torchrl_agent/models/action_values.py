@@ -21,7 +21,8 @@ from torchrl.envs import EnvBase
 from torchrl.modules import QValueModule
 
 from torchrl_agent import keys
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
 from torchrl_agent.models.specs import action_bounds, action_heads, action_masked

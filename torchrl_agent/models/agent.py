@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,18 +25,18 @@ from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
 from torchrl_agent.models.actions import make_actor_head
+from torchrl_agent.models.config import ModelConfig, check_model
 from torchrl_agent.models.custom import build_custom_modules
-from torchrl_agent.models.manager import Manager, ManagerConfig
-from torchrl_agent.models.memory import KINDS, Memory
+from torchrl_agent.models.group_policy import GroupPolicy
+from torchrl_agent.models.manager import Manager
+from torchrl_agent.models.memory import Memory
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
-from torchrl_agent.models.perception import Perception, PerceptionConfig
-from torchrl_agent.models.planner import PlannerConfig, check_planner
+from torchrl_agent.models.perception import Perception
 from torchrl_agent.models.recomputation import recompute
-from torchrl_agent.models.social_model import POOLINGS, SocialModel, SocialModelConfig
+from torchrl_agent.models.social_model import SocialModel
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
-from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModel, WorldModelConfig
-from torchrl_agent.ranges import INFINITE
+from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModel
 from torchrl_agent.spans import spanned
 from torchrl_agent.transforms import ObservationNormalizer
 
@@ -56,48 +55,6 @@ BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
     Manager.build,
 )
 """What builds the modules between observations and controller, in the order in which they run."""
-SMALLEST: dict[str, dict[str, int]] = {
-    "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
-    "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
-    "social_model": dict.fromkeys(("memory_size", "company_size"), 1),
-    "manager": {"hidden_size": 1},
-}
-"""Bounds of the modules' sizes."""
-
-
-@dataclass
-class ModelConfig:
-    """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
-
-    hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64])
-    """Widths of the hidden layers of actor and critic."""
-    activation: str = "silu"
-    """silu, relu, tanh, elu or gelu."""
-    shared_trunk: bool = False
-    """One network with two heads instead of two networks."""
-    normalize_observations: bool = True
-    """Normalise observations by running statistics, kept inside the policy."""
-    clip_observations: float = field(default=10.0, metadata=INFINITE)
-    """Observation clipping: largest absolute normalised observation."""
-    initial_std: float = 1.0
-    """Initial standard deviation of continuous actions, in units of half their range; it is learnt."""
-    memory: str = "none"
-    """none, gru or lstm: what the agent remembers with."""
-    perception: PerceptionConfig = field(default_factory=PerceptionConfig)
-    world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
-    social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
-    manager: ManagerConfig = field(default_factory=ManagerConfig)
-    planner: PlannerConfig = field(default_factory=PlannerConfig)
-    taught_share: float = 1.0
-    """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
-    recompute: list[str] = field(default_factory=list)
-    """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
-    pass, which computes it again: actor, critic, or names of modules. Less memory, more time.
-    """
-    custom_modules: dict[str, Any] = field(default_factory=dict)
-    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
-    centralised_critic: bool = False
-    """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
 
 
 class Agent(nn.Module):
@@ -124,11 +81,10 @@ class Agent(nn.Module):
         super().__init__()
         config = config or ModelConfig()
         check_model(config)
+        self.group, self.planner, self.taught_share = agent_group(env), config.planner, config.taught_share
         shapes = observation_shapes(env)
         if config.manager.enabled:
-            shapes.pop(config.manager.traits, None)  # a character acts through the goals that it makes one choose
-        self.group, self.planner = agent_group(env), config.planner
-        self.taught_share = config.taught_share
+            shapes.pop(config.manager.traits, None)  # the manager alone reads the agent's character
         heads = _discrete_actions(env, config)
         self.normalizer = ObservationNormalizer(
             list(shapes),
@@ -137,9 +93,6 @@ class Agent(nn.Module):
             config.clip_observations,
             enabled=config.normalize_observations,
         )
-        width, hidden = sum(shape.numel() for shape in shapes.values()), config.hidden_sizes
-        entry: NestedKey = keys.NORMALIZED
-        body: list[TensorDictModuleBase] = [self.normalizer]
         self.memory: dict[str, TensorSpec] = {}
         self.auxiliary = nn.ModuleList()
         self.agent_modules: dict[str, AgentModule] = {}
@@ -148,16 +101,7 @@ class Agent(nn.Module):
         self.social_model: SocialModel | None = None
         self.custom_modules = nn.ModuleDict()
         self.manager: Manager | None = None
-        if config.perception.enabled or config.memory != "none":
-            body += self._add_modules(ModuleContext(env, config, shapes, heads, gamma))
-            width, entry = body[-1].size, keys.FEATURES
-        else:
-            _check_vectors(shapes)
-        if config.shared_trunk:
-            trunk = mlp(width, hidden[-1], hidden[:-1], config.activation)
-            trunk.append(ACTIVATIONS[config.activation]())
-            body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
-            width, entry, hidden = hidden[-1], keys.FEATURES, []
+        body, entry, width, hidden = self._make_body(ModuleContext(env, config, shapes, heads, gamma))
         self.encoder = TensorDictSequential(*body)
         self.actor_head, self.critic_head = self._make_heads(env, config, width, entry, hidden)
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
@@ -166,6 +110,25 @@ class Agent(nn.Module):
         recompute(self._named_parts(), config.recompute)
         self.recomputes = bool(config.recompute)
         self.to(env.device)
+
+    def _make_body(self, context: ModuleContext) -> tuple[list[TensorDictModuleBase], NestedKey, int, list[int]]:
+        """What runs before the heads; the key and the width of what they read of it, and their own hidden layers."""
+        config = context.config
+        body: list[TensorDictModuleBase] = [self.normalizer]
+        entry: NestedKey = keys.NORMALIZED
+        width = sum(shape.numel() for shape in context.shapes.values())
+        if config.perception.enabled or config.memory != "none":
+            body += self._add_modules(context)
+            width, entry = body[-1].size, keys.FEATURES
+        else:
+            _check_vectors(context.shapes)
+        hidden = config.hidden_sizes
+        if not config.shared_trunk:
+            return body, entry, width, hidden
+        trunk = mlp(width, hidden[-1], hidden[:-1], config.activation)
+        trunk.append(ACTIVATIONS[config.activation]())
+        body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
+        return body, keys.FEATURES, hidden[-1], []
 
     def _of_world(self, policy: TensorDictModuleBase) -> TensorDictModuleBase:
         """A policy of one agent for the world's own tensordict."""
@@ -206,7 +169,7 @@ class Agent(nn.Module):
                     context.read[module.out_keys[0]] = module.size
         join = Join(context.read)
         if context.config.manager.intrinsic_coeff:
-            join.open_gate(keys.WISH)  # whoever is paid for serving a goal must hear of it from the first step on
+            join.open_gate(keys.WISH)  # the controller is paid for serving the goal, so it reads it from the first step
         return [*body, join]
 
     def parts(self) -> list[list[nn.Parameter]]:
@@ -344,79 +307,6 @@ class CriticHead(TensorDictModule):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Write the state value."""
         return super().forward(*args, **kwargs)
-
-
-class GroupPolicy(TensorDictModuleBase):
-    """A policy of one agent as the policy of a group of them: it acts on the group's tensordict."""
-
-    def __init__(self, policy: TensorDictModuleBase, group: str) -> None:
-        super().__init__()
-        self.policy, self.group = policy, group
-        self.shared = [key for key in policy.in_keys if key == keys.STATE]
-        own = [key for key in policy.in_keys if key not in policy.out_keys and key not in self.shared]
-        self.in_keys = [*self.shared, *((group, key) for key in own)]
-        self.out_keys = [
-            (keys.NEXT, group, *key[1:]) if key[0] == keys.NEXT else (group, *key)
-            for key in (key if isinstance(key, tuple) else (key,) for key in policy.out_keys)
-        ]
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the group's actions, and what it carries on under ``("next", group)``."""
-        inner = tensordict.get(self.group)
-        for key in self.shared:  # what the world shows is every agent's
-            value = tensordict.get(key).unsqueeze(-2)
-            inner.set(key, value.expand(*inner.shape, value.shape[-1]))
-        inner = self.policy(inner)
-        for key in self.shared:
-            del inner[key]
-        following = inner.pop(keys.NEXT, None)
-        return tensordict if following is None else tensordict.set((keys.NEXT, self.group), following)
-
-
-def check_model(config: ModelConfig) -> None:
-    """Raise ValueError naming the first setting that cannot work."""
-    if config.activation not in ACTIVATIONS:
-        raise ValueError(f"model.activation is {config.activation!r}: use one of {', '.join(ACTIVATIONS)}.")
-    if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
-        raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
-    if config.initial_std <= 0:
-        raise ValueError(f"model.initial_std is {config.initial_std}: it must be above 0.")
-    modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
-    modules += [f"custom_modules.{name}" for name in config.custom_modules]
-    if modules and config.memory == "none" and not config.perception.enabled:
-        raise ValueError(
-            f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
-        )
-    if not 0 < config.taught_share <= 1:
-        raise ValueError(f"model.taught_share is {config.taught_share}: it must be above 0 and at most 1.")
-    if config.memory not in KINDS:
-        raise ValueError(f"model.memory is {config.memory!r}: use one of {', '.join(KINDS)}.")
-    if config.social_model.pooling not in POOLINGS:
-        raise ValueError(
-            f"model.social_model.pooling is {config.social_model.pooling!r}: use one of {', '.join(POOLINGS)}."
-        )
-    for module, least in SMALLEST.items():
-        for name, bound in least.items():
-            value = getattr(getattr(config, module), name)
-            if value < bound:
-                raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
-    check_planner(config.planner, config.world_model.enabled)
-    _check_improvement(config.world_model)
-    if config.world_model.foresees_others and not (config.world_model.enabled and config.social_model.enabled):
-        raise ValueError(
-            "model.world_model.foresees_others dreams of what the social model foresees: use "
-            "model.world_model.enabled=true and model.social_model.enabled=true, or leave it out."
-        )
-
-
-def _check_improvement(config: WorldModelConfig) -> None:
-    if config.improvement < 0:
-        raise ValueError(f"model.world_model.improvement is {config.improvement}: give at least 0.")
-    if config.improvement and not config.candidates:
-        raise ValueError(
-            "model.world_model.improvement compares imagined futures, but model.world_model.candidates is 0: let it "
-            "imagine some, at best as many as there are actions."
-        )
 
 
 def _check_vectors(shapes: dict[str, torch.Size]) -> None:

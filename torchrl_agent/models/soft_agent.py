@@ -21,7 +21,8 @@ from torchrl.modules import TanhNormal
 
 from torchrl_agent import keys
 from torchrl_agent.models.actions import action_choice, make_actor_head
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.networks import mlp
 from torchrl_agent.models.specs import action_bounds, action_heads
 

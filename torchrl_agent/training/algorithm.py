@@ -12,7 +12,8 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import ranks
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8

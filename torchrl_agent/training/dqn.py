@@ -13,7 +13,8 @@ from torchrl.envs import EnvBase
 from torchrl.objectives import SoftUpdate
 
 from torchrl_agent.models.action_values import ValueAgent
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import check_positive, check_share

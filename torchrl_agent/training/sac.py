@@ -7,7 +7,8 @@ from typing import Any
 
 from torchrl.envs import EnvBase
 
-from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.soft_agent import SoftAgent
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import check_positive

@@ -1,0 +1,114 @@
+"""What a configuration says of the agent's networks, and which of it cannot work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrl_agent.models.manager import ManagerConfig
+from torchrl_agent.models.memory import KINDS
+from torchrl_agent.models.networks import ACTIVATIONS
+from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.models.planner import PlannerConfig, check_planner
+from torchrl_agent.models.social_model import POOLINGS, SocialModelConfig
+from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.ranges import INFINITE
+
+SMALLEST: dict[str, dict[str, int]] = {
+    "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
+    "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
+    "social_model": dict.fromkeys(("memory_size", "company_size"), 1),
+    "manager": {"hidden_size": 1},
+}
+"""Bounds of the modules' sizes."""
+
+
+@dataclass
+class ModelConfig:
+    """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
+
+    hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64])
+    """Widths of the hidden layers of actor and critic."""
+    activation: str = "silu"
+    """silu, relu, tanh, elu or gelu."""
+    shared_trunk: bool = False
+    """One network with two heads instead of two networks."""
+    normalize_observations: bool = True
+    """Normalise observations by running statistics, kept inside the policy."""
+    clip_observations: float = field(default=10.0, metadata=INFINITE)
+    """Observation clipping: largest absolute normalised observation."""
+    initial_std: float = 1.0
+    """Initial standard deviation of continuous actions, in units of half their range; it is learnt."""
+    memory: str = "none"
+    """none, gru or lstm: what the agent remembers with."""
+    perception: PerceptionConfig = field(default_factory=PerceptionConfig)
+    world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
+    social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
+    manager: ManagerConfig = field(default_factory=ManagerConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    taught_share: float = 1.0
+    """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
+    recompute: list[str] = field(default_factory=list)
+    """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
+    pass, which computes it again: actor, critic, or names of modules. Less memory, more time.
+    """
+    custom_modules: dict[str, Any] = field(default_factory=dict)
+    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
+    centralised_critic: bool = False
+    """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
+
+
+def check_model(config: ModelConfig) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
+    _check_networks(config)
+    _check_modules(config)
+    check_planner(config.planner, config.world_model.enabled)
+    _check_dreams(config)
+
+
+def _check_networks(config: ModelConfig) -> None:
+    choices = {
+        "activation": (config.activation, ACTIVATIONS),
+        "memory": (config.memory, KINDS),
+        "social_model.pooling": (config.social_model.pooling, POOLINGS),
+    }
+    for name, (value, words) in choices.items():
+        if value not in words:
+            raise ValueError(f"model.{name} is {value!r}: use one of {', '.join(words)}.")
+    if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
+        raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+    if config.initial_std <= 0:
+        raise ValueError(f"model.initial_std is {config.initial_std}: it must be above 0.")
+
+
+def _check_modules(config: ModelConfig) -> None:
+    modules = [name for name in ("world_model", "social_model", "manager") if getattr(config, name).enabled]
+    modules += [f"custom_modules.{name}" for name in config.custom_modules]
+    if modules and config.memory == "none" and not config.perception.enabled:
+        raise ValueError(
+            f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
+        )
+    if not 0 < config.taught_share <= 1:
+        raise ValueError(f"model.taught_share is {config.taught_share}: it must be above 0 and at most 1.")
+    for module, least in SMALLEST.items():
+        for name, bound in least.items():
+            value = getattr(getattr(config, module), name)
+            if value < bound:
+                raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
+
+
+def _check_dreams(config: ModelConfig) -> None:
+    """Raise ValueError for what the policy cannot read of the world model's dreams."""
+    model = config.world_model
+    if model.improvement < 0:
+        raise ValueError(f"model.world_model.improvement is {model.improvement}: give at least 0.")
+    if model.improvement and not model.candidates:
+        raise ValueError(
+            "model.world_model.improvement compares imagined futures, but model.world_model.candidates is 0: let it "
+            "imagine some, at best as many as there are actions."
+        )
+    if model.foresees_others and not (model.enabled and config.social_model.enabled):
+        raise ValueError(
+            "model.world_model.foresees_others dreams of what the social model foresees: use "
+            "model.world_model.enabled=true and model.social_model.enabled=true, or leave it out."
+        )

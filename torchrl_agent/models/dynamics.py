@@ -125,7 +125,7 @@ class WorldModel(nn.Module):
             "opinions": opinions,
         }
 
-    def worth(self, belief: Tensor, known: Tensor) -> Tensor:
+    def symlog_value(self, belief: Tensor, known: Tensor) -> Tensor:
         """Symlog value [...] of a belief."""
         return self.value(torch.cat((belief, known), -1)).squeeze(-1)
 
@@ -196,7 +196,7 @@ class WorldModel(nn.Module):
                     "states": known,
                     "rewards": symexp(outcome["reward"]),
                     "dones": done,
-                    "values": symexp(self.worth(belief, known)),
+                    "values": symexp(self.symlog_value(belief, known)),
                 }
             )
         dim = len(batch)
@@ -209,9 +209,9 @@ class WorldModel(nn.Module):
         return futures
 
     @torch.no_grad()
-    def notice(self, usual: Tensor) -> None:
-        """Follow what disagreement is usual in training, from a minibatch's mean; one that is not finite, which the
-        algorithm will skip, leaves no trace.
+    def update_usual_spread(self, usual: Tensor) -> None:
+        """Move :attr:`usual_spread` towards the heads' mean disagreement [] in a minibatch; if that is not finite, in
+        which case the algorithm will skip the update too, nothing changes.
         """
         usual = ranks.mean(usual)
         usual = torch.where(usual.isfinite(), usual.clamp_min(1e-6), self.usual_spread)

@@ -33,8 +33,8 @@ def most_frequent(values: Tensor, counted: Tensor, count: int) -> Tensor:
     return torch.bincount(values[counted], minlength=count).argmax()
 
 
-def mean_of_counted(values: Tensor, counted: Tensor) -> Tensor:
-    """Mean [F] of the counted values [..., F]."""
+def feature_means(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean [F] of each feature over the ``counted`` rows (bool [...]) of values [..., F]; 0 where none counts."""
     return torch.where(counted.unsqueeze(-1), values, 0.0).flatten(0, -2).sum(0) / counted.sum().clamp_min(1)
 
 

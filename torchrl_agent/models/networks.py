@@ -93,6 +93,17 @@ def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
     return torch.cat([F.one_hot(part, size) for part, size in zip(parts, heads, strict=True)], -1).float()
 
 
+def first_head(action: Tensor, heads: Sequence[int]) -> Tensor:
+    """The first choice [...] of discrete actions, [...] of one head or [..., heads] of several."""
+    return action if len(heads) == 1 else action[..., 0]
+
+
+def have_later(sequences: Tensor, ahead: int) -> Tensor:
+    """Frames of ``sequences`` [B, T, ...] that have another one ``ahead`` steps later, bool [T]."""
+    steps = sequences.shape[1]
+    return torch.arange(steps, device=sequences.device) < steps - ahead
+
+
 def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
     """Mean of the ``counted`` values (0 if there are none); of several ranks their parts, whose mean it is."""
     return torch.where(counted, values, 0.0).sum() / ranks.mean(counted.sum()).clamp_min(1 / ranks.size())

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
+from torchrl.data import Composite
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.custom import CustomEncoder
-from torchrl_agent.models.figures import mean_of_counted, share_of, squared_error
+from torchrl_agent.models.figures import feature_means, share_of, squared_error
 from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import Picture, masked_mean, mlp, one_hot_actions
+from torchrl_agent.models.networks import Picture, have_later, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.spans import spanned
 
@@ -87,6 +88,28 @@ class Perception(AgentModule):
         self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
     ) -> None:
         super().__init__()
+        self._add_encoders(shapes, config, activation)
+        self.recurrence, width = None, config.embedding_size
+        if memory != "none":
+            self.recurrence, self.memory = recurrence(
+                memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
+            )
+            width += config.memory_size  # what is seen now has a way of its own: it need not pass through the memory
+        self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
+        self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
+        self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
+        self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
+        self.known_size = sum(shapes[name].numel() for name in self.known)
+        self.size = config.belief_size
+        self._find_others(group_spec(env), shapes, config)
+        social = [] if self.others is None else [self.others, self.number]
+        self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
+        self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
+        fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
+        self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
+
+    def _add_encoders(self, shapes: dict[str, torch.Size], config: PerceptionConfig, activation: str) -> None:
+        """What makes an embedding [..., E] of joined observations: an encoder of each, and one that fuses them."""
         self.sizes = [shape.numel() for shape in shapes.values()]
         kinds = _encoder_kinds(shapes, config.encoders)
         self.vectors = [index for index, name in enumerate(shapes) if kinds[name] is None]
@@ -102,30 +125,17 @@ class Perception(AgentModule):
         parts = len(self.encoders) + bool(self.vectors)
         self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
         self.activation = nn.SiLU()
-        self.recurrence, width = None, config.embedding_size
-        if memory != "none":
-            self.recurrence, self.memory = recurrence(
-                memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
-            )
-            width += config.memory_size  # what is seen now has a way of its own: it need not pass through the memory
-        self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
-        self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
-        self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
-        self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
-        self.known_size = sum(shapes[name].numel() for name in self.known)
-        self.size = config.belief_size
-        group = group_spec(env)
-        self.others = None
+
+    def _find_others(self, group: Composite, shapes: dict[str, torch.Size], config: PerceptionConfig) -> None:
+        """Where others are seen: the keys of their cues and numbers, V slots, C cues of each, and the number that means
+        nobody; no key in a world that shows none.
+        """
+        self.others: str | None = None
         if config.others in shapes and config.others_number in group.keys():
             self.others, self.number = config.others, config.others_number
             self.slots = group[config.others_number].shape[-1]
             self.cue_size = shapes[config.others].numel() // self.slots
             self.nobody = int(group[config.others_number].space.n) - 1
-        social = [] if self.others is None else [self.others, self.number]
-        self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
-        self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
-        fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
-        self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -153,8 +163,7 @@ class Perception(AgentModule):
         if self.others is None:
             raise ValueError(
                 "model.social_model.enabled needs a world that shows others (observations 'others' and "
-                "'others_number'): "
-                "use world.observation=groups with several agents, or switch the social model off."
+                "'others_number'): use world.observation=groups with several agents, or switch the social model off."
             )
         return self.slots, self.cue_size, self.nobody
 
@@ -265,8 +274,7 @@ class PerceptionLoss(nn.Module):
         if self.predictor is not None:
             foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
             error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
-            steps = torch.arange(done.shape[1], device=done.device)
-            goes_on = valid & ~done & (steps < done.shape[1] - 1)
+            goes_on = valid & ~done & have_later(done, 1)
             losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
         return TensorDict(losses)
 
@@ -280,7 +288,7 @@ class PerceptionLoss(nn.Module):
         assert self.decoder is not None and self.predictor is not None, "pre-training switches both on"
         seen, valid = data.get(keys.NORMALIZED), data.get(keys.VALID)
         following = valid[:, :-1] & ~data.get(keys.DONE)[:, :-1, 0]
-        mean = mean_of_counted(train.get(keys.NORMALIZED), train.get(keys.VALID))
+        mean = feature_means(train.get(keys.NORMALIZED), train.get(keys.VALID))
         belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), self.heads)
         later = seen[:, 1:]
         foreseen = self.predictor(torch.cat((belief, actions), -1))[:, :-1]

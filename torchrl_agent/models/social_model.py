@@ -24,10 +24,10 @@ from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
-from torchrl_agent.models.figures import mean_of_counted, most_frequent
+from torchrl_agent.models.figures import feature_means, most_frequent
 from torchrl_agent.models.memory import recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import Attention, masked_mean, mlp
+from torchrl_agent.models.networks import Attention, have_later, masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.spans import spanned
 
@@ -273,7 +273,7 @@ class SocialModelLoss(nn.Module):
             "action_accuracy_of_the_most_frequent": masked_mean((following == frequent_action).float(), acted).item(),
             "meters_error": masked_mean((social["meters"] - meters).abs().mean(-1), seen).item(),
         }
-        known = mean_of_counted(train.get(LABELS[1]), was_seen)
+        known = feature_means(train.get(LABELS[1]), was_seen)
         if len(self.meter_names) == meters.shape[-1]:
             for place, name in enumerate(self.meter_names):
                 truth = meters[..., place]
@@ -290,8 +290,7 @@ class SocialModelLoss(nn.Module):
 
         # what another does next is seen a frame later, if it is still in sight and the episode goes on
         following, seen_again = follow(number, last_action, visible, self.model.agents)
-        steps = done.shape[1]
-        goes_on = ~done & (torch.arange(steps, device=done.device) < steps - 1).unsqueeze(-1)
+        goes_on = ~done & have_later(done, 1).unsqueeze(-1)
         return need, seen, following, seen & seen_again & goes_on
 
 

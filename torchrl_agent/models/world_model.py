@@ -7,7 +7,7 @@ state that is exactly known, E heads of the ensemble, P candidate futures of H s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +18,9 @@ from torchrl.modules import recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import CHANGE, KNOWN, MEAN, WorldModel, WorldModelConfig, dreaming_state, spread
-from torchrl_agent.models.figures import auroc, correlation, mean_of_counted, share_of, squared_error
+from torchrl_agent.models.figures import auroc, correlation, feature_means, share_of, squared_error
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import masked_mean, one_hot_actions, symexp, symlog
+from torchrl_agent.models.networks import first_head, have_later, masked_mean, one_hot_actions, symexp, symlog
 from torchrl_agent.models.specs import action_masked
 from torchrl_agent.spans import spanned
 
@@ -32,6 +32,8 @@ STATE_TOLERANCE = 0.02
 """A foreseen change of a number of the own state is right if it is no further off."""
 CONVICTION = 5.0
 """Largest change of a logit by what imagination promises."""
+BELIEF_WEIGHT = 0.1
+"""Of the foreseen belief's error beside that of the own state, in the loss of both."""
 REWARD_TOLERANCE = 0.1
 """A foreseen (scaled) reward is right if it is no further off."""
 
@@ -132,6 +134,29 @@ class PolicyImprovement(TensorDictModuleBase):
         return tensordict.set(keys.LOGITS, logits + F.pad(gains, (0, logits.shape[-1] - gains.shape[-1])))
 
 
+class _Frames(NamedTuple):
+    """Frames of sequences [B, T], as a world model is taught to foresee them."""
+
+    belief: Tensor
+    """[B, T, D + F], without a gradient: what is foreseen moves to the belief, never the belief to what is foreseen."""
+    known: Tensor
+    """Own state, [B, T, K]."""
+    action: Tensor
+    """One-hot choices, [B, T, sum of heads]."""
+    reward: Tensor
+    """Scaled, [B, T], as all that follow."""
+    done: Tensor
+    terminated: Tensor
+    value: Tensor
+    """Symlog of the value target."""
+
+    def later(self, ahead: int, stride: int) -> _Frames:
+        """The frames ``ahead`` steps after each ``stride``-th one; where the sequence has ended those of its beginning,
+        which do not count.
+        """
+        return _Frames(*(part.roll(-ahead, 1)[:, ::stride] for part in self))
+
+
 class WorldModelLoss(nn.Module):
     """Losses of foreseeing ``open_loop`` steps from each ``stride``-th frame of sequences [B, T] whose encoder has run.
 
@@ -151,53 +176,73 @@ class WorldModelLoss(nn.Module):
     @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Means over the frames that count."""
-        model, steps, stride = self.model, tensordict.shape[1], self.model.config.stride
+        model = self.model
         mean, known = dreaming_state(tensordict)
         mean = mean if model.config.shapes_perception else mean.detach()
         action = one_hot_actions(tensordict.get(keys.ACTION), model.heads)
         reward, done, terminated, target = (tensordict.get(key).squeeze(-1) for key in self.in_keys)
+        frames = _Frames(mean.detach(), known, action, reward, done, terminated, symlog(target))
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
-        losses = dict.fromkeys(("state", "reward", "end", "value"), torch.zeros((), device=mean.device))
-        target = symlog(target)
-
-        # an open-loop rollout from every stride-th frame: true actions go in, true observations do not
-        belief, own, counts, error = mean[:, ::stride], known[:, ::stride], valid[:, ::stride], None
-        for ahead in range(min(model.config.open_loop, steps - 1)):
-            acted, earned, ended, died = (_later(part, ahead, stride) for part in (action, reward, done, terminated))
-            outcome = model(belief, own, acted)
-            # what would follow an episode's end is not there to be foreseen; its last reward is
-            goes_on = counts & ~ended & _before(steps, ahead + 1, done)[::stride]
-            future_belief, future_own, future_worth = (
-                _later(part, ahead + 1, stride) for part in (mean.detach(), known, target)
-            )
-            # each head of the ensemble is taught alone, or their disagreement would mean nothing
-            opinions = outcome["opinions"]
-            own_error = ((opinions[..., :-1] - future_own.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
-            belief_error = (outcome["belief"] - future_belief).square().mean(-1)
-            reward_error = (opinions[..., -1] - symlog(earned).unsqueeze(-1)).square().mean(-1)
-            end_error = F.binary_cross_entropy_with_logits(outcome["end"], died.float(), reduction="none")
-            losses["state"] = losses["state"] + masked_mean(own_error + 0.1 * belief_error, goes_on)
-            losses["reward"] = losses["reward"] + masked_mean(reward_error, counts)
-            losses["end"] = losses["end"] + masked_mean(end_error, counts)
-            worth = model.worth(outcome["belief"], outcome["known_state"])
-            losses["value"] = losses["value"] + masked_mean((worth - future_worth).square(), goes_on)
-            if error is None:
-                error = masked_mean((outcome["known_state"] - future_own).abs().mean(-1), goes_on).detach()
-                if torch.is_grad_enabled():  # not where it is only judged
-                    model.notice(masked_mean(spread(opinions), counts).detach())
-            belief, own, counts = outcome["belief"], outcome["known_state"], goes_on
+        losses, error = self._rollout_losses(frames, mean, valid)
 
         # what a dream is worth at its end, and what the agent would do in one
-        worth = model.worth(mean.detach(), known)
-        losses["value"] = losses["value"] + masked_mean((worth - target).square(), valid)
-        proposal = model.propose(mean.detach(), known)
+        value = model.symlog_value(frames.belief, known)
+        losses["value"] = losses["value"] + masked_mean((value - frames.value).square(), valid)
+        proposal = model.propose(frames.belief, known)
         first = action[..., : model.heads[0]].argmax(-1)
         losses["proposal"] = masked_mean(F.cross_entropy(proposal.movedim(-1, 1), first, reduction="none"), valid)
-        told = self._advantages_told(tensordict, valid)
+        correlation = self._imagination_correlation(tensordict, valid)
         result = {f"loss_world_{name}": self.coeff * value for name, value in losses.items()}
-        return TensorDict({**result, "world_error": losses["state"].detach() if error is None else error, **told})
+        return TensorDict({**result, "world_error": error, **correlation})
 
-    def _advantages_told(self, tensordict: TensorDictBase, valid: Tensor) -> dict[str, Tensor]:
+    def _rollout_losses(self, frames: _Frames, mean: Tensor, valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Losses, and the error of the own state after one step, of open-loop rollouts from every ``stride``-th frame:
+        true actions go in, true observations do not.
+
+        Args:
+            frames: [B, T].
+            mean: beliefs [B, T, D + F] from which rollouts begin, with a gradient if they learn to be foreseen.
+            valid: frames that count, bool [B, T].
+        """
+        model, config, steps = self.model, self.model.config, valid.shape[1]
+        losses = dict.fromkeys(("state", "reward", "end", "value"), torch.zeros((), device=mean.device))
+        error = losses["state"]
+        now = frames.later(0, config.stride)
+        belief, own, counts = (part[:, :: config.stride] for part in (mean, frames.known, valid))
+        for ahead in range(1, min(config.open_loop, steps - 1) + 1):
+            outcome, following = model(belief, own, now.action), frames.later(ahead, config.stride)
+            # what would follow an episode's end is not there to be foreseen; its last reward is
+            goes_on = counts & ~now.done & have_later(frames.done, ahead)[:: config.stride]
+            found = self._step_losses(outcome, now, following, counts, goes_on)
+            losses = {name: loss + found[name] for name, loss in losses.items()}
+            if ahead == 1:
+                error = masked_mean((outcome["known_state"] - following.known).abs().mean(-1), goes_on).detach()
+                if torch.is_grad_enabled():  # not where it is only judged
+                    model.update_usual_spread(masked_mean(spread(outcome["opinions"]), counts).detach())
+            now, belief, own, counts = following, outcome["belief"], outcome["known_state"], goes_on
+        return losses, error
+
+    def _step_losses(
+        self, outcome: dict[str, Tensor], now: _Frames, following: _Frames, counts: Tensor, goes_on: Tensor
+    ) -> dict[str, Tensor]:
+        """Losses of one foreseen step: means over the steps that count, and, of what comes after them, over those after
+        which the episode goes on.
+        """
+        # each head of the ensemble is taught alone, or their disagreement would mean nothing
+        opinions = outcome["opinions"]
+        own_error = ((opinions[..., :-1] - following.known.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
+        belief_error = (outcome["belief"] - following.belief).square().mean(-1)
+        reward_error = (opinions[..., -1] - symlog(now.reward).unsqueeze(-1)).square().mean(-1)
+        end_error = F.binary_cross_entropy_with_logits(outcome["end"], now.terminated.float(), reduction="none")
+        losses = {
+            "state": masked_mean(own_error + BELIEF_WEIGHT * belief_error, goes_on),
+            "reward": masked_mean(reward_error, counts),
+            "end": masked_mean(end_error, counts),
+        }
+        value = self.model.symlog_value(outcome["belief"], outcome["known_state"])
+        return {**losses, "value": masked_mean((value - following.value).square(), goes_on)}
+
+    def _imagination_correlation(self, tensordict: TensorDictBase, valid: Tensor) -> dict[str, Tensor]:
         """``imagination_correlation``: that of what the action taken promised, over the mean of the first actions
         imagined, with the advantage that it turned out to have.
         """
@@ -205,8 +250,7 @@ class WorldModelLoss(nn.Module):
             return {}
         worth, _, imagined = tensordict.get(keys.IMAGINED).unflatten(-1, (-1, 3)).unbind(-1)
         mean = worth.sum(-1) / imagined.sum(-1).clamp_min(1)
-        action = tensordict.get(keys.ACTION)
-        first = (action if len(self.model.heads) == 1 else action[..., 0]).unsqueeze(-1)
+        first = first_head(tensordict.get(keys.ACTION), self.model.heads).unsqueeze(-1)
         counted = valid & (imagined.gather(-1, first).squeeze(-1) > 0)
         promised = worth.gather(-1, first).squeeze(-1) - mean
         return {"imagination_correlation": correlation(promised, tensordict.get(keys.ADVANTAGE).squeeze(-1), counted)}
@@ -227,18 +271,6 @@ class WorldModelLoss(nn.Module):
         return {**_open_loop(self.model, data, train), **_one_step(self.model, data), **calibration(self.model, data)}
 
 
-def _later(values: Tensor, ahead: int, stride: int) -> Tensor:
-    """Values [B, T, ...] of ``ahead`` frames after each ``stride``-th one; the last ones are those of the start and do
-    not count.
-    """
-    return values.roll(-ahead, 1)[:, ::stride]
-
-
-def _before(steps: int, ahead: int, like: Tensor) -> Tensor:
-    """Frames that have another one ``ahead`` frames later, bool [T]."""
-    return torch.arange(steps, device=like.device) < steps - ahead
-
-
 def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
     """Errors of the own state after :data:`HORIZONS` steps, as shares of those of always saying the mean."""
     (mean, own), valid = dreaming_state(data), data.get(keys.VALID)
@@ -246,7 +278,7 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
     longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
     starts = own.shape[1] - longest
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
-    usual = mean_of_counted(train.get(KNOWN), train.get(keys.VALID))
+    usual = feature_means(train.get(KNOWN), train.get(keys.VALID))
     belief, dreamt, counted = mean[:, :starts], own[:, :starts], valid[:, :starts]
     figures: dict[str, Any] = {}
     for ahead in range(longest):
@@ -290,8 +322,7 @@ def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
 
 def calibration(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
     """Mean absolute error of the own state over an imagined future, by quartiles of the confidence in it."""
-    (mean, own), action = dreaming_state(data), data.get(keys.ACTION)
-    first = action if len(model.heads) == 1 else action[..., 0]
+    (mean, own), first = dreaming_state(data), first_head(data.get(keys.ACTION), model.heads)
     horizon = min(model.config.horizon, own.shape[1] - 1)
     starts = own.shape[1] - horizon
     plans = first.unfold(1, horizon, 1)[:, :starts].unsqueeze(-2)  # [R, S, 1, H]

@@ -14,7 +14,7 @@ from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
 from torchrl_agent.models.figures import most_frequent
-from torchrl_agent.models.networks import masked_mean
+from torchrl_agent.models.networks import first_head, masked_mean
 from torchrl_agent.training.pretrained import agent_modules, reads
 
 ROWS_AT_ONCE = 64
@@ -154,12 +154,9 @@ class CloningLoss(nn.Module):
         logits = data.get(keys.LOGITS)[..., : self.heads[0]]
         if legal is not None:
             logits = logits.masked_fill(~legal[..., : self.heads[0]], -torch.inf)
-        action, usual = (self._first_head(part.get(keys.ACTION)) for part in (data, train))
+        action, usual = (first_head(part.get(keys.ACTION), self.heads) for part in (data, train))
         frequent = most_frequent(usual, train.get(keys.VALID), self.heads[0])
         return {
             "accuracy": masked_mean((logits.argmax(-1) == action).float(), valid).item(),
             "accuracy_of_the_most_frequent": masked_mean((action == frequent).float(), valid).item(),
         }
-
-    def _first_head(self, action: Tensor) -> Tensor:
-        return action if len(self.heads) == 1 else action[..., 0]

@@ -82,7 +82,7 @@ def test_gradients_of_an_imagined_return_reach_the_first_belief_and_every_weight
     played = WorldModelEnv(model, (5,)).rollout(4, tensordict=start)
     last = played[keys.NEXT, keys.BELIEF][:, -1]
     alive = (1 - played[keys.NEXT, keys.END_PROBABILITY]).cumprod(1)
-    value = symexp(model.worth(last["mean"], last["known_state"]))
+    value = symexp(model.symlog_value(last["mean"], last["known_state"]))
     ((alive * played[keys.NEXT, keys.REWARD]).sum() + value.sum()).backward()
     assert (mean.grad.abs().sum(-1) > 0).all()
     weights = [(name, weight) for name, weight in model.named_parameters() if not name.startswith("proposal")]

@@ -19,7 +19,7 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
-from torchrl_agent.models.networks import Attention, Join, masked_mean, symexp, symlog
+from torchrl_agent.models.networks import Attention, Join, first_head, have_later, masked_mean, symexp, symlog
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModelLoss
@@ -125,10 +125,10 @@ def test_values_of_frames_that_nobody_acted_in_are_those_of_the_likeliest_goal()
 
 def test_what_is_not_finite_or_only_judged_leaves_no_trace_in_the_world_model():
     model = WorldModel(2, 1, [3], WorldModelConfig(hidden_size=4), "relu", 0.9)
-    model.notice(torch.tensor(math.nan))
-    model.notice(torch.tensor(math.inf))
+    model.update_usual_spread(torch.tensor(math.nan))
+    model.update_usual_spread(torch.tensor(math.inf))
     assert model.usual_spread == 1
-    model.notice(torch.tensor(3.0))
+    model.update_usual_spread(torch.tensor(3.0))
     assert model.usual_spread == pytest.approx(1.02)
 
 
@@ -445,7 +445,7 @@ def test_imagination_equals_step_after_step(model):
             torch.testing.assert_close(futures["states"][:, candidate, step], own)
             torch.testing.assert_close(futures["rewards"][:, candidate, step], symexp(outcome["reward"]))
             torch.testing.assert_close(futures["dones"][:, candidate, step], outcome["end"].sigmoid())
-            torch.testing.assert_close(futures["values"][:, candidate, step], symexp(model.worth(now, own)))
+            torch.testing.assert_close(futures["values"][:, candidate, step], symexp(model.symlog_value(now, own)))
 
 
 def test_a_dream_that_ended_stands_still(model):
@@ -637,6 +637,18 @@ def test_what_dreams_promised_is_compared_with_what_came(model):
     facts[0, 1, 1] = 0.0  # what the second frame did was not imagined: one frame is left
     data["imagined"] = facts.flatten(-2)
     assert loss(data)["imagination_correlation"].item() == 0
+
+
+def test_the_last_frames_of_a_sequence_have_no_later_ones():
+    sequences = torch.zeros(2, 4, 3)
+    assert have_later(sequences, 1).tolist() == [True, True, True, False]
+    assert have_later(sequences, 3).tolist() == [True, False, False, False]
+
+
+def test_the_first_of_several_choices():
+    several = torch.tensor([[2, 1], [0, 3]])
+    assert first_head(several, [3, 4]).tolist() == [2, 0]
+    assert first_head(several[0], [3]).tolist() == [2, 1]
 
 
 def test_symlog_and_its_inverse():

@@ -49,7 +49,7 @@ class Lock(WorldModel):
         end = torch.full_like(reward, -50.0)
         return {"belief": following, "known_state": known, "reward": symlog(reward), "end": end, "opinions": opinions}
 
-    def worth(self, belief, known):
+    def symlog_value(self, belief, known):
         return torch.zeros_like(belief[..., 0])
 
 

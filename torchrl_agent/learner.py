@@ -172,7 +172,7 @@ class Learner:
             "governor": None if self.governor is None else self.governor.state_dict(),
             "frames": self.frames,
             "number": self.number,
-            **self.books(),
+            **self.bookkeeping(),
             **self._worlds(),
             **random_state(self.device),
         }
@@ -190,12 +190,12 @@ class Learner:
         known = self.collector.root.keys(True, True)  # a picture had another key once
         self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
 
-    def books(self) -> dict[str, Any]:
+    def bookkeeping(self) -> dict[str, Any]:
         """What is kept of finished episodes, as part of :meth:`state_dict`."""
         return {"episodes": self.episodes.state_dict()}
 
-    def load_books(self, state: dict[str, Any]) -> None:
-        """Continue them."""
+    def load_bookkeeping(self, state: dict[str, Any]) -> None:
+        """Continue what :meth:`bookkeeping` kept."""
         self.episodes.load_state_dict(state["episodes"])
 
     def load_agent(self, state: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ class Learner:
             if state.get("curriculum") is not None and getattr(self.env, "curriculum", None) is not None:
                 self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
                 self.env.begin_stage()
-            self.load_books(state)
+            self.load_bookkeeping(state)
             self.frames, self.number = state["frames"], state["number"]
             load_random_state(state, self.device)
         except (KeyError, RuntimeError, ValueError) as error:

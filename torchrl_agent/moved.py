@@ -22,11 +22,11 @@ MODULES = {
         "model_card": ["runs.model_card"],
         "report": ["runs.report"],
         "roofline": ["profiling.roofline", "benchmarks.results"],
-        "run_folder": ["runs.folder"],
+        "run_folder": ["runs.folder", "runs.writer"],
         "stopping": ["runs.stopping"],
         "timing": ["benchmarks.timing"],
         "trace": ["profiling.trace"],
-        "train": ["loop", "runs.run", "runs.folder"],
+        "train": ["loop", "runs.run", "runs.folder", "runs.writer"],
         "trained": ["runs.load", "judging"],
     }.items()
 }

@@ -23,7 +23,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.loop import check_finite
-from torchrl_agent.runs import folder as run_folder
+from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import clearly_other, evaluate_policy, intervals, summarize
@@ -290,7 +290,7 @@ def test_evaluation_plays_in_its_own_world_with_its_own_seed(tmp_path, tiny_worl
 
 
 def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=12))
+    monkeypatch.setattr(run_writer, "film_policy", functools.partial(film_policy, steps=12))
     short = ["total_frames=1024", "+evaluation.world.rules={max_steps: 60}", "device=cpu"]
     experiment = Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=full", *short)
     last = list(train(experiment))[-1]

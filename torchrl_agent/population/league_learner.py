@@ -164,14 +164,14 @@ class LeagueLearner(PopulationLearner):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
-    def books(self) -> dict[str, Any]:
-        """The league's besides."""
+    def bookkeeping(self) -> dict[str, Any]:
+        """Those of the population, and the league."""
         mine = {"begun": self._begun.clone(), "snapshot_at": self._snapshot_at}
-        return {**super().books(), "league": {**self.league.state_dict(), **mine}}
+        return {**super().bookkeeping(), "league": {**self.league.state_dict(), **mine}}
 
-    def load_books(self, state: dict[str, Any]) -> None:
-        """Continue them."""
-        super().load_books(state)
+    def load_bookkeeping(self, state: dict[str, Any]) -> None:
+        """Continue what :meth:`bookkeeping` kept."""
+        super().load_bookkeeping(state)
         self.league.load_state_dict(state["league"])
         self._begun.copy_(state["league"]["begun"])
         self._snapshot_at = state["league"]["snapshot_at"]

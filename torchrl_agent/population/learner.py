@@ -37,8 +37,8 @@ class PopulationLearner(Learner):
 
     Frames are counted for each member, as if it were alone.
 
-    Members of several ranks are dealt out among them, with their worlds: no gradient travels, copies do. Books are kept
-    of all members by every rank, from the episodes of all. What shows or saves a member is called by all ranks.
+    Members of several ranks are dealt out among them, with their worlds: gradients stay on their rank, copies travel.
+    Every rank counts the episodes of all members. What shows or saves a member is called by all ranks.
 
     Args:
         env: worlds of all members of this rank.
@@ -286,7 +286,7 @@ class PopulationLearner(Learner):
             **random_state(self.device),
         }
 
-    def books(self) -> dict[str, Any]:
+    def bookkeeping(self) -> dict[str, Any]:
         """Episodes and evolution."""
         return {
             "episodes": [window.state_dict() for window in self.windows],
@@ -296,8 +296,8 @@ class PopulationLearner(Learner):
             "households": self.households.state_dict(),
         }
 
-    def load_books(self, state: dict[str, Any]) -> None:
-        """Continue them."""
+    def load_bookkeeping(self, state: dict[str, Any]) -> None:
+        """Continue what :meth:`bookkeeping` kept."""
         for window, saved in zip(self.windows, state["episodes"], strict=True):
             window.load_state_dict(saved)
         self._since_look.copy_(state["since_look"])

@@ -29,7 +29,7 @@ FOLDER = "members"
 BEST = "best"
 
 
-class MemberBooks:
+class MembersWriter:
     """Keeps each member's metrics, checkpoints and configuration, and the population's tables.
 
     Args:
@@ -52,7 +52,7 @@ class MemberBooks:
         self._looks = 0
         self._describe()
 
-    def enter(self) -> None:
+    def write(self) -> None:
         """Write down what the last iteration said of each member, and what a look at them did."""
         for writer, metrics in zip(self._writers, self.learner.member_metrics, strict=True):
             writer.write(self.learner.frames, metrics)

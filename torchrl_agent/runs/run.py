@@ -1,4 +1,4 @@
-"""A run: the training loop with its books kept, from the first folder to the model card."""
+"""A run: the training loop, written down from the first folder to the model card."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
 from torchrl_agent.processes.actors import ActorsLearner
 from torchrl_agent.processes.shares import check_actors, check_ranks
-from torchrl_agent.runs.folder import Books, new_run, run_to_go_on, save_learner
+from torchrl_agent.runs.folder import new_run, run_to_go_on
 from torchrl_agent.runs.stopping import DelayedSignals
-from torchrl_agent.runs.witness import Witness
+from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.training.metrics import check_wandb
 
@@ -97,11 +97,11 @@ def _train(
             )
         if ranks.first((folder / "summary.json").is_file):
             return  # else it was killed while it was judged
-    with _books(experiment, learner, folder) as books:
+    with _make_writer(experiment, learner, folder) as writer:
         iterations = iterate(learner)
-        while (iteration := _next(iterations, books)) is not None:
+        while (iteration := _next(iterations, writer)) is not None:
             yield iteration
-        books.finish()
+        writer.finish()
 
 
 def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str, Any]:
@@ -116,26 +116,26 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
     return state
 
 
-def _books(experiment: Experiment, learner: Learner, folder: Path | None) -> Books | Witness:
-    """Those of the run that goes on in this folder, or of a new one, which the first rank keeps."""
+def _make_writer(experiment: Experiment, learner: Learner, folder: Path | None) -> RunWriter | SilentWriter:
+    """What writes the run that goes on in this folder, or a new one: on the first rank."""
     if ranks.rank() > 0:
-        return Witness(learner)
+        return SilentWriter(learner)
     resumed = folder is not None
-    return Books(new_run(experiment) if folder is None else folder, learner, resumed)
+    return RunWriter(new_run(experiment) if folder is None else folder, learner, resumed)
 
 
-def _next(iterations: Iterator[Iteration], books: Books | Witness) -> Iteration | None:
-    """The next iteration, entered into the books before a signal acts; None after the last one."""
-    with DelayedSignals() as signals, books.at_work():
+def _next(iterations: Iterator[Iteration], writer: RunWriter | SilentWriter) -> Iteration | None:
+    """The next iteration, written down before a signal acts; None after the last one."""
+    with DelayedSignals() as signals, writer.iterating():
         try:
             iteration = next(iterations, None)
         except TrainingError as error:
-            raise type(error)(f"{str(error).rstrip('.')}; {books.where_to_go_on()}.") from None
+            raise type(error)(f"{str(error).rstrip('.')}; {writer.where_to_go_on()}.") from None
         if iteration is not None:
-            books.enter(iteration.metrics)
+            writer.write(iteration.metrics)
         signals.received = ranks.highest(signals.received or 0) or None  # all ranks stop after the same iteration
     if signals.received is not None:
-        books.stop()
+        writer.stop()
         signals.deliver()
     return iteration
 

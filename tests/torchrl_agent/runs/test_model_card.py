@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.runs import folder as run_folder
+from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.model_card import model_card
 from torchrl_agent.training.checkpoint import checkpoints
@@ -86,7 +86,7 @@ def test_a_card_tells_what_was_trained_and_with_what(tmp_path):
 
 
 def test_a_card_shows_the_evaluation_and_the_film(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_folder, "film_policy", functools.partial(film_policy, steps=4))
+    monkeypatch.setattr(run_writer, "film_policy", functools.partial(film_policy, steps=4))
     run, card = trained(tmp_path, "run.name=full", "+evaluation.world.rules={max_steps: 60}")
     evaluation = json.loads((run / "summary.json").read_text())["evaluation"]
     assert "most likely actions in the first episode of each of 8 worlds with seed 10000" in card

@@ -1,0 +1,264 @@
+"""What writes a run into its folder while it trains: one writer on the first rank, its helpers on the others."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent import ranks
+from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
+from torchrl_agent.learner import Learner
+from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.runs.film import film_policy
+from torchrl_agent.runs.folder import lock_all
+from torchrl_agent.runs.members import MembersWriter
+from torchrl_agent.runs.model_card import write_model_card
+from torchrl_agent.training.checkpoint import (
+    TRAINING_RETURN,
+    best_score,
+    checkpoints,
+    save_checkpoint,
+    write_json,
+    write_text,
+)
+from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
+from torchrl_agent.training.sharding import sharded
+
+
+class RunWriter:
+    """Writes a run down: metrics after every iteration, checkpoints when they are due, in the end a summary and a model
+    card. A context: no other process can train in the same folder, and if it is left between two iterations, by
+    Ctrl-C or by closing the generator, it does what :meth:`stop` does.
+
+    Args:
+        folder: of the run.
+        learner: that trains.
+        resumed: the learner goes on from a checkpoint in the folder.
+
+    Raises:
+        ValueError: the folder is in use, or cannot be written to.
+    """
+
+    def __init__(self, folder: Path, learner: Learner, resumed: bool) -> None:
+        self.folder, self.learner, self.experiment = folder, learner, learner.experiment
+        members = learner.members if isinstance(learner, PopulationLearner) else 0
+        self._locks = lock_all(folder, members)
+        text, self._hash = self.experiment.to_yaml(), self.experiment.hash()
+        write_text(folder / "config.yaml", text)
+        logger = wandb_logger(folder, self.experiment.run.wandb)
+        frames = learner.frames if resumed else None
+        self._writer = MetricsWriter(folder, self.experiment.run.tensorboard, frames, logger)
+        self._writer.describe(text, self.experiment.settings())
+        self._members = MembersWriter(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
+        self._metrics: dict[str, float] = {}
+        self._saved_frames, self._saved_at = learner.frames, time.monotonic()
+        self._start = time.monotonic()
+        self._between = False
+
+    def __enter__(self) -> RunWriter:
+        # a generator that is still open when Python ends would be closed only when modules are gone already
+        atexit.register(self.__exit__, SystemExit)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        atexit.unregister(self.__exit__)
+        if self._locks[0].closed:
+            return
+        try:
+            # ranks save together or not at all
+            if self._between and kind is not None and not issubclass(kind, Exception) and ranks.size() == 1:
+                self.stop()
+        finally:
+            self._writer.close()
+            if self._members is not None:
+                self._members.close()
+            for each in self._locks:
+                each.close()
+
+    @contextmanager
+    def iterating(self) -> Iterator[None]:
+        """A context in which the learner changes: if it is left there, half an iteration is not saved."""
+        self._between = False
+        yield
+        self._between = True
+
+    def write(self, metrics: dict[str, float]) -> None:
+        """Write down an iteration that the learner has just finished; a checkpoint too, if one is due."""
+        if not self._metrics:  # of a run that is resumed
+            (self.folder / "summary.json").unlink(missing_ok=True)
+        self._metrics = metrics
+        self._writer.write(self.learner.frames, metrics)
+        if self._members is not None:
+            self._members.write()
+        if ranks.highest(self._due()):
+            self._save()
+
+    def stop(self) -> None:
+        """Write a checkpoint of the last finished iteration, and a summary without a new evaluation: there may be
+        seconds left only.
+        """
+        self._save_unless_saved()
+        self._summarize("stopped", {})
+
+    def finish(self) -> None:
+        """Write the last checkpoint, summary and model card; then evaluate and film, and write the last two anew."""
+        self._between = False
+        self._save_unless_saved()
+        ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
+        if self._members is not None:
+            self._members.picture()
+        self._summarize(ended, {})
+        agent = self.learner.present()
+        if sharded(agent):
+            return  # no process holds all of its weights: `evaluate` reads the checkpoint
+        with ranks.alone():  # the others have nothing left to do
+            judgement = self._judge(agent)
+        if judgement:
+            self._summarize(ended, judgement)
+
+    def where_to_go_on(self) -> str:
+        """What to go on from after an error, as the end of a sentence."""
+        found = checkpoints(self.folder / "checkpoints")
+        if not found:
+            return "no checkpoint was written yet, so begin again"
+        return f"the last checkpoint, {found[-1].name}, is good"
+
+    def _due(self) -> bool:
+        config, metrics = self.experiment.run, self._metrics
+        minutes = (time.monotonic() - self._saved_at) / 60
+        return (
+            self.learner.frames - self._saved_frames >= config.checkpoint_every
+            or (config.checkpoint_minutes is not None and minutes >= config.checkpoint_minutes)
+            or (EVALUATION_RETURN in metrics and metrics[EVALUATION_RETURN] >= self._best())
+        )
+
+    def _best(self) -> float:
+        return best_score(self.folder / "checkpoints", self._measure)
+
+    @property
+    def _measure(self) -> str:
+        return TRAINING_RETURN if self.experiment.evaluation.every is None else EVALUATION_RETURN
+
+    def _save(self) -> None:
+        if self._members is not None:
+            self._members.save()
+        save_learner(self.learner, self._metrics, self.folder, self._measure, self._hash)
+        self._saved_frames, self._saved_at = self.learner.frames, time.monotonic()
+
+    def _save_unless_saved(self) -> None:
+        if self._saved_frames != self.learner.frames:
+            self._save()
+
+    def _summarize(self, ended: str, judgement: dict[str, Any]) -> None:
+        learner = self.learner
+        summary: dict[str, Any] = {
+            "config": self.experiment.name,
+            "seed": self.experiment.seed,
+            "device": str(learner.device),
+            "frames": learner.frames,
+            "ended": ended,
+            "seconds": round(time.monotonic() - self._start, 1),
+            "compile_seconds": round(learner.compile_seconds, 1),
+            "acceleration": learner.modes(),
+            "metrics": {key: None if math.isnan(value) else value for key, value in self._metrics.items()},
+            **judgement,
+        }
+        if self._members is not None:
+            self._members.summarize(summary)
+            summary["population"] = self._members.describe()
+        write_json(self.folder / "summary.json", summary)
+        write_model_card(self.folder, self.experiment, summary)
+
+    def _judge(self, agent: Agent) -> dict[str, Any]:
+        """Figures and film of the final policy, as far as they are wanted."""
+        experiment, judgement = self.experiment, dict[str, Any]()
+        if experiment.run.final_evaluation:
+            ways = evaluate_ways(experiment, agent)
+            judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
+        if experiment.run.film:
+            world = experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)
+            path, acceleration = self.folder / "film.gif", experiment.acceleration
+            film = film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration)
+            judgement["film"] = None if film is None else film.name
+        return judgement
+
+
+class SilentWriter:
+    """Stands where the first rank has its :class:`RunWriter`, on every other rank. It writes nothing, but takes part in
+    whatever all ranks do together when that one saves: it sends this rank's worlds.
+
+    Args:
+        learner: that trains.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.learner = learner
+        self._saved_frames = learner.frames
+
+    def __enter__(self) -> SilentWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def iterating(self) -> AbstractContextManager:
+        """See :meth:`RunWriter.iterating`."""
+        return nullcontext()
+
+    def write(self, metrics: dict[str, float]) -> None:
+        """Take part in the checkpoint of an iteration, if the first rank makes one."""
+        if ranks.highest(0):
+            self._save()
+
+    def stop(self) -> None:
+        """Take part in the last checkpoint."""
+        if self._saved_frames != self.learner.frames:
+            self._save()
+
+    def finish(self) -> None:
+        """The same, and help to show the agent that is judged."""
+        self.stop()
+        self.learner.present()
+
+    def where_to_go_on(self) -> str:
+        """See :meth:`RunWriter.where_to_go_on`."""
+        return "go on from the last checkpoint, if there is one"
+
+    def _save(self) -> None:
+        if isinstance(self.learner, PopulationLearner):
+            for member in range(self.learner.members):
+                self.learner.member_state(member)
+                self.learner.statistics(member)
+        self.learner.state_dict()
+        self.learner.statistics()
+        self._saved_frames = self.learner.frames
+
+
+def save_learner(
+    learner: Learner,
+    metrics: dict[str, float],
+    folder: Path,
+    measure: str = TRAINING_RETURN,
+    config_hash: str | None = None,
+) -> Path:
+    """Write a checkpoint into the run's folder; the best is the one with the highest metric ``measure``;
+    ``config_hash`` spares computing that of the configuration every time.
+    """
+    score = metrics.get(measure, math.nan)
+    return save_checkpoint(
+        folder / "checkpoints",
+        learner.frames,
+        learner.state_dict(),
+        learner.statistics(),
+        learner.experiment.hash() if config_hash is None else config_hash,
+        None if math.isnan(score) else score,
+        learner.experiment.run.keep_checkpoints,
+        measure,
+    )

@@ -108,7 +108,7 @@ class Learner:
             needed += size // rows * step
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
-    def played(self, rollout: TensorDict) -> int:
+    def frames_played(self, rollout: TensorDict) -> int:
         """Frames that all ranks have played while this one played a rollout."""
         return rollout.numel() * ranks.size()
 
@@ -135,8 +135,8 @@ class Learner:
         """The agent to judge, to film and to show, as it is now: of a population the best."""
         return self.agent
 
-    def bears(self, rollout: TensorDict) -> bool:
-        """Whether it goes on although answers of the policy in a rollout are not finite: a population may."""
+    def tolerates_non_finite(self, rollout: TensorDict) -> bool:
+        """Whether a rollout is learnt from in which the policy wrote numbers that are not finite: a population may."""
         return False
 
     def report(self, rollout: TensorDict) -> dict[str, float]:

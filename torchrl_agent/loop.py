@@ -1,4 +1,4 @@
-"""The training loop. READ THIS FIRST: :func:`iterate` is all of reinforcement learning; ``runs/`` keeps its books."""
+"""The training loop. READ THIS FIRST: :func:`iterate` is all of reinforcement learning; ``runs/`` writes it down."""
 
 from __future__ import annotations
 
@@ -67,19 +67,22 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
     judge = None if learner.experiment is None else Judge(learner.experiment, learner.present())
     while learner.frames < learner.total_frames:
+        # play
         start = time.perf_counter()
         rollout = learner.collect()
-        if not _usable(learner, rollout):
+        if not _can_learn_from(learner, rollout):
             continue
         collected = time.perf_counter()
 
+        # learn; here the host waits for the device, once
         rate = learning_rate(learner.algorithm.config.learning_rate, learner.frames / learner.total_frames)
         diagnostics = to_host(learner.improve(rollout, rate))
         if learner.governor is None:
             learner.algorithm.check(diagnostics)
 
+        # count frames and episodes, move the curriculum, let a population evolve
         reported = learner.report(rollout)
-        played = learner.played(rollout)
+        played = learner.frames_played(rollout)
         new = played // learner.members
         learner.frames += new
         learner.number += 1
@@ -90,6 +93,8 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             **_speed(learner, played, start, collected),
         }
         metrics |= learner.conclude(metrics)
+
+        # evaluate, if it is time
         if judge is not None and judge.due(learner.frames, new):
             learner.present()
             metrics |= ranks.first(judge)
@@ -98,34 +103,37 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             return
 
 
-def _usable(learner: Learner, rollout: TensorDict) -> bool:
-    """Whether a rollout can be learnt from, as it can if only some members' answers are not finite; False if only the
-    policy's own answers are not, on any rank, which its governor has undone: its weights did that.
+def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
+    """Whether a rollout can be learnt from: if its numbers are finite, or if the learner tolerates it that its policy
+    wrote others. If a governor has undone such a policy, another rollout has to be played.
 
     Raises:
-        NonFiniteError: see :func:`check_finite`.
+        NonFiniteError: numbers are not finite that come from the world, or from a policy without a governor.
     """
     try:
         check_finite(rollout)
     except NonFiniteError as error:
-        answers = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
-        its_own = {key[-1] for key in error.culprits} <= answers
-        if its_own and learner.bears(rollout):
-            learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what is remembered
-            return True
-        if learner.governor is None or not its_own:
-            raise
-        told = ", ".join(key[-1] for key in error.culprits)
-        learner.governor.undo(f"{told} not finite", learner.frames, float(learner.episodes.total))
-        learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))  # what it remembers
-        return False
+        names = [path[-1] for path in error.culprits]
+        written = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
+        from_policy = set(names) <= written
+        tolerated = from_policy and learner.tolerates_non_finite(rollout)
+        if not tolerated:
+            if learner.governor is None or not from_policy:
+                raise
+            learner.governor.undo(f"{', '.join(names)} not finite", learner.frames, float(learner.episodes.total))
+        # the next rollout begins with the agent's memory, which holds the same numbers
+        learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))
+        return tolerated
     return True
 
 
 @spanned("check")
 def check_finite(rollout: TensorDict) -> None:
-    """Raise NonFiniteError naming what the world returned that is not finite, and ValueError for masks that leave a
-    living agent no action.
+    """Look at a rollout [T, N] once, on the device; on all ranks alike.
+
+    Raises:
+        NonFiniteError: floating-point entries hold NaN or infinity; the sentence and ``culprits`` name them.
+        ValueError: an action mask leaves a living agent no action.
     """
     leaves = {key if isinstance(key, tuple) else (key,): value for key, value in rollout.items(True, True)}
     good = {path: value.isfinite().all() for path, value in leaves.items() if value.is_floating_point()}

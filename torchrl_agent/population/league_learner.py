@@ -93,8 +93,8 @@ class LeagueLearner(PopulationLearner):
         """Those of members: from what a frozen or a scripted player does nobody learns."""
         return super().rows(rollout)[:, self._learning]
 
-    def _of_members(self, answers: Tensor) -> Tensor:
-        of_rows = answers.reshape(len(answers), -1, *answers.shape[3:])[:, self._learning]
+    def _of_members(self, flags: Tensor) -> Tensor:
+        of_rows = flags.reshape(len(flags), -1, *flags.shape[3:])[:, self._learning]
         return super()._of_members(of_rows)
 
     def _home(self, worlds: Tensor) -> Tensor:

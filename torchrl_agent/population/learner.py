@@ -137,22 +137,22 @@ class PopulationLearner(Learner):
         agent = self.present(member)
         return get_statistics(agent.normalizer, self._shown.scaler)
 
-    def bears(self, rollout: TensorDict) -> bool:
-        """Whether some members' answers are finite: then those of the others are theirs alone, who do not learn from
-        them and may be replaced.
+    def tolerates_non_finite(self, rollout: TensorDict) -> bool:
+        """Whether at least one member wrote nothing but finite numbers. The others skip their updates from such frames,
+        and evolution may replace them.
         """
-        answers = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
-        finite = [self._of_members(value.isfinite()) for value in answers if value.is_floating_point()]
-        whole = chain.from_iterable(ranks.everyones(torch.stack(finite).all(0).tolist()))
-        broken = [index for index, fine in enumerate(whole) if not fine]
+        written = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
+        finite = [self._of_members(value.isfinite()) for value in written if value.is_floating_point()]
+        sound = chain.from_iterable(ranks.everyones(torch.stack(finite).all(0).tolist()))
+        broken = [index for index, is_sound in enumerate(sound) if not is_sound]
         if broken != self._broken:
             self._broken = broken
-            logger.warning("the answers of members %s are not finite: they learn no more until replaced", broken)
+            logger.warning("the policies of members %s are not finite: they learn no more until replaced", broken)
         return len(broken) < self.members
 
-    def _of_members(self, answers: Tensor) -> Tensor:
-        """Whether all of each member's answers in a rollout [T, N, ...] are true, bool [P]."""
-        return answers.reshape(len(answers), self.algorithm.stack.size, -1).all(-1).all(0)
+    def _of_members(self, flags: Tensor) -> Tensor:
+        """Whether all of each member's flags, bool [T, N, ...], in a rollout are true, bool [P]."""
+        return flags.reshape(len(flags), self.algorithm.stack.size, -1).all(-1).all(0)
 
     # --- what an iteration does ---------------------------------------------------------------------------------------
 

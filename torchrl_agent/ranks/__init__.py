@@ -34,7 +34,7 @@ def size() -> int:
 
 
 def rank() -> int:
-    """The number of this one; the first, 0, keeps the books."""
+    """The number of this one; the first, 0, writes the run."""
     return _rank
 
 

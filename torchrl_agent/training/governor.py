@@ -184,11 +184,11 @@ class Governor:
         self._well = 0
 
     @torch.no_grad()
-    def undo(self, told: str, frames: int, episodes: float) -> None:
+    def undo(self, reason: str, frames: int, episodes: float) -> None:
         """Copy the older snapshot back; what it lacks, as an optimiser has no moments before its first step, is 0.
 
         Args:
-            told: what collapsed, in words.
+            reason: what collapsed, in words.
             frames: seen so far.
             episodes: finished so far.
 
@@ -204,10 +204,10 @@ class Governor:
         self.algorithm.taken_back()
         if self.returns == self.config.max_returns:
             raise CollapseError(
-                f"training collapsed after {frames} frames ({told}), and {self.returns} returns to a healthy state with"
-                f" at last {self.learning_rate_factor:g} of the learning rate did not help: begin again with a lower"
-                " algorithm.learning_rate.initial, look at what the world's rewards do, or allow more"
-                " with governor.max_returns."
+                f"training collapsed after {frames} frames ({reason}), and {self.returns} returns to a healthy state"
+                f" with at last {self.learning_rate_factor:g} of the learning rate did not help: begin again with a"
+                " lower algorithm.learning_rate.initial, look at what the world's rewards do, or allow more with"
+                " governor.max_returns."
             )
         self.returns += 1
         self.learning_rate_factor *= self.config.learning_rate_factor
@@ -215,7 +215,7 @@ class Governor:
         self._recovers = "history.count" in held  # what comes now is not yet usual again
         self._break(episodes)
         logger.warning(
-            f"training collapsed after {frames} frames ({told}): back to the state after {healthy} frames, with"
+            f"training collapsed after {frames} frames ({reason}): back to the state after {healthy} frames, with"
             f" {self.learning_rate_factor:g} of the learning rate (return {self.returns} of {self.config.max_returns})"
         )
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli, learn, train
-from torchrl_agent.loop import iterate
+from torchrl_agent.loop import _can_learn_from, iterate
 from torchrl_agent.training.checkpoint import load_checkpoint
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies
 from torchrl_agent.training.updates import NonFiniteError
@@ -259,6 +259,20 @@ def test_a_policy_that_plays_infinities_is_undone_before_it_learns(policy, caplo
     with pytest.raises(CollapseError, match="not finite"):
         run(learner, 1)
     assert same({name: learner.algorithm.tensors()[name] for name in healthy}, healthy)
+
+
+def test_what_a_broken_policy_remembers_does_not_reach_the_next_rollout():
+    """In episodes that go on, no reset empties the memory."""
+    learner = Experiment.load("smoke", "device=cpu", "policy=gru", "world.num_envs=4", *WATCHED).make_learner()
+    learner.governor.begin(0)
+    with torch.no_grad():
+        for parameter in learner.agent.parameters():
+            parameter.fill_(3e38)
+    (memory,) = [learner.collector.root[key] for key in learner.agent.memory]
+    rollout = learner.collect()
+    memory.fill_(math.nan)
+    assert not _can_learn_from(learner, rollout) and learner.governor.returns == 1
+    assert memory.isfinite().all()
 
 
 def test_a_world_that_shows_infinities_is_not_the_policys_fault(monkeypatch):

@@ -106,7 +106,8 @@ class Curriculum:
         """Continue from :meth:`state_dict`."""
         if not 0 <= state["stage"] < len(self.stages):
             raise ValueError(
-                f"the saved curriculum is at stage {state['stage']}, this one has {len(self.stages)} stages."
+                f"the saved curriculum is at stage {state['stage']}, this one has {len(self.stages)} "
+                "stages: continue with the curriculum that it was saved with."
             )
         self.stage, self.episodes = state["stage"], state["episodes"]
         window = state["window"]

@@ -29,7 +29,10 @@ def observation_boxes(world: World) -> dict[str, gymnasium.spaces.Box]:
     seen = seen_specs(world)
     boxes = {key: _box(spec, seen.ndim) for key, spec in seen.items() if key not in _OTHER and _is_array(spec)}
     if not boxes:
-        raise ValueError(f"{type(world).__name__} shows no vector or picture, which alone Gymnasium's spaces hold.")
+        raise ValueError(
+            f"{type(world).__name__} shows no vector or picture, and Gymnasium's spaces can hold nothing else of it: "
+            "give its observation_spec one."
+        )
     return boxes
 
 

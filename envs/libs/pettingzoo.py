@@ -154,7 +154,10 @@ def _shared_spaces(world: Any, module: str) -> tuple[spaces.Box, spaces.Box | sp
     agents = world.possible_agents
     seen, act = world.observation_space(agents[0]), world.action_space(agents[0])
     if any(world.observation_space(agent) != seen or world.action_space(agent) != act for agent in agents):
-        raise ValueError(f"the agents of {module} differ in what they see or do, and share one policy.")
+        raise ValueError(
+            f"the agents of {module} differ in what they see or do, but one policy is learnt for all: choose another "
+            "world."
+        )
     if not isinstance(seen, spaces.Box) or not isinstance(act, (spaces.Box, spaces.Discrete)):
         raise ValueError(f"the agents of {module} see {seen} and do {act}: boxes are seen, boxes or one choice done.")
     return seen, act

@@ -47,7 +47,10 @@ class VectorVmasEnv(VmasEnv):
         kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
         super().__init__(scenario, num_envs=num_envs, **kwargs)
         if self.het_specs:
-            raise ValueError(f"the agents of VMAS's {scenario!r} differ in what they see or do, and share one policy.")
+            raise ValueError(
+                f"the agents of VMAS's {scenario!r} differ in what they see or do, but one policy is learnt for all: "
+                "choose another scenario."
+            )
 
     def _make_specs(self, env: Any) -> None:
         super()._make_specs(env)

@@ -42,7 +42,10 @@ class Chance(NamedTuple):
         must be left to it.
         """
         if count > width * _LANES_PER_STREAM:
-            raise ValueError(f"a stream hands out at most {width * _LANES_PER_STREAM} numbers per step, not {count}.")
+            raise ValueError(
+                f"a stream of width {width} hands out at most {width * _LANES_PER_STREAM} numbers per step, not "
+                f"{count}: give a greater width, and leave it the streams that follow."
+            )
         lanes = torch.arange(count, dtype=torch.int32, device=self.key.device).unsqueeze(1)
         return self._uniform(stream, lanes)
 

@@ -66,6 +66,20 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
+def check_least(parsed: argparse.Namespace, **least: int) -> None:
+    """Raise ValueError naming the first option that was given a number below the least it may be.
+
+    Args:
+        parsed: the command line.
+        **least: by the option's name in ``parsed``; an option may hold several numbers, or None if it was not given.
+    """
+    for name, bound in least.items():
+        given = getattr(parsed, name)
+        for number in given if isinstance(given, list) else [given]:
+            if number is not None and number < bound:
+                raise ValueError(f"--{name.replace('_', '-')} is {number}: give at least {bound}.")
+
+
 def print_table(values: dict[str, Any]) -> None:
     """Figures by name, for people."""
     width = max(len(name) for name in values)

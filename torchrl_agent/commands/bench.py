@@ -17,7 +17,7 @@ from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.commands import bench_populations
-from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds
+from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, check_least
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
@@ -67,6 +67,7 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
 
 def _speed(parsed: argparse.Namespace) -> dict[str, Any]:
     """Steps per second of a configuration's world, policy and training."""
+    check_least(parsed, num_envs=1)
     experiment = Experiment.load(parsed.config, *parsed.overrides)
     if parsed.row:
         row = measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds, parsed.world_only)
@@ -75,8 +76,8 @@ def _speed(parsed: argparse.Namespace) -> dict[str, Any]:
     device = resolve_device(experiment.device)
     sizes = parsed.num_envs or (CUDA_SIZES if device.type == "cuda" else CPU_SIZES)
     modes = parsed.modes or (MODES if device.type == "cuda" else MODES[:2])
-    if min(sizes) < 1 or parsed.seconds <= 0:
-        raise ValueError("--num-envs and --seconds must be above 0.")
+    if parsed.seconds <= 0:
+        raise ValueError(f"--seconds is {parsed.seconds:g}: it must be above 0.")
     todo = [
         Timed(parsed.config, (*parsed.overrides, *variant), size, mode, parsed.seconds, parsed.world_only)
         for variant in _variants(parsed.vary)

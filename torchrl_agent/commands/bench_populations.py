@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from torchrl_agent.benchmarks import distributed, families, lag, league, population
-from torchrl_agent.commands.arguments import add_overrides, add_seeds, print_table
+from torchrl_agent.commands.arguments import add_overrides, add_seeds, check_least, print_table
 from torchrl_agent.training.checkpoint import versions
 
 
@@ -27,8 +27,7 @@ def _add_population(parser: argparse.ArgumentParser) -> None:
 
 def _population(parsed: argparse.Namespace) -> dict[str, Any]:
     """Speed of members that learn in one program, beside as many runs one after another."""
-    if parsed.members < 2:
-        raise ValueError(f"--members is {parsed.members}: give at least 2.")
+    check_least(parsed, members=2)
     result = population.measure_speed(parsed.config, parsed.overrides, parsed.members)
     print_table(result)
     return _told(parsed, result)
@@ -74,8 +73,7 @@ def _add_matches(parser: argparse.ArgumentParser) -> None:
 
 def _matches(parsed: argparse.Namespace) -> dict[str, Any]:
     """How much longer several agents take to act in the seats of as many worlds than one."""
-    if parsed.players < 1:
-        raise ValueError(f"--players is {parsed.players}: give at least 1.")
+    check_least(parsed, players=1)
     result = league.measure_matches(parsed.config, parsed.overrides, parsed.players, parsed.rows)
     print_table(result)
     return _told(parsed, result)
@@ -89,8 +87,7 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
 
 def _distributed(parsed: argparse.Namespace) -> dict[str, Any]:
     """Speed of ranks with a thread each beside one process with as many threads, and what they tell each other."""
-    if parsed.processes < 2 or parsed.rounds < 1:
-        raise ValueError("give at least 2 --processes and 1 of --rounds.")
+    check_least(parsed, processes=2, rounds=1)
     result = distributed.measure(parsed.config, ["device=cpu", *parsed.overrides], parsed.processes, parsed.rounds)
     print_table(result)
     return _told(parsed, result)

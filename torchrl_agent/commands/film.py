@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides, run_of
+from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides, check_least, run_of
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.load import load_agent
@@ -24,11 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     """Write the film and print where it is."""
+    check_least(parsed, worlds=1, steps=1, every=1)
     run_folder = run_of(parsed)
     overrides = (*parsed.changes, *parsed.overrides)
     experiment, agent = load_agent(run_folder, parsed.device, parsed.checkpoint, overrides)
-    if parsed.worlds < 1 or parsed.steps < 1 or parsed.every < 1:
-        raise ValueError("--worlds, --steps and --every must be at least 1.")
     world = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
     folder = run_folder if run_folder.is_dir() else run_folder.parent.parent
     path = film_policy(

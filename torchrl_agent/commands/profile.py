@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_config, add_json
+from torchrl_agent.commands.arguments import add_config, add_json, check_least
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.profiling.profile import profile_training, table
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> None:
     """Profile, print the tables and where they are."""
+    check_least(parsed, iterations=1, top=1)
     experiment = Experiment.load(parsed.config, *parsed.overrides)
     output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")
     found = profile_training(experiment, output, parsed.iterations, parsed.top)

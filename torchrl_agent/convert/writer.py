@@ -98,7 +98,8 @@ def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
         )
     if experiment.algorithm_class.name == "sac":
         raise ValueError(
-            f"{run} was trained with algorithm=sac, for which there is no discrete model in Stable-Baselines3."
+            f"{run} was trained with algorithm=sac, for which Stable-Baselines3 has no discrete model: convert "
+            "a run of ppo, a2c or dqn."
         )
     if getattr(experiment.algorithm, "dueling", False):
         raise ValueError(

@@ -50,8 +50,9 @@ def profile_training(experiment: Experiment, output: Path, iterations: int = 1, 
     Raises:
         ValueError: a number below 1, a configuration that cannot work, or a folder that cannot be written to.
     """
-    if iterations < 1 or top < 1:
-        raise ValueError("--iterations and --top must be at least 1.")
+    for name, number in (("iterations", iterations), ("top", top)):
+        if number < 1:
+            raise ValueError(f"{name} is {number}: give at least 1.")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:

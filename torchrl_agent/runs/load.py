@@ -42,5 +42,7 @@ def load_agent(
         agent.load_state_dict(state["agent"])
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} does not fit the run's config.yaml ({reason}).") from None
+        raise CheckpointError(
+            f"{path} does not fit {config} ({reason}): put the config.yaml back that it was trained with."
+        ) from None
     return experiment, agent

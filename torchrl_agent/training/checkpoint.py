@@ -122,7 +122,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
         ) from None
     if not isinstance(state, dict) or "agent" not in state or not isinstance(state.get("metadata"), dict):
         raise CheckpointError(
-            f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing."
+            f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing: give a run "
+            "folder, or a .pt file of its checkpoints."
         )
     if state["metadata"].get("format") != FORMAT:
         raise CheckpointError(

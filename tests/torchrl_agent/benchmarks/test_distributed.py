@@ -14,7 +14,7 @@ def test_efficiency_is_the_share_that_computes():
 
 def test_one_process_is_no_comparison(capsys):
     assert main(["bench", "distributed", "--processes", "1"]) == 2
-    assert "at least 2 --processes" in capsys.readouterr().err
+    assert "--processes is 1: give at least 2." in capsys.readouterr().err
 
 
 @pytest.mark.slow

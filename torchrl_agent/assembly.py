@@ -16,7 +16,7 @@ from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, Tr
 from torchrl_agent import keys, ranks
 from torchrl_agent.capacity import size_limit
 from torchrl_agent.character import CharacterReward
-from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.devices import forked_random, resolve_device, use_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.memory import try_scan
@@ -199,8 +199,7 @@ def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) ->
     """What a member that joins later begins as: the algorithm of an agent made with this seed. Random numbers of the
     run are left alone.
     """
-    devices = [env.device] if env.device is not None and env.device.type == "cuda" else []
-    with ranks.alone(), torch.random.fork_rng(devices):
+    with ranks.alone(), forked_random(env.device):
         torch.manual_seed(seed)
         return make_algorithm(experiment, env, rows)
 

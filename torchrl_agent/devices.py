@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import torch
 
 
@@ -27,3 +29,8 @@ def use_device(name: str) -> torch.device:
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
     return device
+
+
+def forked_random(device: torch.device | None) -> AbstractContextManager[None]:
+    """A context after which the random generators of the CPU and of this device are as they were before."""
+    return torch.random.fork_rng([device] if device is not None and device.type == "cuda" else [])

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.devices import forked_random, resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
@@ -37,7 +37,7 @@ def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = N
     depend on the evaluation's seed alone.
     """
     device = resolve_device(experiment.device)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    with forked_random(device):
         torch.manual_seed(experiment.evaluation.seed)
         return {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
 
@@ -86,7 +86,7 @@ class Judge:
     def __call__(self) -> dict[str, float]:
         """Play the evaluation's episodes."""
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with forked_random(device):
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
             figures = summarize(evaluator(self.experiment.evaluation.seed))
         self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None

@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.confidence import wilson
-from torchrl_agent.devices import resolve_device
+from torchrl_agent.devices import forked_random, resolve_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import WAYS
 from torchrl_agent.loop import make_learner
@@ -192,7 +192,7 @@ def play_tournament(
         env = remembering.attach(env)
     result = {}
     seed = experiment.evaluation.seed if seed is None else seed
-    with torch.random.fork_rng([env.device] if env.device.type == "cuda" else []):
+    with forked_random(env.device):
         for way, greedy in WAYS.items():
             torch.manual_seed(seed)
             env.set_seed(seed)

@@ -9,6 +9,7 @@ from torchrl.data import Composite, TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
+from torchrl_agent.devices import forked_random
 from torchrl_agent.models.specs import agent_group, group_spec, observation_shapes
 
 STEPS = 3
@@ -33,8 +34,7 @@ def check_world(env: EnvBase) -> None:
     if hasattr(env, "check_game"):
         env.check_game()
     _check_specs(env, name)
-    devices = [env.device] if env.device is not None and env.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
+    with forked_random(env.device), torch.no_grad():
         root = _call(name, "reset", env.reset)
         _compare(name, "reset", root, env.observation_spec)
         for _ in range(STEPS):

@@ -66,7 +66,7 @@ class MembersWriter:
         """Write a checkpoint of each member beside the population's."""
         self._describe()
         for index, place in enumerate(self._folders):
-            score = self.learner.member_metrics[index].get(TRAINING_RETURN, float("nan"))
+            score = self.learner.member_metrics[index].get(TRAINING_RETURN, math.nan)
             experiment = member_experiment(self.learner, index)
             save_checkpoint(
                 place / "checkpoints",
@@ -74,14 +74,14 @@ class MembersWriter:
                 self.learner.member_state(index),
                 self.learner.statistics(index),
                 experiment.hash(),
-                None if score != score else score,
+                None if math.isnan(score) else score,
                 experiment.run.keep_checkpoints,
             )
 
     def summarize(self, summary: dict[str, Any]) -> None:
         """Leave a summary of each member: the population's, with its own metrics and nothing that is the best one's."""
         for index, (place, metrics) in enumerate(zip(self._folders, self.learner.member_metrics, strict=True)):
-            known = {name: None if value != value else value for name, value in metrics.items()}
+            known = {name: None if math.isnan(value) else value for name, value in metrics.items()}
             told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
             seed = member_experiment(self.learner, index).seed
             write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})

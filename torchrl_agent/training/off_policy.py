@@ -141,7 +141,7 @@ class OffPolicy(Algorithm):
         following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
-        self.replay.weigh(index, metrics.pop(TD_ERROR))
+        self.replay.update_priorities(index, metrics.pop(TD_ERROR))
         if self.config.target_interval == 1:
             self.target.step()
         return metrics

@@ -21,7 +21,7 @@ FORMAT = 1
 MODULES = ("perception", "world_model", "social_model", "policy")
 OLD_NAMES = {"social": "social_model"}
 """What files and configurations of the last release say."""
-SEERS = ("perception", "policy")
+USES_NORMALIZER = ("perception", "policy")
 """Modules that read normalised observations: the statistics belong to them."""
 
 
@@ -105,12 +105,12 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
     if load:
         load_modules(agent, config.paths())
     freeze(agent, frozen)
-    agent.normalizer.frozen = bool(set(frozen) & set(SEERS)) and brings_statistics(agent, config)
+    agent.normalizer.frozen = bool(set(frozen) & set(USES_NORMALIZER)) and brings_statistics(agent, config)
 
 
 def brings_statistics(agent: Agent, config: PretrainedConfig) -> bool:
     """Whether the normalisation comes from a file."""
-    return any(set(reads(agent, name)) & set(SEERS) for name in config.paths())
+    return any(set(reads(agent, name)) & set(USES_NORMALIZER) for name in config.paths())
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:
@@ -161,7 +161,7 @@ def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
     _load(agent, [file])
     if frozen:
         freeze(agent, file.parts)
-        agent.normalizer.frozen |= bool(set(file.parts) & set(SEERS))
+        agent.normalizer.frozen |= bool(set(file.parts) & set(USES_NORMALIZER))
     return file.module
 
 
@@ -218,7 +218,7 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
                     f"pretrained.{part}= of the first and frozen=[{part}], or use one of them alone."
                 )
     for file in files:
-        if set(file.parts) & set(SEERS):
+        if set(file.parts) & set(USES_NORMALIZER):
             set_statistics(agent.normalizer, None, file.statistics)
     for part, file in holder.items():
         _find(agent, part).load_state_dict(file.parts[part])
@@ -246,7 +246,7 @@ def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
 def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
     """Raise ModuleError naming the first thing that is of another size in the file than in the agent."""
     mine = _observations(agent)
-    if part in SEERS and mine != file.observations:
+    if part in USES_NORMALIZER and mine != file.observations:
         raise ModuleError(
             f"the {part} of {file.path} reads {_words(file.observations)}, but this world shows {_words(mine)}: "
             "use the world it was pre-trained in."

@@ -69,7 +69,7 @@ class Replay:
         return index, self._frames[index].exclude(keys.VALID).set(WEIGHT, weight / weight.amax())
 
     @spanned("replay")
-    def weigh(self, index: Tensor, squared_error: Tensor) -> None:
+    def update_priorities(self, index: Tensor, squared_error: Tensor) -> None:
         """Give the frames at these places the priority ``|error|^alpha`` [B, 1]."""
         if self._priorities is not None:
             error = squared_error.reshape(-1).float().sqrt().nan_to_num()

@@ -177,7 +177,7 @@ def test_priorities_decide_how_often_and_weights_make_up_for_it():
     torch.manual_seed(0)
     replay = Replay(4, 4, exponent=0.5)
     replay.add(numbered(0, 1, 2, 3))
-    replay.weigh(torch.arange(4), torch.tensor([[0.0], [1.0], [1.0], [81.0]]))  # |error| 0, 1, 1, 9
+    replay.update_priorities(torch.arange(4), torch.tensor([[0.0], [1.0], [1.0], [81.0]]))  # |error| 0, 1, 1, 9
     index, drawn = replay.sample(40_000, importance=1.0)
     assert torch.equal(drawn["x"], index)
     priority = (torch.tensor([0.0, 1.0, 1.0, 9.0]) + 1e-3).sqrt()  # about 0.03, 1, 1, 3
@@ -200,7 +200,7 @@ def test_a_replay_goes_on_as_it_was():
     replay, other = Replay(6, 2, exponent=0.5), Replay(6, 2, exponent=0.5)
     replay.add(numbered(0, 1))
     replay.add(numbered(2, 3))
-    replay.weigh(torch.arange(4), torch.ones(4, 1))
+    replay.update_priorities(torch.arange(4), torch.ones(4, 1))
     other.load_state_dict(replay.state_dict())
     for one in (replay, other):
         one.add(numbered(4, 5))

@@ -73,11 +73,24 @@ class Mutant:
         return None
 
 
+class UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice: of the first one, with all its mutants, nothing would be left."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        """A mapping, as usual."""
+        keys = Counter(key.value for key, _ in node.value)
+        for key in (key for key, count in keys.items() if count > 1):
+            raise ValueError(f"{key} stands twice in {node.start_mark.name}: put its mutants together.")
+        return super().construct_mapping(node, deep)
+
+
 def read_mutants(folder: Path = Path(__file__).parent) -> list[Mutant]:
     """All of them; a mutant without ``tests`` of its own has those of its file."""
     found = []
     for path in sorted(folder.glob("*.yaml")):
-        for file, group in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        with path.open(encoding="utf-8") as stream:
+            groups = yaml.load(stream, UniqueKeys)
+        for file, group in groups.items():
             for name, mutant in group["mutants"].items():
                 tests = tuple(mutant.pop("tests", group.get("tests")))
                 found.append(Mutant(name, file, tests=tests, **mutant))

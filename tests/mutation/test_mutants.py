@@ -29,6 +29,16 @@ def test_names_are_unique_and_few_may_survive():
     assert len(survivors) <= LARGEST_SHARE_OF_SURVIVORS * len(MUTANTS)
 
 
+def test_a_file_that_stands_twice_is_refused(tmp_path):
+    """YAML would forget the mutants of the first."""
+    one = "double.py: {mutants: {one: {old: a, new: b, tests: [c]}}}\n"
+    (tmp_path / "all.yaml").write_text(one)
+    assert [mutant.name for mutant in run.read_mutants(tmp_path)] == ["one"]
+    (tmp_path / "all.yaml").write_text(one + one.replace("one", "two"))
+    with pytest.raises(ValueError, match=r"double.py stands twice in .*all.yaml: put its mutants together"):
+        run.read_mutants(tmp_path)
+
+
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout of one function and one test."""

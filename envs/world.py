@@ -216,6 +216,12 @@ class World(EnvBase):
         if self.curriculum is not None:
             self.curriculum.check_statistics(reported)
         observations["episode"] = Composite(**reported, shape=(n,), device=device)
+        self._set_specs(observations, actions)
+        self.set_seed(self._seed_given)
+
+    def _set_specs(self, observations: Composite, actions: TensorSpec) -> None:
+        """Tell TorchRL what is seen, done, earned and flagged; actions and rewards of several agents in their group."""
+        n, device = self.num_envs, self.device
         self.observation_spec = observations
         self._action_range = ActionRange(actions, observations.ndim + (self.num_agents is not None))
         shape = (n,) if self.num_agents is None else (n, self.num_agents)
@@ -230,7 +236,6 @@ class World(EnvBase):
         self.full_done_spec = Composite(
             done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
         )
-        self.set_seed(self._seed_given)
 
     def compile(self, *, warmup: int | None = None, **kwargs: Any) -> Self:
         """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at

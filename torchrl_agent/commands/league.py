@@ -11,7 +11,7 @@ from torchrl_agent.commands.arguments import add_json
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import rate_league
 from torchrl_agent.population.ratings import LEAST_GAMES
-from torchrl_agent.runs.report import check_format, write_figure
+from torchrl_agent.runs.figures import check_format, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> None:
     way = list(WAYS)[parsed.sampled]
     print("\n".join(table(result, way)))
     if parsed.picture is not None:
-        print(write_figure(draw(result, way), Path(parsed.picture)))
+        print(write_figure(draw(result, way), Path(parsed.picture), option="--picture"))
     if parsed.json:
         print(json.dumps(result))
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.training.checkpoint import write_atomically
+from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg")
+"""Those that hold an alternative text."""
 PICTURE = "lineage.png"
-FIRST_PARENT, SECOND_PARENT = "#D55E00", "#0072B2"
-"""Of Okabe and Ito: color-blind people tell them apart."""
+SECOND_PARENT, FIRST_PARENT = COLORS[:2]
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,10 @@ def plot_lineage(run: Path, output: Path) -> Path:
     Raises:
         ValueError: the run has no lineage, or the file cannot be written.
     """
-    if output.suffix.lower() not in FORMATS:
-        raise ValueError(
-            f"a lineage cannot be written as {output.name!r}: use a name that ends in {', '.join(FORMATS)}."
-        )
+    check_format(output, FORMATS)
     lineage = read_lineage(run)
-    figure, form = draw(lineage), output.suffix[1:].lower()
     about = {"Title": f"Lineage of {run.resolve().name}", "Description": describe(lineage)}
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, lambda file: figure.savefig(file, format=form, dpi=150, metadata=about))
-    except OSError:
-        raise ValueError(f"{output} cannot be written: choose another file with --output.") from None
-    return output
+    return write_figure(draw(lineage), output, about)
 
 
 def describe(lineage: Lineage) -> str:
@@ -101,15 +92,7 @@ def draw(lineage: Lineage) -> Figure:
     looks, members = len(lineage.frames), len(lineage.fitness[0])
     figure = Figure(figsize=(2.5 + 0.6 * (looks + 1), 1.5 + 0.35 * members), layout="constrained")
     panel: Any = figure.subplots()
-    for look, parents in enumerate(lineage.parents):
-        for member in range(members):
-            if member not in parents:
-                panel.plot([look, look + 1], [member, member], color="0.8", zorder=1)
-                continue
-            first, second = parents[member]
-            panel.plot([look, look + 1], [first, member], color=FIRST_PARENT, zorder=2)
-            if second != first:
-                panel.plot([look, look + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
+    _draw_lines(panel, lineage)
     points = [(look, member, value) for look, row in enumerate(lineage.fitness) for member, value in enumerate(row)]
     judged = [point for point in points if not math.isnan(point[2])]
     unknown = [point[:2] for point in points if math.isnan(point[2])] + [(looks, member) for member in range(members)]
@@ -120,13 +103,25 @@ def draw(lineage: Lineage) -> Figure:
     panel.set_xticks(range(looks + 1), [f"{frames:,}" for frames in lineage.frames] + ["now"], rotation=45, ha="right")
     panel.set_yticks(range(members))
     panel.invert_yaxis()
-    panel.set_xlabel("frames of each member at the look")
-    panel.set_ylabel("member")
+    panel.set(xlabel="frames of each member at the look", ylabel="member")
     panel.spines[["top", "right"]].set_visible(False)
     for color, style, label in ((FIRST_PARENT, "-", "first parent"), (SECOND_PARENT, "--", "second parent")):
         panel.plot([], [], color=color, linestyle=style, label=label)
     figure.legend(loc="outside upper left", ncols=2, frameon=False)
     return figure
+
+
+def _draw_lines(panel: Any, lineage: Lineage) -> None:
+    """From every look to the next: members that stayed in grey, children to each of their parents."""
+    for look, parents in enumerate(lineage.parents):
+        for member in range(len(lineage.fitness[0])):
+            if member not in parents:
+                panel.plot([look, look + 1], [member, member], color="0.8", zorder=1)
+                continue
+            first, second = parents[member]
+            panel.plot([look, look + 1], [first, member], color=FIRST_PARENT, zorder=2)
+            if second != first:
+                panel.plot([look, look + 1], [second, member], color=SECOND_PARENT, linestyle="--", zorder=2)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

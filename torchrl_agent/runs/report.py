@@ -20,8 +20,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.training.algorithms import ALGORITHMS
-from torchrl_agent.training.checkpoint import write_atomically
 from torchrl_agent.training.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 METRIC = "rollout/ep_rew_mean"
 """What is drawn unless told."""
-FORMATS = (".png", ".svg", ".pdf")
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito: color-blind people tell them apart."""
 LEGEND_WIDTH = 88
 """Letters in a line of the legend."""
 LINES = ("-", "--", ":", "-.")
@@ -73,26 +70,6 @@ def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path) -> Path:
     """
     check_format(output)
     return write_figure(draw(group_runs(folders), list(dict.fromkeys(metrics))), output)
-
-
-def check_format(output: Path) -> None:
-    """Raise ValueError unless a figure can be written as a file of that name."""
-    if output.suffix.lower() not in FORMATS:
-        raise ValueError(f"a plot cannot be written as {output.name!r}: use a name that ends in {', '.join(FORMATS)}.")
-
-
-def write_figure(figure: Figure, output: Path) -> Path:
-    """Write a figure, atomically, and return its path.
-
-    Raises:
-        ValueError: the file cannot be written.
-    """
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, lambda temporary: figure.savefig(temporary, format=output.suffix[1:].lower(), dpi=150))
-    except (OSError, ValueError):
-        raise ValueError(f"{output} cannot be written: choose another file with --output.") from None
-    return output
 
 
 def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a trained agent does without one of its modules: the module runs, but nobody hears it."""
+"""What a trained agent does without one of its modules: the module runs, but zeros stand in for what it writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY = "memory"
 
 
 def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
-    """What :func:`without` can take away from an agent: by name the module, and the keys under which it tells."""
+    """What :func:`without` can take away from an agent: by name the module, and what it writes for others."""
     acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
     result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
         name: (module, module.out_keys[:1]) for name, module in acting.items()
@@ -31,7 +31,7 @@ def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
 
 @contextmanager
 def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
-    """A context in which an agent acts as if some of its modules told it nothing: what the others read of such a module
+    """A context in which an agent acts without some of its modules: what other modules and the controller read of them
     is 0. Without ``memory``, what is remembered begins anew with every step.
 
     Args:
@@ -54,9 +54,9 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
             hook.remove()
 
 
-def _silence(told: list[NestedKey]) -> Any:
+def _silence(written: list[NestedKey]) -> Any:
     def hook(module: nn.Module, given: Any, tensordict: TensorDictBase) -> TensorDictBase:
-        for key in told:
+        for key in written:
             tensordict.set(key, torch.zeros_like(tensordict.get(key)))
         return tensordict
 

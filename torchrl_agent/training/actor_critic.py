@@ -59,7 +59,7 @@ class ActorCritic(Algorithm):
 
     frames_at_once = FRAMES_AT_ONCE
     player: LaggingPlayer | None = None
-    """Who plays, if it is an older one."""
+    """The older copy of the agent that plays, if ``lag`` is above 0."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
@@ -108,7 +108,7 @@ class ActorCritic(Algorithm):
         return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
 
     def taken_back(self) -> None:
-        """Nor do versions play that were kept since."""
+        """Called where an earlier state was put back: versions of the player that were kept since become that state."""
         if self.player is not None:
             self.player.take_back(self.agent)
 
@@ -140,8 +140,8 @@ class ActorCritic(Algorithm):
         return torch.cat([frames.get(key).float() for key in self.agent.value_keys], -1)
 
     def last_values(self, following: TensorDictBase) -> Tensor:
-        """Values [T, N, keys] of what followed each frame, right where an episode was truncated and in the last frame;
-        nobody reads them elsewhere.
+        """Values [T, N, keys] of what followed each frame, where an episode was truncated and in the last frame; the
+        others, which are not used, may be anything.
         """
         done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
         if keys.FINAL in following.keys():

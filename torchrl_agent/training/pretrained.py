@@ -68,7 +68,7 @@ class ModuleFile:
 
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
-    """The modules that an agent has, by name. The policy is what turns the others' words into logits."""
+    """The modules that an agent has, by name; ``policy`` is what makes logits of the other modules' features."""
     result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
     others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
     inside = [part for part in agent.encoder if part not in others and not isinstance(part, Join)]
@@ -76,7 +76,7 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
 
 
 def reads(agent: Agent, name: str) -> list[str]:
-    """What a file of a module holds: the module, and those in whose language it thinks, if the agent has them."""
+    """What a file of a module holds: it and, if the agent has them, the modules whose output it was taught with."""
     believes = name == "world_model" or (name == "social_model" and agent.agent_modules[name].believes)
     wanted = MODULES if name == "policy" else ("perception", name) if believes else (name,)
     return [part for part in wanted if part in agent_modules(agent)]

@@ -11,6 +11,7 @@ from envs.town import load_level
 from envs.town.levels import HERE
 from envs.town.planning import STAY, YESTERDAY, PlanningPlayer, SearchConfig
 from envs.town.residents import HAPPY, SAD
+from envs.town.rules import INTERACT
 
 PEOPLE = {
     "bon_vivant": {"hours": [16, 20], "happy": "Bar", "sad": "Park", "errands": ["Bed"], "speed": 1},
@@ -74,6 +75,25 @@ def test_it_runs_its_errands_in_turn_and_as_fast_as_it_can(scene):
     assert town.state.tally.visits[2].item() == 1
     assert walk(town, 2) == [(5, 3), (5, 1)]
     assert town.state.tally.visits[:, 0].tolist() == [0, 0, 2]
+
+
+@pytest.mark.parametrize(("table", "eat"), [((3, 1), 1.0), ((0, 1), 0.25)])
+def test_a_rival_leaves_one_table_free(table, eat):
+    """Happy, it goes to the one at (0, 1). Who is there too must draw the seat twice in the two hours to eat."""
+    env = TownEnv(256, level="others_rival", seed=3)
+    root = env.reset()
+    state = env.state
+    state.residents.character.fill_(list(env.rules.characters).index("treats_itself"))
+    state.residents.happy.fill_(True)
+    state.step.fill_(15)
+    state.agents.x[0], state.agents.y[0] = table
+    for _ in range(4):
+        interact = torch.full(env.full_action_spec[env.action_key].shape, INTERACT)
+        root = env.step_and_maybe_reset(root.set(env.action_key, interact))[1]
+    assert (env.state.agents.x[1] == 0).all()
+    satiation = env.state.meters[env.rules.meter_names.index("satiation"), 0]  # 0.5 before, 0.12 less by now
+    assert torch.isclose(satiation, torch.tensor(0.38), atol=1e-4).logical_or(satiation > 0.9).all()
+    assert (satiation > 0.9).float().mean().item() == pytest.approx(eat, abs=0.1)
 
 
 def test_it_sees_to_a_need_earlier_than_others_would(scene):

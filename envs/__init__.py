@@ -1,7 +1,8 @@
 """Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well.
 
-``arena/``, ``duel/`` and ``town/`` are the games, ``world.py`` makes them TorchRL environments, ``toolkit/`` is what
-games are made of; ``adapters/`` are our worlds for others, ``libs/`` others' worlds for us.
+``arena/``, ``duel/`` and ``town/`` are the games, ``game.py`` says what a game is, ``world.py`` makes it a TorchRL
+environment, ``toolkit/`` is what games are made of; ``adapters/`` are our worlds for others, ``libs/`` others' worlds
+for us.
 """
 
 from typing import Any

@@ -8,17 +8,14 @@ is one compiled function.
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 import torch._inductor.config
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
@@ -27,11 +24,11 @@ from typing_extensions import Self
 from envs.action_range import ActionRange
 from envs.arguments import checked_device, checked_number, checked_repeat, checked_seed
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
-from envs.curriculum import Curriculum
-from envs.episode import Episode, begin_episode, books_of_an_older_version
+from envs.episode import Episode, begin_episode
 from envs.moved import old_arguments
-from envs.players import RandomPlayer
-from envs.toolkit.chance import Chance, seed_chance
+from envs.snapshot import Snapshot, load_snapshot
+from envs.staged_game import StagedGame
+from envs.toolkit.chance import seed_chance
 from envs.toolkit.records import choose, map_record, named_tensors, write
 from envs.waiting import Step
 
@@ -52,36 +49,7 @@ CURRICULUM = "curriculum"
 """Where the curriculum is found among saved worlds."""
 
 
-class Snapshot(NamedTuple):
-    """All that changes in a batch of worlds; every tensor has the world axis last."""
-
-    state: Any
-    """The game's record."""
-    episode: Episode
-    """What is reported of the running episodes, whatever the game."""
-    settings: Any
-    """A record of per-world settings that fresh worlds are made with (such as their difficulty); survives resets."""
-    stage: Tensor
-    """Index of the curriculum's stage that fresh worlds get, int16 [N]; 0 without a curriculum."""
-    chance: Chance
-    untouched: Tensor
-    """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
-
-
-class Moment(NamedTuple):
-    """What a step makes of the games."""
-
-    state: Any
-    reward: Tensor
-    """Of the whole step, [N] or [A, N]."""
-    terminated: Tensor
-    truncated: Tensor
-    steps: Tensor | int
-    """Steps of the game that were played, [N]: fewer than ``action_repeat`` where it ended before."""
-    chance: Chance
-
-
-class World(EnvBase):
+class World(StagedGame, EnvBase):
     """A game as a batch-locked TorchRL environment.
 
     A subclass says what the game is in five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
@@ -103,16 +71,8 @@ class World(EnvBase):
 
     branchless = True
     """The step, resets included, can be traced as one graph without asking the device anything."""
-    curriculum: Curriculum | None = None
-    """Set by a subclass that has stages of difficulty; where groups of worlds have one each, that of any of them."""
-    curricula: Sequence[Curriculum] = ()
-    """One for each group of worlds, if there are groups (see :meth:`split_curriculum`)."""
     transformed_class: type[TransformedEnv]
     """What to wrap such a world in so that it keeps its branchless reset."""
-    action_repeat: int = 1
-    """Steps of the game with the same action in each step of the world, whose rewards are added up."""
-    num_agents: int | None = None
-    """Agents per world; None for a world of one agent with flat keys."""
     truncation_limit: int | None = None
     """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
     each picture once, and need fewer values.
@@ -132,58 +92,7 @@ class World(EnvBase):
         self._last_step: Step | None = None
         self._show_last = False
 
-    # --- the game, said by the subclass ---------------------------------------------------------------------------
-
-    def settings(self) -> Any:
-        """Initial per-world settings: a record of [N] tensors."""
-        raise NotImplementedError
-
-    def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
-        """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronise."""
-        raise NotImplementedError
-
-    def respawn(self, state: Any, settings: Any, chance: Chance) -> Any:
-        """Fresh worlds for those of ``state`` that end; by default as :meth:`spawn` makes them.
-
-        A game may leave tensors of ``state`` in them that nobody reads in a fresh world (such as where a dead thing
-        is): they are then not written again.
-        """
-        return self.spawn(settings, chance, midway=False)
-
-    def advance(self, state: Any, action: Tensor, chance: Chance) -> Any:
-        """One step of the game."""
-        raise NotImplementedError
-
-    def observe(self, state: Any) -> dict[str, Tensor]:
-        """Observations by key, [N, ...]; those of several agents in a dict under ``"agents"``, [N, A, ...]."""
-        raise NotImplementedError
-
-    def outcome(self, state: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward ([N], or [A, N] with several agents), terminated, truncated (both [N]) of the last step."""
-        raise NotImplementedError
-
-    def statistics(self, state: Any) -> dict[str, Tensor]:
-        """What else the game reports of the running episode, by name, float32 [N]; by default nothing."""
-        return {}
-
-    def names(self) -> dict[str, Sequence[str]]:
-        """Words for what is a number in tensors, in its order: ``actions``, ``meters``, ``places``; by default none."""
-        return {}
-
-    def players(self) -> dict[str, TensorDictModuleBase]:
-        """Players of this very world, by name: policies that may look at its record; here ``random``."""
-        return {"random": RandomPlayer(self)}
-
-    def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
-        """For modules of an agent, by name, a player whose first agent knows what the module could at best know, and
-        one or more that are the same without it: what it earns beyond the best of them is to be gained here; by default
-        none.
-
-        The other agents play alike for all.
-        """
-        return {}
-
-    # --- TorchRL ---------------------------------------------------------------------------------------------------
+    # --- specs and the first worlds ----------------------------------------------------------------------------------
 
     def _build(self, observations: Composite, actions: TensorSpec, midway: bool) -> None:
         """Make the specs and the first worlds.
@@ -237,41 +146,7 @@ class World(EnvBase):
             done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
         )
 
-    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> Self:
-        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
-        construction.
-
-        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
-        does and the layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled
-        function it is inlined.
-        """
-        options = {} if "mode" in kwargs else {"options": self.compile_options}
-        self._compiled = kwargs
-        self._transition = torch.compile(
-            self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
-        )
-        return self
-
-    @property
-    def compile_options(self) -> dict[str, int]:
-        """Options for ``torch.compile`` of a function that holds the step, on this device."""
-        return self.compile_options_on(self.device)
-
-    compile_options_on = staticmethod(inductor_options)
-
-    def eager(self) -> Self:
-        """Undo :meth:`compile`."""
-        self._compiled = None
-        self._transition = self._advance_and_replace
-        return self
-
-    def check_game(self) -> None:
-        """Check that what the game's functions give agrees with each other and with the specs; nothing is played.
-
-        Raises:
-            ValueError: the first breach, in one sentence.
-        """
-        check_game(self)
+    # --- playing -----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> Any:
@@ -282,40 +157,6 @@ class World(EnvBase):
     def episode(self) -> Episode:
         """The books of the running episodes (the live tensors, as :attr:`state`)."""
         return self._snapshot.episode
-
-    def render(
-        self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
-    ) -> NDArray[np.uint8]:
-        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended,
-        until it is reset (which ``step_and_maybe_reset`` does at once).
-
-        The first call makes each further step keep what this needs.
-
-        Args:
-            mode: ``rgb_array``, what scripts for TorchRL ask for.
-            env_index: number of the world; None for all of them, [N, height, width, 3].
-            agent_index_focus: None; scripts for VMAS have it.
-
-        Raises:
-            ValueError: the world has no ``draw``, or an argument is another.
-        """
-        if not hasattr(self, "draw"):
-            raise ValueError(f"{type(self).__name__} cannot be drawn: it has no draw method.")
-        if mode != "rgb_array" or agent_index_focus is not None:
-            raise ValueError(
-                f"mode is {mode!r} and agent_index_focus {agent_index_focus}: use 'rgb_array' and None, which show "
-                "everything."
-            )
-        self._show_last = True
-        live, step = self._snapshot, self._last_step
-        try:
-            if step is not None and step.last is not None:
-                self._snapshot = choose(step.waiting, step.last, live)
-            if env_index is not None:
-                return self.draw(env_index)
-            return np.stack([self.draw(index) for index in range(self.num_envs)])
-        finally:
-            self._snapshot = live
 
     def _set_seed(self, seed: int | None) -> None:
         write(self._snapshot.chance, seed_chance(checked_seed(seed), self.num_envs, self.device, self._first))
@@ -366,157 +207,79 @@ class World(EnvBase):
             result.get(GROUP).batch_size = (self.num_envs, self.num_agents)
         return result
 
-    # --- pure tensor functions, compiled as one ----------------------------------------------------------------------
+    # --- compiling ---------------------------------------------------------------------------------------------------
 
-    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> Step:
-        """Step all worlds, then replace those that ended, and update ``snapshot`` in place."""
-        action = self._action_range.nearest(action)
-        state, reward, terminated, truncated, steps, chance = self._advance(action, snapshot)
-        episode = snapshot.episode.add(reward, steps)
-        done = terminated | truncated
-        ended = {
-            **self.observe(state),
-            "done": done.unsqueeze(-1),
-            "terminated": terminated.unsqueeze(-1),
-            "truncated": truncated.unsqueeze(-1),
-        }
-        if self.num_agents is None:
-            ended["reward"] = reward.unsqueeze(-1)
-        else:
-            ended[GROUP]["reward"] = reward.T.unsqueeze(-1).clone()
-        after = snapshot._replace(state=state, episode=episode, chance=chance, untouched=done)
-        last = map_record(torch.clone, after) if self._show_last else None
-        after = after._replace(
-            state=choose(done, self.respawn(state, snapshot.settings, chance), state),
-            episode=choose(done, begin_episode(snapshot.stage, self.num_agents, complete=True), episode),
+    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> Self:
+        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
+        construction.
+
+        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
+        does and the layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled
+        function it is inlined.
+        """
+        options = {} if "mode" in kwargs else {"options": self.compile_options}
+        self._compiled = kwargs
+        self._transition = torch.compile(
+            self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
         )
-        fresh = self._report(after.state, after.episode) | _not_done(done)
-        ended["episode"] = self._statistics(state, episode)  # here, where a compiler puts it beside what replaces it
-        write(snapshot, after)
-        return Step(ended, fresh, last)
+        return self
 
-    def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
-        """The games after :attr:`action_repeat` steps with one action."""
-        if self.action_repeat == 1:
-            chance = snapshot.chance.tick()
-            state = self.advance(snapshot.state, action, chance)
-            return Moment(state, *self.outcome(state), 1, chance)
-        reward, steps = torch.zeros_like(snapshot.episode.total_reward), torch.zeros_like(snapshot.episode.length)
-        ended = torch.zeros_like(snapshot.untouched)
-        moment = Moment(snapshot.state, reward, ended, ended, steps, snapshot.chance)
-        for _ in range(self.action_repeat):
-            moment = self._advance_further(moment, action)
-        return moment
+    @property
+    def compile_options(self) -> dict[str, int]:
+        """Options for ``torch.compile`` of a function that holds the step, on this device."""
+        return self.compile_options_on(self.device)
 
-    @torch.compiler.nested_compile_region  # compiled once, however often a step repeats it
-    def _advance_further(self, moment: Moment, action: Tensor) -> Moment:
-        """One more step with the same action; a game that has ended stays as it ended."""
-        state, reward, terminated, truncated, steps, chance = moment
-        goes_on, chance = ~(terminated | truncated), chance.tick()
-        later = self.advance(state, action, chance)
-        earned, dies, time_is_up = self.outcome(later)
-        after = Moment(
-            choose(goes_on, later, state),
-            reward + torch.where(goes_on, earned, 0.0),
-            terminated | (goes_on & dies),
-            truncated | (goes_on & time_is_up),
-            steps + goes_on,
-            chance,
-        )
-        return map_record(torch.clone, after)  # what a step leaves alone must not be given back as it is
+    compile_options_on = staticmethod(inductor_options)
 
-    def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
-        """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""
-        midway = worlds is None and self.midway
-        episode = begin_episode(snapshot.stage, self.num_agents, complete=not midway)
-        if worlds is None:
-            chance = snapshot.chance.tick()
-            state = self.spawn(snapshot.settings, chance, midway)
-            untouched = torch.zeros_like(snapshot.untouched)
-        else:
-            worlds = worlds & ~snapshot.untouched
-            chance = snapshot.chance.tick(worlds)
-            state = choose(worlds, self.respawn(snapshot.state, snapshot.settings, chance), snapshot.state)
-            episode, untouched = choose(worlds, episode, snapshot.episode), snapshot.untouched
-        write(snapshot, snapshot._replace(state=state, episode=episode, chance=chance, untouched=untouched))
-        return self._report(state, episode) | _not_done(snapshot.untouched)
+    def eager(self) -> Self:
+        """Undo :meth:`compile`."""
+        self._compiled = None
+        self._transition = self._advance_and_replace
+        return self
 
-    def _report(self, state: Any, episode: Episode) -> dict[str, Any]:
-        """Observations [N, ...] and episode statistics [N, 1], in memory of their own."""
-        observed: dict[str, Any] = dict(self.observe(state))
-        observed["episode"] = self._statistics(state, episode)
-        return observed
+    # --- looking -----------------------------------------------------------------------------------------------------
 
-    def _statistics(self, state: Any, episode: Episode) -> dict[str, Tensor]:
-        """Episode statistics [N, 1]."""
-        statistics = episode.statistics() | self.statistics(state)
-        return {name: value.unsqueeze(-1).clone() for name, value in statistics.items()}
-
-    # --- curriculum --------------------------------------------------------------------------------------------------
-
-    def split_curriculum(self, groups: int) -> None:
-        """Let so many equal groups of neighbouring worlds go through the curriculum, each at its own pace; where other
-        processes play some of the worlds (see :meth:`take_part`), the groups are those of the whole set.
+    def check_game(self) -> None:
+        """Check that what the game's functions give agrees with each other and with the specs; nothing is played.
 
         Raises:
-            ValueError: the worlds cannot be divided like that.
+            ValueError: the first breach, in one sentence.
         """
-        if self._total % groups:
-            raise ValueError(f"{self._total} worlds are no {groups} equal groups: give a multiple of {groups}.")
-        if self.curriculum is not None:
-            self.curriculum.num_envs = self._total // groups
-            self.curricula = [copy.deepcopy(self.curriculum) for _ in range(groups)]
+        check_game(self)
 
-    def take_part(self, first: int, total: int) -> None:
-        """Let these be the worlds from number ``first`` on of a set of so many in ``total``, which other processes play
-        the rest of: from the next seed on row i plays what row ``first + i`` of the set would, and the curriculum waits
-        for as many episodes as it would there.
-        """
-        self._first, self._total = first, total
-        if self.curriculum is not None:
-            self.curriculum.num_envs = total
+    def render(
+        self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
+    ) -> NDArray[np.uint8]:
+        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended,
+        until it is reset (which ``step_and_maybe_reset`` does at once).
 
-    def begin_stage(self, group: int | None = None) -> None:
-        """Give the curriculum's current stage to worlds from their next reset on: their :meth:`settings`, made anew.
+        The first call makes each further step keep what this needs.
 
         Args:
-            group: of :meth:`split_curriculum`, by its number; None for all worlds.
+            mode: ``rgb_array``, what scripts for TorchRL ask for.
+            env_index: number of the world; None for all of them, [N, height, width, 3].
+            agent_index_focus: None; scripts for VMAS have it.
+
+        Raises:
+            ValueError: the world has no ``draw``, or an argument is another.
         """
-        snapshot, worlds = self._snapshot, torch.ones_like(self._snapshot.untouched)
-        if group is not None:
-            self.curriculum = self.curricula[group]  # whose stage the settings are those of
-            size = self._total // len(self.curricula)
-            worlds = (self._first + torch.arange(self.num_envs, device=self.device)) // size == group
-        assert self.curriculum is not None
-        write(snapshot.settings, choose(worlds, self.settings(), snapshot.settings))
-        snapshot.stage.masked_fill_(worlds, self.curriculum.stage)
-
-    def update_curriculum(self, finished: dict[str, Tensor], group: int | None = None) -> dict[str, float]:
-        """Tell the curriculum of finished episodes (statistics by name, [episodes] on the CPU); returns its metrics.
-
-        Args:
-            finished: the episodes.
-            group: that played them, if groups go through the curriculum at their own pace.
-        """
-        curriculum = self.curriculum if group is None or not self.curricula else self.curricula[group]
-        if curriculum is None:
-            return {}
-        if curriculum.update(finished):
-            self.begin_stage(group)
-        return curriculum.metrics()
-
-    def copy_curricula(self, sources: Sequence[int]) -> None:
-        """Put each group at the place in the curriculum where another is, from its worlds' next reset on."""
-        states = [curriculum.state_dict() for curriculum in self.curricula]
-        for group, curriculum in enumerate(self.curricula):
-            if sources[group] != group:
-                curriculum.load_state_dict(states[sources[group]])
-                self.begin_stage(group)
-
-    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
-        """An older name of :meth:`update_curriculum`."""
-        warnings.warn("record is called update_curriculum now.", DeprecationWarning, stacklevel=2)
-        return self.update_curriculum(finished)
+        if not hasattr(self, "draw"):
+            raise ValueError(f"{type(self).__name__} cannot be drawn: it has no draw method.")
+        if mode != "rgb_array" or agent_index_focus is not None:
+            raise ValueError(
+                f"mode is {mode!r} and agent_index_focus {agent_index_focus}: use 'rgb_array' and None, which show "
+                "everything."
+            )
+        self._show_last = True
+        live, step = self._snapshot, self._last_step
+        try:
+            if step is not None and step.last is not None:
+                self._snapshot = choose(step.waiting, step.last, live)
+            if env_index is not None:
+                return self.draw(env_index)
+            return np.stack([self.draw(index) for index in range(self.num_envs)])
+        finally:
+            self._snapshot = live
 
     # --- saving and moving -------------------------------------------------------------------------------------------
 
@@ -536,21 +299,7 @@ class World(EnvBase):
         curriculum = state_dict.get(CURRICULUM, {})
         state_dict = {name: value for name, value in state_dict.items() if name != CURRICULUM}
         self.nobody_waits()
-        mine = dict(named_tensors(self._snapshot))
-        if "episode.length" not in state_dict:
-            state_dict = books_of_an_older_version(state_dict, mine)
-        if mine.keys() != state_dict.keys():
-            names = ", ".join(sorted(mine.keys() ^ state_dict.keys())[:3])
-            raise ValueError(
-                f"the saved worlds are of another game or version ({names} differ): reset the worlds instead."
-            )
-        for name, value in state_dict.items():
-            if mine[name].shape != value.shape:
-                raise ValueError(
-                    f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(mine[name].shape)}: "
-                    "use the same num_envs and rules."
-                )
-            mine[name].copy_(value)
+        load_snapshot(self._snapshot, state_dict)
         if self.curricula:
             for group, saved in zip(self.curricula, curriculum, strict=True):
                 group.load_state_dict(saved)
@@ -579,8 +328,3 @@ def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch
     """Specs [N, A, ...] as those of the agents."""
     agents = Composite(**specs, shape=shape, device=device)
     return Composite({GROUP: agents}, shape=shape[:1], device=device)
-
-
-def _not_done(like: Tensor) -> dict[str, Tensor]:
-    keys = ("done", "terminated", "truncated")
-    return dict(zip(keys, like.new_zeros(len(keys), len(like), 1), strict=True))  # one kernel for all of them

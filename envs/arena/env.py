@@ -22,9 +22,11 @@ from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
+from envs.game import Moment
 from envs.moved import old_arguments
+from envs.snapshot import Snapshot
 from envs.toolkit.chance import Chance
-from envs.world import Moment, Snapshot, World
+from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"
 

@@ -22,7 +22,7 @@ from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, Captured
 from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.objectives import explained_variance
+from torchrl_agent.training.counted import explained_variance
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
 
 WORLDS_OWN = "scaler.returns"

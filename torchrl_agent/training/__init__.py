@@ -4,11 +4,12 @@ from torchrl_agent.training.a2c import A2C, A2CConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
+from torchrl_agent.training.counted import mean_of_counted
 from torchrl_agent.training.dqn import DQN, DQNConfig
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.governor import CollapseError, GovernorConfig
 from torchrl_agent.training.impala import IMPALA, IMPALAConfig
-from torchrl_agent.training.objectives import AgentLoss, mean_of_counted
+from torchrl_agent.training.objectives import AgentLoss
 from torchrl_agent.training.ppo import PPO, PPOConfig
 from torchrl_agent.training.pretrained import load_module, save_module
 from torchrl_agent.training.rollout import RolloutCollector

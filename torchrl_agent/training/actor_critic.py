@@ -19,8 +19,8 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
+from torchrl_agent.training.counted import explained_variance
 from torchrl_agent.training.lag import LaggingPlayer
-from torchrl_agent.training.objectives import explained_variance
 from torchrl_agent.training.updates import summarize_updates
 
 NEXT_VALUE = "next_value"

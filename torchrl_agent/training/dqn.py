@@ -17,8 +17,8 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.ranges import FRAMES
 from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.action_value_objective import ActionValueLoss
 from torchrl_agent.training.algorithm import check_positive, check_share
-from torchrl_agent.training.objectives import ActionValueLoss
 from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
 from torchrl_agent.training.schedules import LearningRateConfig
 

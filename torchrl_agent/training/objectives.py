@@ -1,9 +1,9 @@
-"""What each algorithm minimises, read from top to bottom: the clipped objective (PPO), the policy gradient (A2C), the
-policy gradient with V-trace's advantages (IMPALA) and the temporal difference (DQN).
+"""What algorithms with a policy and a critic minimise, read from top to bottom: the clipped objective (PPO), the policy
+gradient (A2C), and the policy gradient with V-trace's advantages (IMPALA).
 
-Each objective is made of one of TorchRL's losses. Those with a policy ask it themselves, once, and hand the
-log-probabilities on (:class:`PrecomputedLogProb`): so ratios are bounded and frames that do not count (``keys.VALID``)
-are left out before TorchRL's arithmetic begins, nothing waits for the host, and all of it compiles as one graph.
+Each objective is made of one of TorchRL's losses. It asks the policy itself, once, and hands the log-probabilities on
+(:class:`PrecomputedLogProb`): so ratios are bounded and frames that do not count (``keys.VALID``) are left out before
+TorchRL's arithmetic begins, nothing waits for the host, and all of it compiles as one graph.
 
 Shapes: ``B`` frames, or ``B`` sequences of ``T`` frames; what is called [...] is either [B] or [B, T].
 """
@@ -16,18 +16,15 @@ from tensordict.nn import (
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModuleBase,
-    TensorDictSequential,
 )
 from torch import Tensor, nn
 from torch.distributions import Distribution
-from torchrl.objectives import A2CLoss, ClipPPOLoss, DQNLoss
-from torchrl.objectives.utils import ValueEstimators
+from torchrl.objectives import A2CLoss, ClipPPOLoss
 from torchrl.objectives.value.functional import vtrace_advantage_estimate
 
-from torchrl_agent import keys, ranks
+from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.replay import WEIGHT
+from torchrl_agent.training.counted import explained_variance, mean_of_counted, share_of_counted, where_counted
 
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
@@ -37,8 +34,6 @@ BOOTSTRAP = "bootstrap_value"
 """The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
 PAID = "controller_reward"
 """The controller's reward: the world's, scaled, and what the agent's modules pay it, [..., 1]."""
-TD_ERROR = "td_error"
-"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]."""
 
 
 class AgentLoss(nn.Module):
@@ -265,51 +260,6 @@ class VTraceLoss(nn.Module):
         return log_prob - old_log_prob, values, advantage, target
 
 
-class ActionValueLoss(nn.Module):
-    """The temporal difference of Q-learning, by :class:`~torchrl.objectives.DQNLoss`, on raw observations.
-
-    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
-
-    Args:
-        agent: with action values.
-        gamma: discount factor.
-        double: let the learning network choose the next action and the target network value it.
-    """
-
-    def __init__(self, agent: Agent, *, gamma: float, double: bool) -> None:
-        super().__init__()
-        self.normalizer = agent.normalizer
-        network = TensorDictSequential(*list(agent.encoder)[1:], *agent.critic_head)
-        self.loss = DQNLoss(
-            network,
-            loss_function="smooth_l1",
-            delay_value=True,
-            double_dqn=double,
-            action_space="categorical",
-        )
-        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=WEIGHT)
-        self.loss.make_value_estimator(ValueEstimators.TD0, gamma=gamma)
-
-    @property
-    def target(self) -> TensorDictBase:
-        """Weights of the target network."""
-        return self.loss.target_value_network_params
-
-    def copy_to_target(self) -> None:
-        """Let the target network be as the learning one is."""
-        self.target.data.update_(self.loss.value_network_params.data)
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """``loss_value`` of transitions [B], and what each was wrong by."""
-        following = self.normalizer(tensordict.get(keys.NEXT).copy())
-        tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
-        loss = self.loss(tensordict).get("loss")
-        error = tensordict.get(TD_ERROR)
-        valid = tensordict.get(keys.VALID, None)
-        counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
-        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
-
-
 def mean_losses(found: TensorDictBase, counted: Tensor | None) -> dict[str, Tensor]:
     """Means of the losses [...] of the policy and of the critic over the frames that count."""
     return {name: mean_of_counted(found.get(name), counted) for name in ("loss_objective", "loss_critic")}
@@ -350,34 +300,3 @@ def precomputed_policy() -> ProbabilisticTensorDictModule:
         return_log_prob=True,
         log_prob_key=keys.LOG_PROB,
     )
-
-
-# --- frames that count --------------------------------------------------------------------------------------------
-
-
-def where_counted(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Values [...], 0 in frames that do not count (bool [...]; None counts all)."""
-    return values if counted is None else torch.where(counted, values, 0.0)
-
-
-def mean_of_counted(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Mean over the frames that count."""
-    return values.mean() if counted is None else masked_mean(values, counted)
-
-
-def share_of_counted(counted: Tensor | None) -> Tensor | float:
-    """Share of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
-    return 1.0 if counted is None else ranks.mean(counted.float().mean()).clamp_min(1e-8)
-
-
-def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
-    """Share of the targets' variance that the values explain, of the ``counted`` frames."""
-    return 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
-
-
-def _variance(values: Tensor, counted: Tensor) -> Tensor:
-    """Variance of the ``counted`` values."""
-    count = counted.sum().clamp_min(1)
-    mean = torch.where(counted, values, 0.0).sum() / count
-    variance = torch.where(counted, (values - mean) ** 2, 0.0).sum() / count
-    return ranks.moments(mean, variance, counted.sum())[1]

@@ -23,8 +23,7 @@ from torchrl_agent.training.algorithm import (
     check_positive,
     check_share,
 )
-from torchrl_agent.training.objectives import TD_ERROR
-from torchrl_agent.training.replay import Replay, n_step_transitions
+from torchrl_agent.training.replay import TD_ERROR, Replay, n_step_transitions
 from torchrl_agent.training.updates import summarize_updates
 
 

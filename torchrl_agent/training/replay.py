@@ -19,6 +19,8 @@ WEIGHT = "priority_weight"
 """Importance weight of a frame that was not drawn uniformly, [B]."""
 STEPS = "steps_to_next_obs"
 """Steps from a frame to the observation that its return bootstraps from (TorchRL's name), [..., 1]."""
+TD_ERROR = "td_error"
+"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]; priorities are made of it."""
 SMALLEST_PRIORITY = 1e-3
 
 

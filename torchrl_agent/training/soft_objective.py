@@ -18,8 +18,8 @@ from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.soft_agent import SoftAgent, is_discrete
-from torchrl_agent.training.objectives import TD_ERROR, mean_of_counted
-from torchrl_agent.training.replay import STEPS, WEIGHT
+from torchrl_agent.training.counted import mean_of_counted
+from torchrl_agent.training.replay import STEPS, TD_ERROR, WEIGHT
 
 
 class SoftActorCriticLoss(nn.Module):

@@ -12,7 +12,7 @@ from torchrl.objectives import A2CLoss, ClipPPOLoss
 from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training import actor_critic, impala, objectives, ppo, updates
+from torchrl_agent.training import action_value_objective, actor_critic, counted, impala, objectives, ppo, updates
 from torchrl_agent.training.a2c import A2C, A2CConfig
 from torchrl_agent.training.impala import IMPALA, IMPALAConfig
 from torchrl_agent.training.ppo import PPO, PPOConfig
@@ -296,6 +296,8 @@ def test_what_does_not_count_might_as_well_not_be_there():
     ("module", "private"),
     [
         (objectives, set()),
+        (action_value_objective, set()),
+        (counted, set()),
         (updates, {"_foreach_norm", "_foreach_copy_"}),
         (actor_critic, set()),
         (ppo, set()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,11 +15,12 @@ from torchrl.objectives.value.functional import generalized_advantage_estimate
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.population.agent import Member, MembersAgent
+from torchrl_agent.population.genes import PLACES, numbers_of
 from torchrl_agent.population.row_adam import RowAdam
 from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, Captured
-from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, ActorCriticConfig, Draw, OnPolicyActorCritic
+from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.counted import explained_variance
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
@@ -339,27 +339,6 @@ class MembersAlgorithm(Algorithm):
                     value.copy_(state["others"][name])
         self.optimizer.load(state["optimizer"])
         self.captured.forget()
-
-
-PLACES = {
-    "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
-    "algorithm.critic_coeff": "loss.objective.clipped.critic_coeff",
-    "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
-    "algorithm.gamma": "scaler.gamma",
-}
-"""Hyper-parameters that lie in a member's own tensors, and where."""
-NUMBERS = (*PLACES, "algorithm.learning_rate.initial", "algorithm.lmbda", "algorithm.max_grad_norm")
-"""Hyper-parameters in which members may differ, as far as their algorithm has them."""
-
-
-def numbers_of(config: ActorCriticConfig) -> dict[str, float]:
-    """What a configuration says of :data:`NUMBERS`."""
-    names = {name: name.removeprefix("algorithm.") for name in NUMBERS}
-    return {
-        name: float(operator.attrgetter(path)(config))
-        for name, path in names.items()
-        if hasattr(config, path.split(".")[0])
-    }
 
 
 def check_algorithm(algorithm: Algorithm) -> None:

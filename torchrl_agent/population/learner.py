@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -18,10 +18,11 @@ from torchrl_agent import keys, ranks
 from torchrl_agent.learner import Learner, random_state
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
-from torchrl_agent.population.algorithm import MembersAlgorithm, numbers_of
+from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.evolution import Evolution, Look
-from torchrl_agent.population.families import NEUTRAL, TRAIT
+from torchrl_agent.population.families import TRAIT
+from torchrl_agent.population.genes import check_genes, numbers_of
 from torchrl_agent.population.heirs import Households, inherit, paces
 from torchrl_agent.population.stack import tensors_of
 from torchrl_agent.training.algorithm import Algorithm
@@ -75,7 +76,7 @@ class PopulationLearner(Learner):
         self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
         algorithm = MembersAlgorithm(algorithms)
         traits = {f"{TRAIT}{name}": value for name, value in (getattr(env, "traits", None) or {}).items()}
-        check_genes(algorithm, config, traits)
+        check_genes(config, algorithm.numbers, traits, has_modules=len(algorithm.template.agent.auxiliary) > 0)
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._make_newborn = seed + self.members, newborn
         self._write_genes(algorithm)
@@ -309,42 +310,6 @@ class PopulationLearner(Learner):
 
     def load_agent(self, state: dict[str, Any]) -> None:
         """Nothing: the members are the algorithm's."""
-
-
-SHARES = ("algorithm.gamma", "algorithm.lmbda")
-"""Hyper-parameters that are nothing but shares."""
-
-
-POSITIVE = ("algorithm.learning_rate.initial", "algorithm.clip_epsilon", "algorithm.max_grad_norm")
-"""Hyper-parameters that cannot be 0."""
-
-
-def check_genes(algorithm: MembersAlgorithm, config: PopulationConfig, traits: Iterable[str]) -> None:
-    """Raise ValueError if a gene is no number that members of one program may differ in, which are those of the
-    algorithm, these traits of their people, and the neutral one.
-    """
-    values = [*algorithm.numbers, *traits, NEUTRAL]
-    shares = [*SHARES, *traits]
-    for name in config.genes:
-        if name not in values and name.startswith(TRAIT):
-            raise ValueError(
-                f"population.genes has {name}, but the world was given no such trait: set {name}=0.5 in a world that "
-                "takes people, as the Town does."
-            )
-        if name not in values:
-            raise ValueError(
-                f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
-                "what changes shapes is for a sweep (docs/howto/sweeps.md)."
-            )
-        gene = config.genes[name]
-        if gene.low < 0 or (name in shares and gene.high > 1) or (name in POSITIVE and gene.low == 0):
-            bounds = "[0, 1]" if name in shares else "what is above 0" if name in POSITIVE else "0 and above"
-            raise ValueError(f"population.genes.{name} goes from {gene.low:g} to {gene.high:g}: stay within {bounds}.")
-        if name in SHARES and len(algorithm.template.agent.auxiliary):
-            raise ValueError(
-                f"population.genes has {name}, which the agent's modules take from the configuration for all members: "
-                "leave it out, or the modules."
-            )
 
 
 def _comparable(value: float | None) -> float:

@@ -1,0 +1,70 @@
+"""Hyper-parameters in which members of a population may differ: where they lie, and which bounds they keep."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.families import NEUTRAL, TRAIT
+from torchrl_agent.training.actor_critic import ActorCriticConfig
+
+PLACES = {
+    "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
+    "algorithm.critic_coeff": "loss.objective.clipped.critic_coeff",
+    "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
+    "algorithm.gamma": "scaler.gamma",
+}
+"""Hyper-parameters that lie in a member's own tensors, and where."""
+NUMBERS = (*PLACES, "algorithm.learning_rate.initial", "algorithm.lmbda", "algorithm.max_grad_norm")
+"""Hyper-parameters in which members may differ, as far as their algorithm has them."""
+SHARES = ("algorithm.gamma", "algorithm.lmbda")
+"""Hyper-parameters that are nothing but shares."""
+POSITIVE = ("algorithm.learning_rate.initial", "algorithm.clip_epsilon", "algorithm.max_grad_norm")
+"""Hyper-parameters that cannot be 0."""
+
+
+def numbers_of(config: ActorCriticConfig) -> dict[str, float]:
+    """What a configuration says of :data:`NUMBERS`."""
+    names = {name: name.removeprefix("algorithm.") for name in NUMBERS}
+    return {
+        name: float(operator.attrgetter(path)(config))
+        for name, path in names.items()
+        if hasattr(config, path.split(".")[0])
+    }
+
+
+def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterable[str], has_modules: bool) -> None:
+    """Check that a configuration's genes are numbers that members of one program may differ in.
+
+    Args:
+        config: what it says of the population.
+        numbers: those of :data:`NUMBERS` that the algorithm has.
+        traits: of the people in the members' worlds; besides, there is the neutral gene.
+        has_modules: the agent has modules with losses of their own.
+
+    Raises:
+        ValueError: a gene is another, or leaves its bounds.
+    """
+    values = [*numbers, *traits, NEUTRAL]
+    shares = [*SHARES, *traits]
+    for name in config.genes:
+        if name not in values and name.startswith(TRAIT):
+            raise ValueError(
+                f"population.genes has {name}, but the world was given no such trait: set {name}=0.5 in a world that "
+                "takes people, as the Town does."
+            )
+        if name not in values:
+            raise ValueError(
+                f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
+                "what changes shapes is for a sweep (docs/howto/sweeps.md)."
+            )
+        gene = config.genes[name]
+        if gene.low < 0 or (name in shares and gene.high > 1) or (name in POSITIVE and gene.low == 0):
+            bounds = "[0, 1]" if name in shares else "what is above 0" if name in POSITIVE else "0 and above"
+            raise ValueError(f"population.genes.{name} goes from {gene.low:g} to {gene.high:g}: stay within {bounds}.")
+        if name in SHARES and has_modules:
+            raise ValueError(
+                f"population.genes has {name}, which the agent's modules take from the configuration for all members: "
+                "leave it out, or the modules."
+            )

@@ -18,12 +18,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from short_games import STEPS, shorten
 
 from envs import TownEnv
+from envs.town.levels import LEVELS
 from torchrl_agent.cli import main
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment
@@ -139,6 +142,17 @@ def test_the_towns_first_lines_run():
     names: dict = {}
     exec(code, names)
     assert names["root"]["next", "agents", "reward"].shape == (8, 4, 1)
+
+
+def test_the_picture_of_the_towns_levels_is_what_its_page_draws(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = [code for _, code in blocks(DOCS / "town.md") if "town_levels.png" in code]
+    names: dict = {}
+    exec(code, names)
+    assert set(names["levels"]) == {level for level in LEVELS if not re.fullmatch(r"L\d", level)}
+    drawn, shown = (np.asarray(Image.open(path), np.float32) for path in ("town_levels.png", DOCS / "town_levels.png"))
+    assert drawn.shape == shown.shape
+    assert np.abs(drawn - shown).mean() < 1.0, "draw it anew, by the lines of docs/town.md"  # letters may differ
 
 
 def test_the_arenas_first_lines_run():

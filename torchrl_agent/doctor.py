@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from torchrl_agent.hidden import foreign_worlds
+from torchrl_agent.tables import aligned
 
 OLDEST_PYTHON = (3, 10)
 
@@ -81,13 +82,13 @@ def diagnose(deep: bool = False) -> list[Check]:
 
 def report(checks: list[Check]) -> str:
     """The checks as text: `ok`, `note` (works, could be better) or `FAIL`, with advice on a line of its own."""
-    width = max((len(check.name) for check in checks), default=0)
-    lines = []
+    rows = []
     for check in checks:
         mark = "FAIL" if not check.ok else "note" if check.advice else "ok"
-        lines.append(f"{mark:<5} {check.name:<{width}}  {check.found}")
+        rows.append([mark, check.name, check.found])
         if check.advice:
-            lines.append(f"{'':<5} {'':<{width}}  -> {check.advice}")
+            rows.append(["", "", f"-> {check.advice}"])
+    lines = aligned(rows, words=3)
     failed = sum(not check.ok for check in checks)
     lines.append(f"{failed} of {len(checks)} checks failed." if failed else "Ready to train.")
     return "\n".join(lines)

@@ -17,6 +17,7 @@ from torchrl_agent.confidence import interval
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import CHECK_EVERY, Player
 
@@ -147,9 +148,7 @@ def compare(informed: Tensor, ignorant: Tensor) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The rows for people."""
-    lines = ["  ".join(f"{name:>16}" for name in COLUMNS)]
-    lines += ["  ".join(f"{cell:>16}" for cell in _cells(row)) for row in result["rows"]]
-    return "\n".join(lines)
+    return "\n".join(aligned([COLUMNS, *map(_cells, result["rows"])], words=2))
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import evaluate
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.checkpoint import TRAINING_RETURN
 
 ALGORITHMS = {"impala": ["algorithm.refresh_every=1"], "ppo": []}
@@ -62,12 +63,12 @@ def _row(what: str, returns: dict[str, dict[int, list[float]]], lag: int) -> dic
 
 def table(result: dict[str, Any]) -> str:
     """The rows for people."""
-    lines = [f"{'return':>9}  {'lag':>5}  {'impala':>18}  {'ppo':>18}  {'impala - ppo':>18}"]
+    rows = [["return", "lag", "impala", "ppo", "impala - ppo"]]
     for row in result["rows"]:
         cells = [row[name] for name in (*ALGORITHMS, "impala_minus_ppo")]
         shown = [f"{cell['mean']:,.4g} +- {cell['half_width']:,.3g}" for cell in cells]
-        lines.append(f"{row['figure']:>9}  {row['lag']:>5}  " + "  ".join(f"{cell:>18}" for cell in shown))
-    return "\n".join(lines)
+        rows.append([row["figure"], str(row["lag"]), *shown])
+    return "\n".join(aligned(rows))
 
 
 def _told(values: Sequence[float]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import Join, masked_mean
 from torchrl_agent.profiling.uncompiled import count_flops
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.rollout import agent_rows
 
@@ -234,8 +235,7 @@ def table(result: dict[str, Any]) -> str:
     """The figures for people."""
     columns = ("eager_ms", "compiled_ms", "ratio", "gflop", "of_peak")
     names = ("module", *(f"{what}_{column}" for what in ("act", "learn") for column in columns))
-    lines = ["  ".join(f"{name:>17}" for name in names)]
-    lines += ["  ".join(f"{row.get(name, '')!s:>17}" for name in names) for row in result["modules"]]
+    lines = aligned([names, *([str(row.get(name, "")) for name in names] for row in result["modules"])])
     for row in result["whole"]:
         lines.append(
             f"whole, {row['mode']}: {row['world_policy']:,} agent-steps/s acting, {row['training']:,} training, "

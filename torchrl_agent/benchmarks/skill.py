@@ -11,6 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.progress import Progress
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.checkpoint import versions
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 
@@ -69,8 +70,7 @@ def table(result: dict[str, Any]) -> str:
     rows = result["rows"]
     columns = ["player", "seed", "frames", "seconds"]
     columns += [name for name in FIGURES if name in rows[0]]
-    lines = ["  ".join(f"{name:>11}" for name in columns)]
-    lines += ["  ".join(f"{_cell(row.get(name)):>11}" for name in columns) for row in rows]
+    lines = aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)])
     learnt = [row for row in rows if "seed" in row]
     verdict = {None: "", True: ", reached by every seed", False: ", missed"}[result["reached"]]
     mark = "" if result["mark"] is None else f"; mark {result['mark']:g}{verdict}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchrl_agent.composition import config_names
 from torchrl_agent.runs.members import find_member
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.evaluation import clearly_other, intervals
 
 
@@ -82,9 +83,7 @@ def check_least(parsed: argparse.Namespace, **least: int) -> None:
 
 def print_table(values: dict[str, Any]) -> None:
     """Figures by name, for people."""
-    width = max(len(name) for name in values)
-    for name, value in values.items():
-        print(f"  {name:<{width}}  {_shown(value)}")
+    _print_words([[name, _shown(value)] for name, value in values.items()])
 
 
 def print_ways(ways: dict[str, dict[str, Any]]) -> None:
@@ -92,17 +91,18 @@ def print_ways(ways: dict[str, dict[str, Any]]) -> None:
     where they clearly differ.
     """
     (one, first), (other, second) = ways.items()
-    cells = {name: [_with_interval(name, figures) for figures in (first, second)] for name in first}
-    width = max(len(name) for name in cells)
-    column = max(len(cell) for row in cells.values() for cell in row)
-    print(f"  {'actions':<{width}}  {one:<{column}}  {other}")
-    for name, (left, right) in cells.items():
-        print(f"  {name:<{width}}  {left:<{column}}  {right}")
+    rows = [[name, *(_with_interval(name, figures) for figures in (first, second))] for name in first]
+    _print_words([["actions", one, other], *rows])
     for name in clearly_other(first, second):
         print(
             f"{name} depends on how actions are taken: {_shown(first[name])} {one}, {_shown(second[name])} {other}; "
             "judge the policy in the way in which it will be used."
         )
+
+
+def _print_words(rows: list[list[str]]) -> None:
+    for line in aligned(rows, words=len(rows[0])):
+        print(f"  {line}")
 
 
 def _with_interval(name: str, figures: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import rate_league
 from torchrl_agent.population.ratings import LEAST_GAMES
 from torchrl_agent.runs.figures import check_format, write_figure
+from torchrl_agent.tables import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,15 +49,13 @@ def table(result: dict[str, Any], way: str) -> list[str]:
     """Lines of text: every player's rating and its share of the points against all others, by their numbers."""
     names, found = result["players"], result[way]
     order = sorted(range(len(names)), key=lambda index: -found["rating"][index])
-    width = max(map(len, names))
     lines = [f"{way} actions, {result['games']} games of each two, in hundredths of the points (row against column)"]
-    lines.append(
-        f"{'':>3} {'player':<{width}} {'rating':>13}  " + " ".join(f"{place:>3}" for place in range(1, len(names) + 1))
-    )
+    rows = [["", "player", "rating", *(str(place) for place in range(1, len(names) + 1))]]
     for place, index in enumerate(order, 1):
-        rated = f"{found['rating'][index]:5.0f} +- {1.96 * found['error'][index]:4.0f}"
-        shares = " ".join("  ." if other == index else f"{100 * found['shares'][index][other]:3.0f}" for other in order)
-        lines.append(f"{place:>3} {names[index]:<{width}} {rated}  {shares}")
+        rated = f"{found['rating'][index]:.0f} +- {1.96 * found['error'][index]:4.0f}"
+        shares = ["." if other == index else f"{100 * found['shares'][index][other]:.0f}" for other in order]
+        rows.append([str(place), names[index], rated, *shares])
+    lines += aligned(rows, words=2)
     if result["games"] >= LEAST_GAMES:
         lines.append(f"one number per player hides up to {found['misfit']:.2f} of a share")
     return lines

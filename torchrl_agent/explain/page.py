@@ -10,7 +10,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from torchrl_agent.explain.tables import Table, aligned, as_html_table
+from torchrl_agent.explain.tables import Table, as_html_table, as_lines
 from torchrl_agent.explain.thought import UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
@@ -68,7 +68,7 @@ def as_text(thought: Thought, diagnosis: list[str]) -> str:
     for section in sections(thought, diagnosis):
         lines += ["", section.title, "-" * len(section.title)]
         for part in section.body:
-            lines += [part] if isinstance(part, str) else aligned(part)
+            lines += [part] if isinstance(part, str) else as_lines(part)
     return "\n".join(lines)
 
 

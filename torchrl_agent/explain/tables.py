@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from torchrl_agent.tables import aligned
+
 
 @dataclass(frozen=True)
 class Table:
@@ -15,13 +17,9 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def aligned(table: Table) -> list[str]:
+def as_lines(table: Table) -> list[str]:
     """Lines for a terminal."""
-    rows = [table.header, *table.rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return [f"  {line}" for line in aligned([table.header, *table.rows], words=len(table.header))]
 
 
 def as_html_table(table: Table) -> str:

@@ -16,6 +16,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
 from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarize
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.checkpoint import write_atomically
 
 WARMUP = 2
@@ -105,17 +106,19 @@ def _csv(rows: list[Range] | list[Operator]) -> str:
 def table(found: Profile) -> str:
     """Ranges, indented by nesting, and operators, for people."""
 
-    def line(name: str, entry: Range | Operator) -> str:
-        return f"{name:<32} {entry.calls:>7,} {entry.cpu_ms:>10,.1f} {entry.cuda_ms:>10,.1f}"
+    def cells(name: str, entry: Range | Operator) -> list[str]:
+        return [name, f"{entry.calls:,}", f"{entry.cpu_ms:,.1f}", f"{entry.cuda_ms:,.1f}"]
 
-    lines = [f"{'range':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10} {'share':>7}"]
+    columns = ["calls", "CPU ms", "CUDA ms"]
+    rows = [["range", *columns, "share"]]
     for entry in found.ranges:
         name = "  " * entry.name.count("/") + entry.name.rpartition("/")[2]
-        lines.append(f"{line(name, entry)} {entry.share:>7.1%}")
-    lines.append(f"\n{'operator (itself only)':<32} {'calls':>7} {'CPU ms':>10} {'CUDA ms':>10}")
-    lines += [line(operator.name[:32], operator) for operator in found.operators]
-    lines.append(
-        f"\nan iteration took {found.seconds:.3g} s profiled, {found.seconds_without:.3g} s before; the figures are "
-        f"sums over {found.iterations}."
+        rows.append([*cells(name, entry), f"{entry.share:.1%}"])
+    rows.append([""] * len(rows[0]))
+    rows.append(["operator (itself only)", *columns, ""])
+    rows += [[*cells(operator.name[:32], operator), ""] for operator in found.operators]
+    sums = (
+        f"an iteration took {found.seconds:.3g} s profiled, {found.seconds_without:.3g} s before; the figures are sums "
+        f"over {found.iterations}."
     )
-    return "\n".join(lines)
+    return "\n".join([*aligned(rows), "", sums])

@@ -23,6 +23,7 @@ from torchrl_agent.models.specs import group_spec
 from torchrl_agent.profiling.lowering import Lowered, lower
 from torchrl_agent.profiling.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
 from torchrl_agent.profiling.uncompiled import Uncompiled, Work
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.rollout import RolloutCollector, fill_caches
@@ -238,14 +239,13 @@ def recorded(
 def table(row: dict[str, Any]) -> str:
     """A row for reading."""
     n = row["num_envs"]
-    lines = [" ".join([row["config"], *row["overrides"]])]
+    rows = []
     for part in [row["world"], *row.get("parts", [])]:
         size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
-        lines.append(
-            f"  {part['name']:<36} {part['launches']:>5} launches {size:>20} {part['flops'] / 1e9:>9,.1f} GFLOP"
-            f" {part['registers']:>4} registers {part['spills']} spilling,"
-            f" {part['calls']} calls, gaps {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
-        )
+        counts = [f"{part[name]} {name}" for name in ("launches", "registers", "spills", "calls")]
+        gaps = f"gaps of {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
+        rows.append([part["name"], size, f"{part['flops'] / 1e9:,.1f} GFLOP", *counts, gaps])
+    lines = [" ".join([row["config"], *row["overrides"]]), *(f"  {line}" for line in aligned(rows))]
     for name, rates in row["per_second"].items():
         bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())
         lines.append(f"  at most on {name}: {bound}")

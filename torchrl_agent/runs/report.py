@@ -21,6 +21,7 @@ import yaml
 from numpy.typing import NDArray
 
 from torchrl_agent.runs.figures import COLORS, check_format, write_figure
+from torchrl_agent.tables import aligned
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.metrics import read_metrics
 
@@ -105,12 +106,7 @@ def table(entries: Sequence[dict[str, Any]]) -> str:
                 rows.append({"run": "", "config": entry["config"], "seed": word, **entry[name]})
     present = list(dict.fromkeys(name for row in rows for name in row))
     columns = [*(name for name in FIRST if name in present), *(name for name in present if name not in FIRST)]
-    cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
-    aligned = [
-        [f"{cell:{'<' if index < 2 else '>'}{max(map(len, column))}}" for cell in column]
-        for index, column in enumerate(zip(*cells, strict=True))
-    ]
-    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
+    return "\n".join(aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)], words=2))
 
 
 def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:

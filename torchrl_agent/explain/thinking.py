@@ -204,7 +204,9 @@ def _belief(
 
 
 def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
-    """Candidates as the policy saw them; an agent that dreams in training only gets one, of what it really did."""
+    """Candidates as the policy saw them, each once; an agent that dreams in training only gets one, of what it really
+    did.
+    """
     model = agent.world_model
     if model is None:
         return None
@@ -213,6 +215,8 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     actions = torch.stack([frame.action[0] for frame in followed])
     taken = model.imagine(belief, known, actions.reshape(1, 1, -1))
     candidates = row.get(keys.FUTURES, taken)
+    first = candidates["actions"][0, :, 0].tolist()  # the likeliest fills up where few are legal
+    candidates = candidates[:, [index for index, action in enumerate(first) if action not in first[:index]]]
     foreseen = _record(records.Futures, taken[0, 0])
     return Futures(
         **candidates[0].cpu(),

@@ -50,8 +50,9 @@ class Belief:
 
 @dataclass(frozen=True)
 class Futures:
-    """Futures: the candidates as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), and what it
-    foresees of the L actions that were then really taken, beside what followed. Rewards are in the agent's units.
+    """Futures: the candidates, as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), one of each
+    first action, and what it foresees of the L actions that were then really taken, beside what followed. Rewards are
+    in the agent's units.
     """
 
     actions: Tensor

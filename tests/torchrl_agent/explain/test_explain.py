@@ -182,11 +182,12 @@ def test_the_page_tells_what_imagination_changed_in_the_policy():
     assert candidates.header[-1] == "logit gains"
     gained = {row[0].removesuffix(" *"): float(row[-1]) for row in candidates.rows}
     first = thought.futures.actions[:, 0]
-    probabilities = thought.probabilities[0][first.unique()]
+    assert len(gained) == len(candidates.rows) == len(first) < experiment.model.world_model.candidates, "each once"
+    probabilities = thought.probabilities[0][first]
     torch.testing.assert_close(probabilities.sum(), torch.tensor(1.0))  # nothing but legal actions is imagined
-    for action in first.unique().tolist():
+    for action in first.tolist():
         name = thought.names.action(action)
-        others = sum(math.exp(gained[thought.names.action(other)]) for other in first.unique().tolist())
+        others = sum(math.exp(gained[thought.names.action(other)]) for other in first.tolist())
         assert thought.probabilities[0][action].item() == pytest.approx(math.exp(gained[name]) / others, abs=0.02)
     assert max(gained.values()) > 1
     assert candidates.rows[0][2].endswith(" ..."), "the rewards of eight steps and no more"

@@ -210,7 +210,7 @@ def test_ten_minutes_are_as_their_page_says(folder):
     names = run_page(DOCS / "quickstart.md")
     assert names["played"].shape == (4, 50)
     assert names["iteration"].frames == 2048
-    assert {path.name for path in folder.iterdir()} >= {"first.gif", "curve.png", "runs"}
+    assert {path.name for path in folder.iterdir()} >= {"ten_minutes.gif", "curve.png", "runs"}
 
 
 def test_an_agent_has_goals_as_its_page_says():

@@ -38,6 +38,10 @@ class PerceptionConfig:
     """Observation embedding size: the input of the GRU or LSTM."""
     memory_size: int = 128
     """Hidden size of the GRU or LSTM."""
+    skip_connection: bool = True
+    """Lead what is seen now around the memory too, so that it need not be remembered to be used; without, it is the
+    plain recurrent network of recurrent PPO.
+    """
     belief_size: int = 64
     """D, size of the latent state, the belief."""
     channels: int = 16
@@ -90,11 +94,12 @@ class Perception(AgentModule):
         super().__init__()
         self._add_encoders(shapes, config, activation)
         self.recurrence, width = None, config.embedding_size
+        self.skips = config.skip_connection
         if memory != "none":
             self.recurrence, self.memory = recurrence(
                 memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
             )
-            width += config.memory_size  # what is seen now has a way of its own: it need not pass through the memory
+            width = config.memory_size + (width if self.skips else 0)
         self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
         self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
         self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
@@ -172,13 +177,14 @@ class Perception(AgentModule):
         """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
         # what is seen now, [..., E]
         features = self.embed(tensordict.get(keys.NORMALIZED))
-        # and what is remembered of before, beside it
+        # and what is remembered of before, usually beside it
         if self.recurrence is not None:
             if not torch.compiler.is_compiling():
                 check_states(tensordict, self.memory, features.shape[:-1])
             states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
             states = self.recurrence(states)
-            features = torch.cat((features, states.get(_REMEMBERED)), -1)
+            remembered = states.get(_REMEMBERED)
+            features = torch.cat((features, remembered), -1) if self.skips else remembered
             for name in self.memory:
                 tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
         # a latent state, and what need not be inferred because it was shown

@@ -58,6 +58,21 @@ def sequences(kind, batch=3, steps=7):
     return module, states, data
 
 
+@pytest.mark.parametrize("skips", [True, False])
+def test_what_is_seen_has_a_way_around_the_memory_unless_that_is_switched_off(kind, skips):
+    """A memory that takes nothing in: what is seen now changes the belief only by the skip connection."""
+    env = TownEnv(3, level="L4")
+    agent = Agent(env, small(kind, skip_connection=skips))
+    for name, weights in agent.perception.recurrence.named_parameters():
+        if "weight_ih" in name:
+            weights.data.zero_()
+    root = agent.attach(env).reset()["agents"]
+    other = root.clone()
+    other["observation"] += 1.0
+    one, two = (agent.encoder(seen.clone())["belief", "mean"] for seen in (root, other))
+    assert torch.equal(one, two) is not skips
+
+
 def play(module, states, data):
     """The sequence step by step."""
     out, carried = [], {name: data[name][:, 0] for name in states}

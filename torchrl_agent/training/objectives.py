@@ -183,7 +183,7 @@ class VTraceLoss(nn.Module):
     as they are now.
 
     Reads sequences [B, T] with :data:`PAID`, ``done``, ``terminated``, the ``action_log_prob`` of the policy that
-    played and :data:`BOOTSTRAP`.
+    played and :data:`BOOTSTRAP`; writes ``advantage`` and ``value_target`` into them.
 
     Args:
         objective: the policy gradient.
@@ -220,7 +220,7 @@ class VTraceLoss(nn.Module):
         policy = self.objective.actor.get_dist(encoded)
         log_prob = policy.log_prob(encoded.get(keys.ACTION))
         log_ratio, values, advantage, target = self.advantages(encoded, log_prob.detach().unsqueeze(-1))
-        encoded = encoded.copy().update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        encoded.update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})  # the modules' own losses read them too
         losses = self.objective.losses(encoded, policy, log_prob)
 
         valid = encoded.get(keys.VALID, None)

@@ -251,6 +251,26 @@ def test_agents_with_memory_learn_from_sequences(algorithm, policy):
     assert 0 < math.hypot(*norms) <= last.metrics["train/grad_norm"] * 1.001  # equal where one update was made
 
 
+@pytest.mark.parametrize("algorithm", ["a2c", "impala"])
+def test_all_modules_of_the_mind_learn_beside_each_algorithm(algorithm):
+    """The world model's values too, from the targets that the algorithm's critic has."""
+    modules = [f"model.{name}.enabled=true" for name in ("world_model", "social_model", "manager")]
+    words = [
+        *TOWN,
+        *modules,
+        "world.observation=groups",
+        "world.privileged=true",
+        "policy=gru",
+        f"algorithm={algorithm}",
+    ]
+    learner = Experiment.load("town", *words).make_learner()
+    before = {name: weights(module.weights).clone() for name, module in learner.agent.agent_modules.items()}
+    metrics = to_host(learner.improve(learner.collector.collect(), 1e-3))
+    assert math.isfinite(metrics["loss_world_value"]) and metrics["loss_world_value"] > 0
+    for name, module in learner.agent.agent_modules.items():
+        assert not torch.equal(before[name], weights(module.weights)), name
+
+
 # --- words
 
 

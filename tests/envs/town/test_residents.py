@@ -11,7 +11,7 @@ from envs.town import load_level
 from envs.town.levels import HERE
 from envs.town.planning import STAY, YESTERDAY, PlanningPlayer, SearchConfig
 from envs.town.residents import HAPPY, SAD
-from envs.town.rules import INTERACT
+from envs.town.rules import INTERACT, WAIT
 
 PEOPLE = {
     "bon_vivant": {"hours": [16, 20], "happy": "Bar", "sad": "Park", "errands": ["Bed"], "speed": 1},
@@ -94,6 +94,28 @@ def test_a_rival_leaves_one_table_free(table, eat):
     satiation = env.state.meters[env.rules.meter_names.index("satiation"), 0]  # 0.5 before, 0.12 less by now
     assert torch.isclose(satiation, torch.tensor(0.38), atol=1e-4).logical_or(satiation > 0.9).all()
     assert (satiation > 0.9).float().mean().item() == pytest.approx(eat, abs=0.1)
+
+
+def test_a_friends_errand_of_the_evening_is_one_of_three_places():
+    """Its character and mood say which; the six kinds that one can train with and the three that are held back are all
+    nine pairs of places.
+    """
+    env = TownEnv(18, level="others_errands", rules={"cast": "all"}, seed=3)
+    root = env.reset()
+    kinds = env.rules.characters
+    assert sorted(
+        {(kind.happy, kind.sad) for kind in kinds.values() if kind.held_out},
+    ) == [("Bar", "Park"), ("HomeMeal", "Bar"), ("Park", "HomeMeal")]
+    assert len({(kind.happy, kind.sad) for kind in kinds.values()}) == len(kinds) == 9
+    state, where = env.state, {"Bar": (0, 0), "Park": (2, 2), "HomeMeal": (4, 0)}
+    state.residents.character.copy_(torch.arange(9).repeat(2))
+    state.residents.happy.copy_(torch.arange(18) < 9)
+    state.step.fill_(16)
+    wait = torch.full(env.full_action_spec[env.action_key].shape, WAIT)
+    env.step_and_maybe_reset(root.set(env.action_key, wait))
+    found = zip(env.state.agents.x[1].tolist(), env.state.agents.y[1].tolist(), strict=True)
+    expected = [where[kind.happy] for kind in kinds.values()] + [where[kind.sad] for kind in kinds.values()]
+    assert list(found) == expected
 
 
 def test_it_sees_to_a_need_earlier_than_others_would(scene):

@@ -58,6 +58,17 @@ def sequences(kind, batch=3, steps=7):
     return module, states, data
 
 
+def play(module, states, data):
+    """The sequence step by step."""
+    out, carried = [], {name: data[name][:, 0] for name in states}
+    for step in range(data.shape[1]):
+        frame = data[:, step].clone().update(carried)
+        frame = module(frame)
+        out.append(frame["out"])
+        carried = {name: frame["next", name] for name in states}
+    return torch.stack(out, 1)
+
+
 @pytest.mark.parametrize("skips", [True, False])
 def test_what_is_seen_has_a_way_around_the_memory_unless_that_is_switched_off(kind, skips):
     """A memory that takes nothing in: what is seen now changes the belief only by the skip connection."""
@@ -71,17 +82,6 @@ def test_what_is_seen_has_a_way_around_the_memory_unless_that_is_switched_off(ki
     other["observation"] += 1.0
     one, two = (agent.encoder(seen.clone())["belief", "mean"] for seen in (root, other))
     assert torch.equal(one, two) is not skips
-
-
-def play(module, states, data):
-    """The sequence step by step."""
-    out, carried = [], {name: data[name][:, 0] for name in states}
-    for step in range(data.shape[1]):
-        frame = data[:, step].clone().update(carried)
-        frame = module(frame)
-        out.append(frame["out"])
-        carried = {name: frame["next", name] for name in states}
-    return torch.stack(out, 1)
 
 
 def test_making_an_agent_leaves_scans_possible():

@@ -248,6 +248,12 @@ class Agent(nn.Module):
         rewards = [reward for reward in paid if reward is not None]
         return torch.stack(rewards).sum(0) if rewards else None
 
+    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
+        """Where what the modules pay for ends before the episode does (see ``AgentModule.option_ends``)."""
+        found = (module.option_ends(rollout) for module in self.agent_modules.values())
+        ends = [end for end in found if end is not None]
+        return torch.stack(ends).any(0) if ends else None
+
     @property
     def input_keys(self) -> list[str]:
         """What actor and critic read, besides what they write themselves."""

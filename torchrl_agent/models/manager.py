@@ -51,6 +51,11 @@ class ManagerConfig:
     """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
     intrinsic_coeff: float = 0.0
     """Weight of the controller's intrinsic reward: how much less its meters lack of the goal's targets after a step."""
+    options: bool = False
+    """Goals are options (Sutton, Precup and Singh 1999): one whose targets are met cannot be chosen, and the controller
+    learns from its intrinsic reward alone, until the goal ends. The world's reward is the manager's, and hidden from
+    the controller (Dayan and Hinton 1993, section 2).
+    """
     give_up: float = 0.0
     """A goal is given up when the manager would choose it with less than this probability."""
     clip_epsilon: float = 0.2
@@ -69,6 +74,7 @@ class Manager(AgentModule):
     manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
 
     A goal ends when its targets are met, its time is up or it is given up: tensor expressions over meters and choice.
+    If goals are options, one whose targets are met is not chosen, unless all are.
 
     Args:
         env: the world.
@@ -110,6 +116,11 @@ class Manager(AgentModule):
         """If it is switched on; it reads what the controller reads."""
         config, model = context.config.manager, context.config
         if config.enabled:
+            if config.options and model.world_model.enabled:
+                raise ValueError(
+                    "model.manager.options lets the critic value what the manager pays, and the world model dreams of "
+                    "the world's reward: use one of them, or pay beside that reward (model.manager.options=false)."
+                )
             module = cls(context.env, config, context.read, model.activation, context.gamma)
             module.losses.append(ManagerLoss(module))
             yield "manager", module
@@ -120,15 +131,16 @@ class Manager(AgentModule):
         meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
         parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
         context = torch.cat(parts, -1)
-        choice = MaskedCategorical(self.choose(context))
+        choice, met = self.choice(context, meters), self.met(meters)
 
         # a goal is held until it is met, its time is up or it is given up; what was decided then is not decided again
         held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
         if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
         else:
-            unwanted = choice.probs.gather(-1, held.unsqueeze(-1)).squeeze(-1) < self.config.give_up
-            decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | self.met(held, meters) | unwanted
+            unwanted, reached = (part.gather(-1, held.unsqueeze(-1)).squeeze(-1) for part in (choice.probs, met))
+            unwanted = unwanted < self.config.give_up
+            decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | reached | unwanted
             greedy = interaction_type() in (InteractionType.DETERMINISTIC, InteractionType.MODE)
             fresh = choice.deterministic_sample if greedy else choice.sample()
             kind = torch.where(decided, fresh, held)
@@ -153,10 +165,14 @@ class Manager(AgentModule):
         one_hot = F.one_hot(kind, len(self.names)).float()
         return tensordict.set(keys.WISH, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
 
-    def met(self, kind: Tensor, meters: Tensor) -> Tensor:
-        """Whether a goal's targets are met, [...]; never for a goal without targets."""
-        target = self.targets[kind]
-        return ((meters >= target) | (target <= 0)).all(-1) & (target > 0).any(-1)
+    def met(self, meters: Tensor) -> Tensor:
+        """Which goals' targets are met, [..., goals]; never those of a goal without targets."""
+        matters = self.targets > 0
+        return ((meters.unsqueeze(-2) >= self.targets) | ~matters).all(-1) & matters.any(-1)
+
+    def choice(self, context: Tensor, meters: Tensor) -> MaskedCategorical:
+        """How it would choose among the goals, given what it reads [..., features] and the meters [..., M]."""
+        return MaskedCategorical(self.choose(context), ~self.met(meters) if self.config.options else None)
 
     def look_back(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
@@ -193,6 +209,16 @@ class Manager(AgentModule):
         before, after = rollout.get(self.config.meters), rollout.get((keys.NEXT, self.config.meters))
         lack = [(target - meters).clamp_min(0.0).sum(-1, keepdim=True) for meters in (before, after)]
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
+
+    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
+        """Whether the goal ended with the step, while the episode went on, bool [T, rows, 1]; None if goals are no
+        options. The rollout's last step ends none: what follows it is not known yet.
+        """
+        if not self.config.options:
+            return None
+        decided = rollout.get(DECIDED).unsqueeze(-1)
+        following = torch.cat((decided[1:], torch.zeros_like(decided[:1])))
+        return following & ~rollout.get((keys.NEXT, keys.DONE))
 
 
 def semi_markov_advantage(
@@ -301,6 +327,13 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
         raise ValueError(
             f"model.manager has {len(goals)} goals of {config.steps} steps: give model.manager.goals at least 2 and "
             "model.manager.steps at least 1."
+        )
+    aimless = [goal for goal, targets in goals.items() if not targets]
+    if config.options and (config.intrinsic_coeff <= 0 or aimless):
+        reason = f"goal {aimless[0]!r} has none" if aimless else f"intrinsic_coeff is {config.intrinsic_coeff}"
+        raise ValueError(
+            f"model.manager.options pays the controller for nearing a goal's targets, and {reason}: give "
+            "model.manager.intrinsic_coeff above 0 and every goal targets."
         )
     if config.intrinsic_coeff < 0 or not 0 <= config.give_up < 1:
         raise ValueError(

@@ -82,6 +82,13 @@ class AgentModule(TensorDictModuleBase):
         """
         return None
 
+    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
+        """Where, with a step, ends what the controller is paid for, bool [T, rows, 1]: it learns from the intrinsic
+        reward alone then, and of nothing that comes later. None: it learns from the world's reward, too, and for as
+        long as the episode lasts.
+        """
+        return None
+
     @contextmanager
     def recall(self) -> Iterator[None]:
         """A context in which nothing is decided anew: frames come with what was decided in them."""
@@ -128,7 +135,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
     for name, value in own.items():
         if not hasattr(module, name):
             object.__setattr__(module, name, value)  # not as a part of it, whose weights would be saved twice
-    for name in ("look_back", "recall", "intrinsic_reward"):
+    for name in ("look_back", "recall", "intrinsic_reward", "option_ends"):
         if not hasattr(module, name):
             object.__setattr__(module, name, getattr(AgentModule, name).__get__(module))
     return module

@@ -20,7 +20,14 @@ from torchrl_agent.population.row_adam import RowAdam
 from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, Captured
-from torchrl_agent.training.actor_critic import INTRINSIC, NEXT_VALUE, Draw, OnPolicyActorCritic
+from torchrl_agent.training.actor_critic import (
+    INTRINSIC,
+    NEXT_VALUE,
+    OPTION_ENDS,
+    Draw,
+    OnPolicyActorCritic,
+    what_the_controller_gets,
+)
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.counted import explained_variance
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
@@ -162,7 +169,12 @@ class MembersAlgorithm(Algorithm):
         judged = self.stack.call(self.template.judged, played, 2, together=self.together)
         ends = [played[keys.NEXT, key] for key in (keys.REWARD, keys.DONE, keys.TERMINATED)]
         advantage, target, reward, explained = self.estimate(
-            *ends, played.get(keys.ALIVE), judged[keys.VALUE], judged[NEXT_VALUE][..., :1], judged.get(INTRINSIC)
+            *ends,
+            played.get(keys.ALIVE),
+            judged[keys.VALUE],
+            judged[NEXT_VALUE][..., :1],
+            judged.get(INTRINSIC),
+            judged.get(OPTION_ENDS),
         )
         estimated = {keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target, keys.REWARD: reward}
         data = self.stack.call(self._prepare, {**played, **judged, **estimated}, 2, together=self.together)
@@ -177,15 +189,14 @@ class MembersAlgorithm(Algorithm):
         values: Tensor,
         next_values: Tensor,
         intrinsic: Tensor | None,
+        option_ends: Tensor | None,
     ) -> tuple[Tensor, ...]:
         """Advantages, value targets and scaled rewards, [P, T, rows, 1], and the share of variance explained, [P]."""
         earned = {keys.REWARD: reward, keys.DONE: done, **({} if alive is None else {keys.ALIVE: alive})}
         reward = self.stack.call(self._scale, earned, 2)[keys.REWARD]
         discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
-        paid = reward if intrinsic is None else reward + intrinsic
-        advantage, target = generalized_advantage_estimate(
-            *discounts, values, next_values, paid, done, terminated, time_dim=1
-        )
+        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
+        advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *paid, time_dim=1)
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, torch.vmap(explained_variance)(target, values, counted)
 

@@ -27,6 +27,8 @@ NEXT_VALUE = "next_value"
 """Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
 INTRINSIC = "intrinsic_reward"
 """What the agent's modules pay the controller, [..., 1]."""
+OPTION_ENDS = "option_ends"
+"""Where that ends before the episode does, bool [..., 1], if it is all that the controller learns from."""
 Draw: TypeAlias = "Tensor | slice"
 """Which frames or sequences an update is made with."""
 FRAMES_AT_ONCE = 1 << 16
@@ -215,7 +217,13 @@ class OnPolicyActorCritic(ActorCritic):
         value, next_value = judged[keys.VALUE], judged[NEXT_VALUE]
         ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
         advantage, target, reward, explained = self.estimate(
-            following.get(keys.REWARD), *ends, alive, value, next_value[..., :1], judged.get(INTRINSIC)
+            following.get(keys.REWARD),
+            *ends,
+            alive,
+            value,
+            next_value[..., :1],
+            judged.get(INTRINSIC),
+            judged.get(OPTION_ENDS),
         )
         data = self.recorded(rollout, reward, next_value)
         data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
@@ -223,19 +231,20 @@ class OnPolicyActorCritic(ActorCritic):
 
     def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
         """What the agent thinks of a rollout [T, rows]: the critic's ``state_value`` of its frames, :data:`NEXT_VALUE`
-        and, if a module pays any, :data:`INTRINSIC`.
+        and, if a module has any, :data:`INTRINSIC` and :data:`OPTION_ENDS`.
         """
         following = rollout.get(keys.NEXT)
         done, last = following.get(keys.DONE), self.last_values(following)
         has_values = keys.VALUE in rollout.keys()
         values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
         next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
-        intrinsic = self.agent.intrinsic_reward(rollout)
-        return {
+        found = {
             keys.VALUE: values[..., :1],
             NEXT_VALUE: next_values,
-            **({} if intrinsic is None else {INTRINSIC: intrinsic}),
+            INTRINSIC: self.agent.intrinsic_reward(rollout),
+            OPTION_ENDS: self.agent.option_ends(rollout),
         }
+        return {key: value for key, value in found.items() if value is not None}
 
     def in_rows(self, data: TensorDict) -> TensorDict:
         """Frames [T, rows] as they are drawn for updates: one by one, or whole sequences [rows, T]."""
@@ -250,6 +259,7 @@ class OnPolicyActorCritic(ActorCritic):
         values: Tensor,
         next_values: Tensor,
         intrinsic: Tensor | None,
+        option_ends: Tensor | None,
     ) -> tuple[Tensor, ...]:
         """Advantages, value targets, the world's scaled rewards and the share of variance that the values explain."""
         self.scaler.update(reward, done, alive)
@@ -259,10 +269,28 @@ class OnPolicyActorCritic(ActorCritic):
             self.config.lmbda,
             values,
             next_values,
-            reward if intrinsic is None else reward + intrinsic,
-            done,
-            terminated,
+            *what_the_controller_gets(reward, done, terminated, intrinsic, option_ends),
             time_dim=0,
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)
+
+
+def what_the_controller_gets(
+    reward: Tensor, done: Tensor, terminated: Tensor, intrinsic: Tensor | None, option_ends: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The controller's reward, and where what it learns from is done and terminated: the world's with what modules pay
+    besides, or that alone, each option for itself.
+
+    Args:
+        reward: the world's, scaled, [..., 1].
+        done: the episode ended with the step.
+        terminated: it ended for good.
+        intrinsic: see ``Agent.intrinsic_reward``.
+        option_ends: see ``Agent.option_ends``.
+    """
+    if intrinsic is None:
+        return reward, done, terminated
+    if option_ends is None:
+        return reward + intrinsic, done, terminated
+    return intrinsic, done | option_ends, terminated | option_ends

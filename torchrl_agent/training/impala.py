@@ -19,7 +19,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import INFINITE
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig
+from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, what_the_controller_gets
 from torchrl_agent.training.algorithm import check_config, check_positive
 from torchrl_agent.training.objectives import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
 from torchrl_agent.training.schedules import LearningRateConfig
@@ -94,9 +94,10 @@ class IMPALA(ActorCritic):
         bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
-        data, intrinsic = self.recorded(rollout, reward, bootstrap), self.agent.intrinsic_reward(rollout)
-        paid = reward if intrinsic is None else reward + intrinsic
-        data.update({PAID: paid, keys.DONE: done, keys.TERMINATED: terminated, BOOTSTRAP: bootstrap[..., :1]})
+        intrinsic, option_ends = self.agent.intrinsic_reward(rollout), self.agent.option_ends(rollout)
+        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
+        data = self.recorded(rollout, reward, bootstrap)
+        data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
         return data.transpose(0, 1)
 
     def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:

@@ -32,8 +32,8 @@ PRECOMPUTED = "precomputed_log_prob"
 """What TorchRL's losses take for the log-probability of the actions taken, [...]."""
 BOOTSTRAP = "bootstrap_value"
 """The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
-PAID = "controller_reward"
-"""The controller's reward: the world's, scaled, and what the agent's modules pay it, [..., 1]."""
+PAID = ("controller_reward", "controller_done", "controller_terminated")
+"""The controller's reward, and where what it learns from ends: the episode's, or an option's, [..., 1] each."""
 
 
 class AgentLoss(nn.Module):
@@ -182,8 +182,8 @@ class VTraceLoss(nn.Module):
     """The policy gradient with V-trace's advantages and targets (Espeholt et al. 2018), from the critic and the policy
     as they are now.
 
-    Reads sequences [B, T] with :data:`PAID`, ``done``, ``terminated``, the ``action_log_prob`` of the policy that
-    played and :data:`BOOTSTRAP`; writes ``advantage`` and ``value_target`` into them.
+    Reads sequences [B, T] with :data:`PAID`, the ``action_log_prob`` of the policy that played and :data:`BOOTSTRAP`;
+    writes ``advantage`` and ``value_target`` into them.
 
     Args:
         objective: the policy gradient.
@@ -224,7 +224,7 @@ class VTraceLoss(nn.Module):
         losses = self.objective.losses(encoded, policy, log_prob)
 
         valid = encoded.get(keys.VALID, None)
-        counted = torch.ones_like(encoded.get(keys.DONE)) if valid is None else valid.unsqueeze(-1)
+        counted = torch.ones_like(target, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
         log_ratio = torch.where(counted, log_ratio, 0.0)
         ratio = log_ratio.exp()
         return losses.update(
@@ -241,7 +241,8 @@ class VTraceLoss(nn.Module):
         """Logarithm of the ratio to the policy that played, values, V-trace's advantages and targets, [B, T, 1] each,
         given the log-probabilities of the actions now. (TorchRL's ``VTrace`` module weighs actions that it draws anew.)
         """
-        old_log_prob, done = encoded.get(keys.LOG_PROB).unsqueeze(-1), encoded.get(keys.DONE)
+        reward, done, terminated = (encoded.get(key) for key in PAID)
+        old_log_prob = encoded.get(keys.LOG_PROB).unsqueeze(-1)
         values = self.critic(encoded.select(*self.critic.in_keys)).get(keys.VALUE).float()
         bootstrap = encoded.get(BOOTSTRAP)
         next_values = torch.where(done, bootstrap, torch.cat([values[:, 1:], bootstrap[:, -1:]], 1))
@@ -251,9 +252,9 @@ class VTraceLoss(nn.Module):
             old_log_prob,
             values,
             next_values,
-            encoded.get(PAID),
+            reward,
             done,
-            encoded.get(keys.TERMINATED),
+            terminated,
             rho_thresh=self.rho_clip,
             c_thresh=self.c_clip,
         )

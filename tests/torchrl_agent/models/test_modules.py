@@ -23,6 +23,7 @@ from torchrl_agent.models.networks import Attention, Join, first_head, have_late
 from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModelLoss
+from torchrl_agent.training.actor_critic import what_the_controller_gets
 from torchrl_agent.training.rollout import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -38,6 +39,14 @@ SMALL = [
     "model.manager.steps=4",
     "world.rules={max_steps: 9}",  # several episodes in each rollout
     *EAGER,
+]
+
+OPTIONS = [
+    "model.manager.options=true",
+    "model.manager.intrinsic_coeff=1.0",
+    "model.world_model.enabled=false",
+    "+model.manager.goals.grow={fitness: 2.0, energy: 2.0}",
+    "model.manager.goals.explore=null",
 ]
 
 
@@ -890,11 +899,9 @@ def test_goals_last_until_their_time_is_up_or_their_targets_are_met():
     manager = agent.manager
     meters = torch.zeros(1, 8)
     meters[0, 3] = 0.59
-    rich, idle = torch.tensor([0]), torch.tensor([1])
-    assert not manager.met(rich, meters)
+    assert manager.met(meters).tolist() == [[False, False]]
     meters[0, 3] = 0.6
-    assert manager.met(rich, meters)
-    assert not manager.met(idle, meters), "a goal without targets ends by time alone"
+    assert manager.met(meters).tolist() == [[True, False]], "a goal without targets ends by time alone"
     world = agent.attach(env)
     with torch.no_grad():
         manager.choose[-1].bias.copy_(torch.tensor([-99.0, 99.0]))  # always idle
@@ -945,6 +952,91 @@ def test_the_controller_is_paid_for_what_the_goal_lacks_less():
     assert Agent(town(), whole()).intrinsic_reward(rollout) is None
 
 
+def test_an_option_whose_targets_are_met_cannot_be_chosen():
+    goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5, "health": 0.4}}
+    for options in (False, True):
+        change = {"goals": goals, "intrinsic_coeff": 1.0, "options": options}
+        manager = Agent(town(), config(manager=town_manager(**change))).manager
+        names = manager.config.meter_names
+        meters = torch.zeros(3, 8)
+        meters[0, names.index("money")] = 0.7
+        meters[1:, names.index("energy")] = meters[1:, names.index("health")] = 0.5
+        meters[2, names.index("money")] = 0.6
+        with torch.no_grad():
+            manager.choose[-1].weight.zero_()
+            manager.choose[-1].bias.copy_(torch.tensor([math.log(0.25), math.log(0.75)]))
+        context = torch.zeros(3, manager.choose[0].in_features)
+        some = torch.tensor([0.25, 0.75])
+        expected = [torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]), some] if options else [some] * 3
+        torch.testing.assert_close(manager.choice(context, meters).probs, torch.stack(expected))
+
+
+def test_options_end_where_the_next_goal_is_chosen_unless_the_episode_does():
+    goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5}}
+    change = {"goals": goals, "intrinsic_coeff": 1.0, "options": True}
+    agent = Agent(town(), config(manager=town_manager(**change)))
+    decided = torch.tensor([[True, True], [False, False], [True, True], [True, False]])
+    done = torch.tensor([[False, False], [False, True], [False, False], [False, False]]).unsqueeze(-1)
+    rollout = TensorDict({("goal", "decided"): decided, ("next", "done"): done}, [4, 2])
+    ends = agent.option_ends(rollout).squeeze(-1)
+    assert ends.tolist() == [[False, False], [True, False], [True, False], [False, False]]
+    assert Agent(town(), whole()).option_ends(rollout) is None
+
+
+@pytest.mark.parametrize("population", [False, True])
+def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
+    """With values of 0, advantages are discounted sums of wages up to the option's end; the manager's of rewards."""
+    changes = [*SMALL, *OPTIONS, "model.manager.steps=3", "algorithm.gamma=0.9", "algorithm.normalize_advantage=false"]
+    changes += ["population.members=2", "world.num_envs=6"] if population else []
+    learner = Experiment.load("town_agent", *changes).make_learner()
+    algorithm = learner.algorithm
+    rollout = agent_rows(learner.collector.collect(), "agents")
+    agent = algorithm.template.agent if population else learner.agent
+    wage, ends = agent.intrinsic_reward(rollout), agent.option_ends(rollout)
+    assert wage.abs().max() > 0.01 and ends.any()
+    done, lmbda = rollout.get(("next", keys.DONE)) | ends, algorithm.config.lmbda
+    terminated = rollout.get(("next", keys.TERMINATED)) | ends
+    zero = torch.zeros_like(wage)
+    paid = tuple(rollout.get(("next", key)) for key in (keys.REWARD, keys.DONE, keys.TERMINATED))
+    found = what_the_controller_gets(*paid, wage, ends)
+    assert torch.equal(found[0], wage) and torch.equal(found[2], terminated)
+    total, expected = torch.zeros_like(wage[0]), zero.clone()
+    for step in reversed(range(len(wage))):
+        total = wage[step] + 0.9 * lmbda * torch.where(done[step], 0.0, total)
+        expected[step] = total
+    if population:
+        split = [value.unflatten(1, (2, -1)).transpose(0, 1) for value in (*paid, zero, zero, wage, ends)]
+        advantage, *_ = algorithm._estimate(*split[:3], None, *split[3:])
+        advantage = advantage.transpose(0, 1).flatten(1, 2)
+    else:
+        advantage, *_ = algorithm._estimate(*paid, None, zero, zero, wage, ends)
+    torch.testing.assert_close(advantage, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala"])
+def test_every_actor_critic_learns_from_options(algorithm):
+    """The world's reward, which is the manager's, does not move the controller."""
+    changes = [each for each in (*SMALL, *OPTIONS) if "minibatch_size" not in each]
+    changes += [
+        "model.perception.prediction_coeff=0"
+    ]  # of rewards, which would reach the controller through the belief
+    # one update: after it how sure the manager is, which the controller reads, tells of the rewards, too
+    once = ["minibatch_size=384", "num_epochs=1"] if algorithm == "ppo" else ["num_minibatches=1"]
+    changes += [f"algorithm={algorithm}", *(f"algorithm.{each}" for each in once)]
+    learnt = []
+    for luck in (0.0, 5.0):
+        learner = Experiment.load("town_agent", *changes).make_learner()
+        rollout = learner.collect()
+        rollout["next", "agents", "reward"].add_(luck * torch.linspace(-1, 1, rollout.shape[0])[:, None, None, None])
+        torch.manual_seed(1)
+        learner.improve(rollout, 1e-3)
+        learnt.append(learner.agent)
+    weights = [[each.detach() for each in agent.actor_head.parameters()] for agent in learnt]
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
+    goals = [[each.detach() for each in agent.manager.parameters()] for agent in learnt]
+    assert not all(torch.equal(one, other) for one, other in zip(*goals, strict=True))
+
+
 def test_what_the_controller_is_paid_is_not_the_managers_nor_the_world_models():
     changes = ["+model.manager.goals.grow={fitness: 2.0, energy: 2.0}", "algorithm.gamma=0.9"]
     paid, unpaid = (
@@ -976,6 +1068,22 @@ def test_the_manager_learns_from_its_own_values_where_a_rollout_ends():
     (before, _), (after, _) = (learner.algorithm.advantages(rollout) for learner in (one, other))
     assert torch.equal(before.get("goal_advantage"), after.get("goal_advantage")), "the critic has no say"
     assert not torch.equal(before.get(keys.ADVANTAGE), after.get(keys.ADVANTAGE))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [({}, "intrinsic_coeff is 0.0"), ({"intrinsic_coeff": 1.0}, "goal 'idle' has none")]
+)
+def test_options_that_pay_nothing_are_refused(change, reason):
+    goals = {"rich": {"money": 0.6}, **({"idle": {}} if change else {"well": {"energy": 0.5}})}
+    with pytest.raises(ValueError, match=f"{reason}: give model.manager.intrinsic_coeff above 0"):
+        Agent(town(), config(manager=town_manager(goals=goals, options=True, **change)))
+
+
+def test_options_beside_dreams_of_the_worlds_reward_are_refused():
+    goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5}}
+    manager, dreams = town_manager(goals=goals, options=True, intrinsic_coeff=1.0), WorldModelConfig(enabled=True)
+    with pytest.raises(ValueError, match="use one of them, or pay beside that reward"):
+        Agent(town(), config(manager=manager, world_model=dreams))
 
 
 @pytest.mark.parametrize("change", [{"intrinsic_coeff": -1.0}, {"give_up": 1.0}])

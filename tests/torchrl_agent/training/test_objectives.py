@@ -174,7 +174,12 @@ def test_v_trace_by_hand():
     actions, probabilities = [1, 0, 1, 1, 0], [0.5, 0.5, 0.75, 0.25, 0.25]
     sequence = frames(observation=[values], action=[actions], action_log_prob=[[math.log(p) for p in probabilities]])
     sequence.update(
-        frames(controller_reward=[rewards], done=[done], terminated=[terminated], bootstrap_value=[bootstrap])
+        frames(
+            controller_reward=[rewards],
+            controller_done=[done],
+            controller_terminated=[terminated],
+            bootstrap_value=[bootstrap],
+        )
     )
     log_prob = torch.tensor([[0.25, 0.75]])[0, actions].log().reshape(1, -1, 1)
     encoded = impala.agent.encoder(sequence.copy())

@@ -285,7 +285,7 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
     return Goal(
         type=int(goal.type),
         names=manager.names,
-        probabilities=manager.choice(context, row.get(meters)).probs[0].cpu(),
+        probabilities=manager.choice(context, manager.met(row.get(meters))).probs[0].cpu(),
         priority=goal.priority.item(),
         target=goal.target,
         targets=manager.targets.cpu(),

@@ -131,15 +131,16 @@ class Manager(AgentModule):
         meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
         parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
         context = torch.cat(parts, -1)
-        choice, met = self.choice(context, meters), self.met(meters)
+        met = self.met(meters)
+        choice = self.choice(context, met)
 
         # a goal is held until it is met, its time is up or it is given up; what was decided then is not decided again
         held, left = tensordict.get(keys.GOAL_TYPE).squeeze(-1).long(), tensordict.get(keys.GOAL_STEPS)
         if recurrent_mode() or self.recalls:
             kind, decided = tensordict.get(CHOSEN), tensordict.get(DECIDED)
         else:
-            unwanted, reached = (part.gather(-1, held.unsqueeze(-1)).squeeze(-1) for part in (choice.probs, met))
-            unwanted = unwanted < self.config.give_up
+            reached = met.gather(-1, held.unsqueeze(-1)).squeeze(-1)
+            unwanted = choice.probs.gather(-1, held.unsqueeze(-1)).squeeze(-1) < self.config.give_up
             decided = begins.squeeze(-1) | (left.squeeze(-1) <= 0) | reached | unwanted
             greedy = interaction_type() in (InteractionType.DETERMINISTIC, InteractionType.MODE)
             fresh = choice.deterministic_sample if greedy else choice.sample()
@@ -170,9 +171,9 @@ class Manager(AgentModule):
         matters = self.targets > 0
         return ((meters.unsqueeze(-2) >= self.targets) | ~matters).all(-1) & matters.any(-1)
 
-    def choice(self, context: Tensor, meters: Tensor) -> MaskedCategorical:
-        """How it would choose among the goals, given what it reads [..., features] and the meters [..., M]."""
-        return MaskedCategorical(self.choose(context), ~self.met(meters) if self.config.options else None)
+    def choice(self, context: Tensor, met: Tensor) -> MaskedCategorical:
+        """How it would choose among the goals, given what it reads [..., features] and which are :meth:`met`."""
+        return MaskedCategorical(self.choose(context), ~met if self.config.options else None)
 
     def look_back(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float

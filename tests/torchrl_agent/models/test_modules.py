@@ -968,7 +968,7 @@ def test_an_option_whose_targets_are_met_cannot_be_chosen():
         context = torch.zeros(3, manager.choose[0].in_features)
         some = torch.tensor([0.25, 0.75])
         expected = [torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0]), some] if options else [some] * 3
-        torch.testing.assert_close(manager.choice(context, meters).probs, torch.stack(expected))
+        torch.testing.assert_close(manager.choice(context, manager.met(meters)).probs, torch.stack(expected))
 
 
 def test_options_end_where_the_next_goal_is_chosen_unless_the_episode_does():
@@ -1017,9 +1017,8 @@ def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
 def test_every_actor_critic_learns_from_options(algorithm):
     """The world's reward, which is the manager's, does not move the controller."""
     changes = [each for each in (*SMALL, *OPTIONS) if "minibatch_size" not in each]
-    changes += [
-        "model.perception.prediction_coeff=0"
-    ]  # of rewards, which would reach the controller through the belief
+    # nor do predictions of rewards, which would reach the controller through the belief
+    changes += ["model.perception.prediction_coeff=0"]
     # one update: after it how sure the manager is, which the controller reads, tells of the rewards, too
     once = ["minibatch_size=384", "num_epochs=1"] if algorithm == "ppo" else ["num_minibatches=1"]
     changes += [f"algorithm={algorithm}", *(f"algorithm.{each}" for each in once)]

@@ -34,7 +34,7 @@ ALIKE = ("total_frames=7_500_000", "tuned.dqn.dueling=false", "tuned.dqn.double=
 THREADS = 2
 """Our CPU threads, unless ``threads=`` is among the overrides."""
 BASELINE_THREADS = 1
-"""The baseline's: its minibatches of 64 are no faster on two threads (docs/benchmarks/README.md)."""
+"""The baseline's: its minibatches of 64 are no faster on two threads (docs/benchmarks/arena.md)."""
 JUDGED_EPISODES = 64
 WINDOW = 100
 """Training episodes that a point of the baseline's learning curve is the mean of (ours: as many or one per world)."""

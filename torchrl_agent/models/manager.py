@@ -212,14 +212,17 @@ class Manager(AgentModule):
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
     def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
-        """Whether the goal ended with the step, while the episode went on, bool [T, rows, 1]; None if goals are no
-        options. The rollout's last step ends none: what follows it is not known yet.
+        """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are met
+        or its time is up shows in what follows the step, also at the end of the rollout or of an episode that is cut off.
         """
         if not self.config.options:
             return None
-        decided = rollout.get(DECIDED).unsqueeze(-1)
-        following = torch.cat((decided[1:], torch.zeros_like(decided[:1])))
-        return following & ~rollout.get((keys.NEXT, keys.DONE))
+        decided, following = rollout.get(DECIDED).unsqueeze(-1), rollout.get(keys.NEXT)
+        left = torch.where(decided, float(self.config.steps), rollout.get(keys.GOAL_STEPS)) - 1.0
+        met = self.met(following.get(self.config.meters)).gather(-1, rollout.get(CHOSEN).unsqueeze(-1))
+        # that it is given up shows in the next decision alone
+        given_up = torch.cat((decided[1:], torch.zeros_like(decided[:1]))) & ~following.get(keys.DONE)
+        return met | (left <= 0) | given_up
 
 
 def semi_markov_advantage(

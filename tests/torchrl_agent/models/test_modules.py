@@ -971,15 +971,29 @@ def test_an_option_whose_targets_are_met_cannot_be_chosen():
         torch.testing.assert_close(manager.choice(context, manager.met(meters)).probs, torch.stack(expected))
 
 
-def test_options_end_where_the_next_goal_is_chosen_unless_the_episode_does():
+def test_options_end_when_met_in_time_or_given_up_also_where_the_rollout_or_the_episode_does():
     goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5}}
-    change = {"goals": goals, "intrinsic_coeff": 1.0, "options": True}
+    change = {"goals": goals, "intrinsic_coeff": 1.0, "options": True, "steps": 3}
     agent = Agent(town(), config(manager=town_manager(**change)))
-    decided = torch.tensor([[True, True], [False, False], [True, True], [True, False]])
-    done = torch.tensor([[False, False], [False, True], [False, False], [False, False]]).unsqueeze(-1)
-    rollout = TensorDict({("goal", "decided"): decided, ("next", "done"): done}, [4, 2])
-    ends = agent.option_ends(rollout).squeeze(-1)
-    assert ends.tolist() == [[False, False], [True, False], [True, False], [False, False]]
+    money = agent.manager.config.meter_names.index("money")
+    meters = torch.zeros(4, 3, 8)
+    meters[3, 0, money] = 0.6  # what the first is after, at the rollout's end; the others want to be well
+    meters[:, 1, money] = 0.6
+    decided = torch.tensor([[True, True, True], [False, False, False], [True, False, True], [False, True, True]])
+    done = torch.tensor([[False, False, False], [False, False, True], [False, True, False], [False, False, False]])
+    left = torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
+    rollout = TensorDict(
+        {
+            "goal": {"decided": decided, "type": torch.tensor([[0, 1, 1]]).expand(4, 3)},
+            keys.GOAL_STEPS: left.unsqueeze(-1),
+            "next": {"done": done.unsqueeze(-1), "meters": meters},
+        },
+        [4, 3],
+    )
+    given_up, cut_off_in_time, of_an_earlier_episode = agent.option_ends(rollout).squeeze(-1).T.tolist()
+    assert given_up == [False, True, False, True]  # given up after two steps; then met with the rollout's last
+    assert cut_off_in_time == [False, False, True, False]  # three steps are up as the episode is cut off
+    assert of_an_earlier_episode == [False, False, True, False]  # a new episode begins with a goal, which ends none
     assert Agent(town(), whole()).option_ends(rollout) is None
 
 

@@ -254,8 +254,9 @@ def _choice(thought: Thought) -> list[str | Table]:
         body = _values(thought.action_values, thought.names, chosen)
     else:
         body = _probabilities(thought, chosen)
+    worth = "value of the pay to come for this goal" if thought.goal and thought.goal.option else "state value"
     body.append(
-        f"state value {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
+        f"{worth} {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
         f"{thought.reward_unit:.3g} of the world's reward)"
     )
     return body

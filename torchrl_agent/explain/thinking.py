@@ -293,6 +293,7 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
         meter_names=list(manager.config.meter_names),
         steps_left=int(goal.steps_left),
         decided=bool(goal.decided),
+        option=manager.config.options,
     )
 
 

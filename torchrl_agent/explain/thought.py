@@ -108,6 +108,8 @@ class Goal:
     meter_names: list[str]
     steps_left: int
     decided: bool
+    option: bool = False
+    """The critic values what is still paid for it, and nothing else."""
 
 
 @dataclass(frozen=True)

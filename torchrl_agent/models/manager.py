@@ -6,6 +6,7 @@ Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ class ManagerConfig:
     hidden_size: int = 64
     steps: int = 50
     """Decision interval k of the manager: the longest life of a goal, in steps."""
-    goals: dict[str, dict[str, float] | None] = field(default_factory=dict)
+    goals: dict[str, Any] = field(default_factory=dict)  # of a closer type none that is there could be written anew
     """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
     away one that a configuration had. At least two; configs/town.yaml has the Town's.
     """
@@ -212,8 +213,8 @@ class Manager(AgentModule):
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
     def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
-        """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are met
-        or its time is up shows in what follows the step, also at the end of the rollout or of an episode that is cut off.
+        """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are
+        met or its time is up shows in what follows the step, also where the rollout ends or the episode is cut off.
         """
         if not self.config.options:
             return None
@@ -321,6 +322,11 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
         )
     goals = {name: targets for name, targets in config.goals.items() if targets is not None}
     for goal, targets in goals.items():
+        if not isinstance(targets, dict) or not all(isinstance(level, float | int) for level in targets.values()):
+            raise ValueError(
+                f"goal {goal!r} is {targets!r}: give meters and the level of each, such as "
+                f"model.manager.goals.{goal}={{{config.meter_names[0]}: 0.8}}."
+            )
         unknown = set(targets) - set(config.meter_names)
         if unknown:
             raise ValueError(
@@ -332,9 +338,9 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
             f"model.manager has {len(goals)} goals of {config.steps} steps: give model.manager.goals at least 2 and "
             "model.manager.steps at least 1."
         )
-    aimless = [goal for goal, targets in goals.items() if not targets]
+    aimless = [goal for goal, targets in goals.items() if not any(level > 0 for level in targets.values())]
     if config.options and (config.intrinsic_coeff <= 0 or aimless):
-        reason = f"goal {aimless[0]!r} has none" if aimless else f"intrinsic_coeff is {config.intrinsic_coeff}"
+        reason = f"goal {aimless[0]!r} has none above 0" if aimless else f"intrinsic_coeff is {config.intrinsic_coeff}"
         raise ValueError(
             f"model.manager.options pays the controller for nearing a goal's targets, and {reason}: give "
             "model.manager.intrinsic_coeff above 0 and every goal targets."
@@ -343,5 +349,10 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
         raise ValueError(
             f"model.manager.intrinsic_coeff is {config.intrinsic_coeff} and give_up {config.give_up}: the first must "
             "be at least 0, the second a probability below 1."
+        )
+    if config.clip_epsilon <= 0 or config.coeff < 0 or config.entropy_coeff < 0:
+        raise ValueError(
+            f"model.manager.clip_epsilon is {config.clip_epsilon}, coeff {config.coeff} and entropy_coeff "
+            f"{config.entropy_coeff}: the first must be above 0, the others at least 0."
         )
     return goals

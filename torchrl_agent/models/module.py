@@ -84,8 +84,9 @@ class AgentModule(TensorDictModuleBase):
 
     def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
         """Where, with a step, ends what the controller is paid for, bool [T, rows, 1]: it learns from the intrinsic
-        reward alone then, and of nothing that comes later. None: it learns from the world's reward, too, and for as
-        long as the episode lasts.
+        reward alone then, and of nothing that comes later, so the module must pay one. The critic values that reward,
+        so there may be no world model beside it. None: it learns from the world's reward, too, and for as long as the
+        episode lasts.
         """
         return None
 

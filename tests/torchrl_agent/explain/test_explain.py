@@ -201,6 +201,8 @@ def test_the_page_shows_the_records_numbers(thought):
     assert f"{chosen} *" in page
     assert f"goal {thought.goal.names[thought.goal.type]}," in page
     assert f"state value {thought.value:.3f}" in page
+    paid = dataclasses.replace(thought, goal=dataclasses.replace(thought.goal, option=True))
+    assert f"value of the pay to come for this goal {thought.value:.3f}" in as_text(paid, [])
     known = _tables(thought, "Perception")[0].rows
     assert [row[0] for row in known[:2]] == ["energy", "hygiene"]
     assert known[0][1] == f"{thought.belief.known_state[0]:.2f}"

@@ -1031,8 +1031,6 @@ def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
 def test_every_actor_critic_learns_from_options(algorithm):
     """The world's reward, which is the manager's, does not move the controller."""
     changes = [each for each in (*SMALL, *OPTIONS) if "minibatch_size" not in each]
-    # nor do predictions of rewards, which would reach the controller through the belief
-    changes += ["model.perception.prediction_coeff=0"]
     # one update: after it how sure the manager is, which the controller reads, tells of the rewards, too
     once = ["minibatch_size=384", "num_epochs=1"] if algorithm == "ppo" else ["num_minibatches=1"]
     changes += [f"algorithm={algorithm}", *(f"algorithm.{each}" for each in once)]
@@ -1084,12 +1082,17 @@ def test_the_manager_learns_from_its_own_values_where_a_rollout_ends():
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [({}, "intrinsic_coeff is 0.0"), ({"intrinsic_coeff": 1.0}, "goal 'idle' has none")]
+    ("other", "coeff", "reason"),
+    [
+        ({"well": {"energy": 0.5}}, 0.0, "intrinsic_coeff is 0.0"),
+        ({"idle": {}}, 1.0, "goal 'idle' has none above 0"),
+        ({"idle": {"energy": 0.0}}, 1.0, "goal 'idle' has none above 0"),
+    ],
 )
-def test_options_that_pay_nothing_are_refused(change, reason):
-    goals = {"rich": {"money": 0.6}, **({"idle": {}} if change else {"well": {"energy": 0.5}})}
+def test_options_that_pay_nothing_are_refused(other, coeff, reason):
+    goals = {"rich": {"money": 0.6}, **other}
     with pytest.raises(ValueError, match=f"{reason}: give model.manager.intrinsic_coeff above 0"):
-        Agent(town(), config(manager=town_manager(goals=goals, options=True, **change)))
+        Agent(town(), config(manager=town_manager(goals=goals, options=True, intrinsic_coeff=coeff)))
 
 
 def test_options_beside_dreams_of_the_worlds_reward_are_refused():
@@ -1103,6 +1106,30 @@ def test_options_beside_dreams_of_the_worlds_reward_are_refused():
 def test_a_manager_that_punishes_or_never_holds_a_goal_is_refused(change):
     with pytest.raises(ValueError, match="the first must be at least 0, the second a probability below 1"):
         Agent(town(), config(manager=town_manager(**change)))
+
+
+@pytest.mark.parametrize("change", [{"clip_epsilon": 0.0}, {"coeff": -1.0}, {"entropy_coeff": -1.0}])
+def test_a_manager_that_learns_nothing_or_the_contrary_is_refused(change):
+    with pytest.raises(ValueError, match="the first must be above 0, the others at least 0"):
+        Agent(town(), config(manager=town_manager(**change)))
+
+
+@pytest.mark.parametrize("targets", [{"money": "much"}, 0.6])
+def test_goals_that_are_no_levels_of_meters_are_refused(targets):
+    with pytest.raises(ValueError, match=r"goal 'rich' is .*: give meters and the level of each, such as"):
+        Agent(town(), config(manager=town_manager(goals={"rich": targets, "well": {"energy": 0.5}})))
+
+
+@pytest.mark.parametrize(
+    ("change", "goal", "targets"),
+    [
+        ("model.manager.goals.survival={health: 0.8}", "survival", {"health": 0.8}),
+        ("model.manager.goals.earn={money: 0.7}", "earn", {"money": 0.7}),
+        ("+model.manager.goals.earn={money: 0.7, energy: 0.2}", "earn", {"money": 0.7, "energy": 0.2}),
+    ],
+)
+def test_a_goal_that_a_configuration_has_or_took_away_is_written_anew(change, goal, targets):
+    assert Experiment.load("foresight_market_day", change).model.manager.goals[goal] == targets
 
 
 def test_the_managers_loss_by_hand():

@@ -283,8 +283,8 @@ class ManagerLoss(nn.Module):
         """Means over decisions, in sequences [B, T]."""
         goal, config = tensordict.get(keys.GOAL), self.config
         decided = goal["decided"]
-        valid = tensordict.get(keys.VALID, None)
-        decided = decided if valid is None else decided & valid
+        valid = tensordict.get(keys.VALID, torch.ones_like(decided))
+        decided = decided & valid
 
         # few frames are decisions: they alone make up mean and deviation
         advantage, target = tensordict.get(GOAL_ADVANTAGE), tensordict.get(GOAL_TARGET)
@@ -303,7 +303,7 @@ class ManagerLoss(nn.Module):
                 "loss_manager_critic": 0.5 * config.coeff * masked_mean(value_error, decided),
                 "loss_manager_entropy": -config.coeff * config.entropy_coeff * entropy,
                 "manager_entropy": entropy.detach(),
-                "manager_decisions": decided.float().mean(),
+                "manager_decisions": masked_mean(decided.float(), valid),
             }
         )
 

@@ -146,11 +146,11 @@ class ActorCritic(Algorithm):
         others, which are not used, may be anything.
         """
         done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
-        if keys.FINAL in following.keys():
-            final = following.get(keys.FINAL)[0]
-        elif self.truncates_once:
+        if self.truncates_once:
             step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
             final = seen[step, torch.arange(len(step), device=step.device)]
+            if keys.FINAL in following.keys():
+                final.update(following.get(keys.FINAL)[0])
         else:
             # which frames are last only the device knows: asking it would cost more than looking at all of them
             return self.values(seen)

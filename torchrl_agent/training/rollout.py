@@ -199,7 +199,7 @@ def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
     seen = [] if agent.group is not None else list(agent.critic.in_keys)
     specs = env.full_observation_spec
     pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
-    return seen if pictures and getattr(env, "branchless", False) and truncates_once(env, steps) else []
+    return pictures if getattr(env, "branchless", False) and truncates_once(env, steps) else []
 
 
 def truncates_once(env: EnvBase, steps: int) -> bool:

@@ -1152,6 +1152,8 @@ def test_the_managers_loss_by_hand():
     assert found["loss_manager_critic"].item() == pytest.approx(0.5 * 2 * (1 + 4) / 2)
     assert found["loss_manager_entropy"].item() == pytest.approx(-2 * 0.1 * 0.6)
     assert found["manager_decisions"].item() == pytest.approx(2 / 3)
+    data[keys.VALID] = torch.tensor([[True, True, False]])  # of an agent that is dead in the third
+    assert loss(data)["manager_decisions"].item() == 1.0
 
 
 def test_choosing_goals_does_not_change_the_belief(learner):

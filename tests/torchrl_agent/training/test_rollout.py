@@ -6,13 +6,14 @@ import time
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.data import Categorical, Composite, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, FrameSkipTransform, check_env_specs
 
 from envs import ArenaEnv, BranchlessTransformedEnv
 from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.manager import ManagerConfig
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.rollout import (
@@ -351,6 +352,36 @@ def test_a_picture_is_kept_once_and_teaches_the_same(memory):
         torch.testing.assert_close(learnt["advantage"], expected["advantage"], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(learnt["value_target"], expected["value_target"], atol=1e-5, rtol=1e-5)
     assert truncations >= 12, "every world, more than once"
+
+
+class Timed(ArenaEnv):
+    """Shows the share of time that is left as a meter, beside the picture."""
+
+    def _observation_spec(self):
+        specs = super()._observation_spec()
+        specs["meters"] = Bounded(0.0, 1.0, (self.num_envs, 1), device=self.device)
+        return specs
+
+    def observe(self, state):
+        left = 1.0 - state.progress.step / self.rules.max_steps
+        return {**super().observe(state), "meters": left.unsqueeze(-1)}
+
+
+def test_beside_pictures_meters_are_kept_as_an_episode_left_them():
+    """What the controller is paid for a step that ends an episode must not be what the next one begins with."""
+    rollouts = []
+    for replays in (False, True):
+        env = Timed(4, observation="pixels", rules={"max_steps": 8})
+        torch.manual_seed(1)
+        goals = {"early": {"left": 1.0}, "late": {"left": 0.5}}
+        manager = ManagerConfig(enabled=True, meter_names=["left"], goals=goals, intrinsic_coeff=1.0)
+        agent = Agent(env, ModelConfig([8], memory="gru", manager=manager))
+        rollout = RolloutCollector(agent.attach(env), agent, 8, EAGER, replays=replays).collect()
+        assert rollout["next", "done"].any()
+        rollouts.append((rollout["next", "meters"], agent.intrinsic_reward(rollout)))
+        assert ("final" in rollout["next"].keys()) is not replays
+    for once, twice in zip(*rollouts, strict=True):
+        assert torch.equal(once, twice)
 
 
 class Mortal(ArenaEnv):

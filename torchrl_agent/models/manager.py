@@ -219,11 +219,10 @@ class Manager(AgentModule):
         if not self.config.options:
             return None
         decided, following = rollout.get(DECIDED).unsqueeze(-1), rollout.get(keys.NEXT)
-        left = torch.where(decided, float(self.config.steps), rollout.get(keys.GOAL_STEPS)) - 1.0
         met = self.met(following.get(self.config.meters)).gather(-1, rollout.get(CHOSEN).unsqueeze(-1))
         # that it is given up shows in the next decision alone
         given_up = torch.cat((decided[1:], torch.zeros_like(decided[:1]))) & ~following.get(keys.DONE)
-        return met | (left <= 0) | given_up
+        return met | (following.get(keys.GOAL_STEPS) <= 0) | given_up
 
 
 def semi_markov_advantage(

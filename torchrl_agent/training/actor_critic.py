@@ -146,11 +146,12 @@ class ActorCritic(Algorithm):
         others, which are not used, may be anything.
         """
         done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
-        if self.truncates_once:
+        pictures = following.get(keys.FINAL, None)
+        if self.truncates_once or pictures is not None:
             step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
             final = seen[step, torch.arange(len(step), device=step.device)]
-            if keys.FINAL in following.keys():
-                final.update(following.get(keys.FINAL)[0])
+            if pictures is not None:
+                final.update(pictures[0])
         else:
             # which frames are last only the device knows: asking it would cost more than looking at all of them
             return self.values(seen)

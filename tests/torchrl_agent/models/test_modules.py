@@ -981,12 +981,11 @@ def test_options_end_when_met_in_time_or_given_up_also_where_the_rollout_or_the_
     meters[:, 1, money] = 0.6
     decided = torch.tensor([[True, True, True], [False, False, False], [True, False, True], [False, True, True]])
     done = torch.tensor([[False, False, False], [False, False, True], [False, True, False], [False, False, False]])
-    left = torch.tensor([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [2.0, 0.0, 1.0]])
+    left = torch.tensor([[2.0, 2.0, 2.0], [1.0, 1.0, 1.0], [2.0, 0.0, 2.0], [1.0, 2.0, 2.0]])  # after the step
     rollout = TensorDict(
         {
             "goal": {"decided": decided, "type": torch.tensor([[0, 1, 1]]).expand(4, 3)},
-            keys.GOAL_STEPS: left.unsqueeze(-1),
-            "next": {"done": done.unsqueeze(-1), "meters": meters},
+            "next": {"done": done.unsqueeze(-1), "meters": meters, keys.GOAL_STEPS: left.unsqueeze(-1)},
         },
         [4, 3],
     )

@@ -34,7 +34,7 @@ CURRICULA = Path(__file__).parent / "curricula"
 class ArenaEnv(World):
     """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
-    Keys: ``observation`` float32 [N, 32] (``classic``), [N, 44] (``extended``) or [N, 57] (``offsets``), or one key per
+    Keys: ``observation`` float32 [N, 32] (``classic``), [N, 44] (``extended``) or [N, 59] (``offsets``), or one key per
     group (``dict``), or a picture: ``pixels`` uint8 [N, 3, 64, 64] (``pixels``), or ``observation`` [N, 8, 16, 16] in
     [0, 1] (``heatmap``, channels as in envs/arena/heatmap.py); ``action`` int64 [N]; ``reward``, ``done``,
     ``terminated``, ``truncated`` [N, 1]; ``("episode", name)`` float32 [N, 1], the statistics of the running

@@ -17,7 +17,7 @@ from envs.arena.state import State
 from envs.toolkit.geometry import TAU, nearest, relative_angle, squared_distance
 
 MODES = ("classic", "extended", "offsets", "dict", "pixels", "heatmap")
-SIZES = {"classic": 32, "extended": 44, "offsets": 57}
+SIZES = {"classic": 32, "extended": 44, "offsets": 59}
 """Values of the modes that are vectors."""
 PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
 """Shapes (channels, rows, columns) of the modes that are pictures."""
@@ -62,16 +62,18 @@ def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
 def _offsets(state: State, rules: Rules) -> list[Tensor]:
     """Everything by its offsets, each in shares of the field and, so that a line of fire can be told from a near miss,
     in shares of ``nearby``; and how a spawner will be once the ship's shots have reached it, without which nobody could
-    tell what a shot from afar is worth.
+    tell what a shot from afar is worth: its health, and, as a tenth of that is hard to tell from none, whether it needs
+    another shot.
     """
     ship, enemies, spawners, shots = state.ship, state.enemies, state.spawners, state.enemy_shots
     values = [*_player(state, rules), *_mission(state, rules), torch.cos(ship.rotation), torch.sin(ship.rotation)]
     for squared, dx, dy in _seen(state, enemies.x, enemies.y, enemies.health > 0, 2):
         values += _offset(squared, dx, dy, rules)
-    conditions = (spawners.health, _health_due(state, rules))
-    for squared, dx, dy, *health in _seen(state, spawners.x, spawners.y, spawners.health > 0, 2, *conditions):
+    health_due = _health_due(state, rules)
+    shares = (spawners.health / rules.spawner_health, health_due / rules.spawner_health, (health_due > 0).float())
+    for squared, dx, dy, *condition in _seen(state, spawners.x, spawners.y, spawners.health > 0, 2, *shares):
         values += _offset(squared, dx, dy, rules)
-        values += [torch.where(squared < torch.inf, value / rules.spawner_health, 0.0) for value in health]
+        values += [torch.where(squared < torch.inf, value, 0.0) for value in condition]
     for squared, *motion in _seen(state, shots.x, shots.y, shots.life > 0, 5, shots.vx, shots.vy):
         exists = squared < torch.inf
         scales = (rules.nearby, rules.nearby, rules.projectile_speed, rules.projectile_speed)

@@ -20,6 +20,7 @@ from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite
 from torchrl.envs import EnvBase
 
+from envs.arena import observation
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.loop import check_finite
@@ -263,6 +264,16 @@ def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_pat
         with pytest.raises(CheckpointError, match="does not fit") as caught:
             play(experiment, resume=folder)
         assert "\n" not in str(caught.value)
+
+
+def test_an_agent_whose_observations_have_changed_since_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    play(smoke(tmp_path, "world.observation=offsets", "total_frames=512"))
+    load_agent(tmp_path / "run", "cpu")
+    values = observation.SIZES["offsets"]
+    monkeypatch.setitem(observation.SIZES, "offsets", values + 1)
+    with pytest.raises(CheckpointError, match="observations have changed since") as caught:
+        load_agent(tmp_path / "run", "cpu")
+    assert "\n" not in str(caught.value)
 
 
 def test_the_learning_rate_falls_with_the_frames_seen(tmp_path):

@@ -43,6 +43,7 @@ def load_agent(
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(
-            f"{path} does not fit {config} ({reason}): put the config.yaml back that it was trained with."
+            f"{path} does not fit {config} ({reason}): put the config.yaml back that it was trained with; "
+            "if that is it, observations have changed since: use the version of the code that code.json names."
         ) from None
     return experiment, agent

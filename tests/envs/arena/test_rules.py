@@ -890,7 +890,7 @@ def surrounded(env):
 
 
 def assert_by_index(values, expected):
-    assert len(values) == len(expected) == 57
+    assert len(values) == len(expected) == 59
     for index, (value, wanted) in enumerate(zip(values, expected, strict=True)):
         assert abs(value - wanted) < 1e-5, (index, value, wanted)
 
@@ -899,7 +899,7 @@ def test_the_offsets_of_a_walker_by_index(walker):
     values = surrounded(walker)
     expected = [*look(walker)["observation"][0, :10].tolist(), 0, 1]
     expected += [30 / 1600, 0, 0.2, 0, 1] + [0] * 5  # enemies, the nearer one first
-    expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2] + [0] * 7  # spawners
+    expected += [-400 / 1600, 30 / 1280, -1, 0.2, 1, 0.4, 0.2, 1] + [0] * 8  # spawners
     expected += [0, -0.5, -1, 0.5, 1, 0, 0, -1] + [0] * 12  # shots: where, and where to
     assert_by_index(values, [*expected, 1 / 8])
 
@@ -909,9 +909,20 @@ def test_the_offsets_of_a_ship_that_turns_are_along_its_heading_and_across(env):
     own = look(env)["observation"][0, :10].tolist()
     expected = [*own[:2], 0, -3 / 6, *own[4:], 0, 1]
     expected += [0, -30 / 1280, 0, -0.2, 1] + [0] * 5
-    expected += [30 / 1600, 400 / 1280, 0.2, 1, 1, 0.4, 0.2] + [0] * 7
+    expected += [30 / 1600, 400 / 1280, 0.2, 1, 1, 0.4, 0.2, 1] + [0] * 8
     expected += [-0.5, 0, 0.5, 1, 0, -1, -1, 0] + [0] * 12
     assert_by_index(values, [*expected, 1 / 8])
+
+
+def test_a_spawner_that_the_shots_on_their_way_will_destroy_needs_no_other(walker):
+    def condition():
+        return look(walker, "offsets")["observation"][0, 27:30].tolist()
+
+    surrounded(walker)  # two shots will hit it
+    put(walker.state.spawners.health, 21, 0)
+    assert condition() == pytest.approx([0.21, 0.01, 1])
+    put(walker.state.spawners.health, 20, 0)
+    assert condition() == pytest.approx([0.2, 0, 0])
 
 
 def test_the_grouped_observation_is_the_classic_one_by_subject(env):

@@ -21,7 +21,7 @@ from torchrl_agent.hidden import check_envs
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
-  torchrl-agent train arena                               about five minutes on two CPU cores
+  torchrl-agent train arena                               three to five minutes on two CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 seed=1 run.name=first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
   torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first

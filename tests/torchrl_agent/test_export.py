@@ -49,6 +49,7 @@ WORLDS["mind"] = [
 WORLDS["dreamer"] = [
     *WORLDS["mind"][:-1],
     "model.social_model.pooling=attention",
+    "model.social_model.associations=4",
     "model.world_model.foresees_others=true",
 ]
 """One that reads others in the light of what it believes, and dreams of them too."""

@@ -17,7 +17,7 @@ from torchrl_agent.ranges import INFINITE
 SMALLEST: dict[str, dict[str, int]] = {
     "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
     "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
-    "social_model": dict.fromkeys(("memory_size", "company_size"), 1),
+    "social_model": {**dict.fromkeys(("memory_size", "company_size"), 1), "associations": 0},
     "manager": {"hidden_size": 1},
 }
 """Bounds of the modules' sizes."""

@@ -9,6 +9,7 @@ over ``agent.attach(env)`` plays with memory.
 from __future__ import annotations
 
 import inspect
+import math
 
 import torch
 from tensordict import TensorDictBase
@@ -18,6 +19,7 @@ from torchrl.envs.transforms import Transform
 from torchrl.modules import GRUModule, LSTMModule
 
 from torchrl_agent import keys
+from torchrl_agent.models.networks import orthogonal
 
 KINDS = ("none", "gru", "lstm")
 """What a policy may remember with."""
@@ -143,6 +145,68 @@ def _remember(module: GRU | LSTM, network: nn.Module, tensordict: TensorDictBase
     for key, reached, like in zip(module.out_keys[1:], zip(*history, strict=True), before, strict=True):
         tensordict.set(key, torch.stack(reached, 1).reshape(like.shape))
     return tensordict
+
+
+class AssociativeMemory(nn.Module):
+    """What was seen in moments like this one: the mean of all values written since the memory began, each by how much
+    its key is like the query and by how much was worth writing.
+
+    Linear attention as a recurrent network (Katharopoulos et al. 2020, section 3.4; the feature map is a softmax, and
+    a gate is learnt besides). A GRU learns what to make of each content that it meets; here what is found again does
+    not depend on the content, so what was met in parts only is remembered, too.
+
+    Args:
+        width: M, numbers that are read, and that come out.
+        keys: K, moments that can be told apart.
+    """
+
+    VALUE_SIZE = 16
+    """V, numbers of a value."""
+    SHUT = -2.0
+    """The gate's bias at first: little is worth writing."""
+    LEAST = 1e-3
+    """Of the weights' sum: nothing is remembered of a memory that was hardly written to."""
+
+    def __init__(self, width: int, keys: int) -> None:
+        super().__init__()
+        self.keys = keys
+        self.key, self.query = nn.Linear(width, keys), nn.Linear(width, keys)
+        self.value, self.gate = nn.Linear(width, self.VALUE_SIZE), nn.Linear(width, 1)
+        self.out = nn.Linear(self.VALUE_SIZE, width)
+        for layer in (self.key, self.query, self.value, self.out):
+            orthogonal(layer, math.sqrt(2))
+        nn.init.zeros_(self.gate.weight)
+        nn.init.constant_(self.gate.bias, self.SHUT)
+
+    @property
+    def size(self) -> int:
+        """Numbers of a state, K * (V + 1): for each key the sum of values, and of their weights."""
+        return self.keys * (self.VALUE_SIZE + 1)
+
+    def forward(self, features: Tensor, seen: Tensor, begins: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Write this step, then read.
+
+        Args:
+            features: [R, T, M].
+            seen: whether there is something to write, bool [R, T, 1].
+            begins: whether the memory begins with this step, bool [R, T, 1].
+            before: states before each step, [R, T, K * (V + 1)]; the first step's and those of beginnings are read.
+
+        Returns:
+            what is remembered, [R, T, M], and the states after each step.
+        """
+        value = self.value(features).float()
+        value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
+        weight = self.key(features).float().softmax(-1) * self.gate(features).float().sigmoid() * seen
+        written = (weight.unsqueeze(-1) * value.unsqueeze(-2)).flatten(-2)
+        # the state before the latest beginning, and all that was written since
+        total = written.cumsum(1)
+        step = torch.arange(features.shape[1], device=features.device)
+        latest = torch.where(begins.squeeze(-1), step, 0).cummax(1).values.unsqueeze(-1).expand_as(total)
+        state = total + (before - total + written).gather(1, latest)
+        query = self.query(features).float().softmax(-1)
+        found = (query.unsqueeze(-1) * state.unflatten(-1, (self.keys, -1))).sum(-2)
+        return self.out((found[..., :-1] / (found[..., -1:] + self.LEAST)).to(features.dtype)), state
 
 
 def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch: torch.Size) -> None:

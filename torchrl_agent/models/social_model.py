@@ -25,7 +25,7 @@ from torchrl.modules import recurrent_mode
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.models.figures import feature_means, most_frequent
-from torchrl_agent.models.memory import recurrence
+from torchrl_agent.models.memory import AssociativeMemory, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Attention, have_later, masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
@@ -46,6 +46,10 @@ class SocialModelConfig:
     enabled: bool = False
     memory_size: int = 32
     """Hidden size of the GRU that remembers each other agent."""
+    associations: int = 0
+    """Keys of a memory beside the GRU that finds again what each other did in moments like this one, whoever it is
+    (linear attention, Katharopoulos et al. 2020); 0 for none.
+    """
     company_size: int = 32
     """Size of the pooled features of all visible others that the policy reads."""
     pooling: str = "sum"
@@ -97,7 +101,9 @@ class SocialModel(AgentModule):
         self.activation = nn.SiLU()
         self.recurrence, states = recurrence("gru", config.memory_size, config.memory_size, "in", "out", env.device)
         (self.state,) = states
-        self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, config.memory_size))}
+        self.associations = AssociativeMemory(config.memory_size, config.associations) if config.associations else None
+        remembered = config.memory_size + (self.associations.size if self.associations is not None else 0)
+        self.memory = {keys.OTHERS_HIDDEN: Unbounded((self.agents, remembered))}
         width = (1 + config.context) * config.memory_size + cue_size
         self.heads = mlp(width, self.goals + self.actions + self.meters, [config.memory_size], activation, gain=0.1)
         seen = cue_size + self.goals + self.actions + self.meters + config.context * self.agents
@@ -171,7 +177,7 @@ class SocialModel(AgentModule):
             believed = believed if self.config.shapes_perception else believed.detach()
             light = self.surroundings(believed).unsqueeze(-2)
             features, around = features + light, [light.expand(*cues.shape[:-1], light.shape[-1])]
-        remembered, following = self._remember(self.activation(features), ~known, hidden)
+        remembered, following = self._remember(self.activation(features), in_sight, ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
 
         # and back: what is remembered of whoever stands in each slot
@@ -198,18 +204,35 @@ class SocialModel(AgentModule):
         """Which agent stands in which slot, [..., V, A]; nobody in an empty one."""
         return F.one_hot(number, self.agents + 1)[..., : self.agents].float()
 
-    def _remember(self, features: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    def _remember(self, features: Tensor, seen: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own, whose
         memory ``begins`` [..., A, 1] when it is first seen.
         """
-        rows = TensorDict({"in": features, keys.IS_INIT: begins, self.state: hidden.unsqueeze(-2)}, features.shape[:-1])
+        size = self.config.memory_size
+        state = hidden[..., :size].unsqueeze(-2)
+        rows = TensorDict({"in": features, keys.IS_INIT: begins, self.state: state}, features.shape[:-1])
+        if self.associations is not None:
+            rows.update({"seen": seen, "associated": hidden[..., size:]})
         if recurrent_mode():  # [B, T, A] -> [B * A, T]
             batch, steps, agents = rows.shape
-            rows = self.recurrence(rows.transpose(1, 2).reshape(batch * agents, steps))
-            rows = rows.select("out", (keys.NEXT, self.state)).reshape(batch, agents, steps).transpose(1, 2)
+            rows = self._remember_rows(rows.transpose(1, 2).reshape(batch * agents, steps))
+            rows = rows.reshape(batch, agents, steps).transpose(1, 2)
         else:
-            rows = self.recurrence(rows)
-        return rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
+            rows = self._remember_rows(rows)
+        return rows.get("out"), rows.get("hidden")
+
+    def _remember_rows(self, rows: TensorDictBase) -> TensorDictBase:
+        """``out`` and ``hidden`` of rows [...], or of sequences [R, T]."""
+        rows = self.recurrence(rows)
+        out, hidden = rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
+        if self.associations is not None:
+            asked = [rows.get(name) for name in ("in", "seen", keys.IS_INIT, "associated")]
+            if not recurrent_mode():  # a sequence of one step, before which nothing was where it begins
+                *asked, before = (value.flatten(0, -2).unsqueeze(1) for value in asked)
+                asked.append(torch.where(asked[-1], 0.0, before))
+            found, state = self.associations(*asked)
+            out, hidden = out + found.reshape(out.shape), torch.cat((hidden, state.reshape(*out.shape[:-1], -1)), -1)
+        return TensorDict({"out": out, "hidden": hidden}, rows.shape)
 
 
 class SocialModelLoss(nn.Module):

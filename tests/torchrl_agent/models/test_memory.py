@@ -19,7 +19,7 @@ from envs.arena.rules import Rules
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.memory import Memory, recurrence
+from torchrl_agent.models.memory import AssociativeMemory, Memory, recurrence
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.training.rollout import agent_rows
 
@@ -141,6 +141,72 @@ def test_what_is_remembered_matters_and_is_trained(kind):
     assert value.grad[0, 0].abs().sum() > 0, "the gradient goes back through time"
     assert value.grad[1].abs().sum() == 0
     assert all(parameter.grad.abs().sum() > 0 for parameter in module.parameters() if parameter.ndim == 2)
+
+
+def associative(keys=2):
+    """What it is given first is the moment, by number, and what comes next is remembered of it; it writes it all."""
+    memory = AssociativeMemory(keys + 1, keys)
+    with torch.no_grad():
+        for parameter in memory.parameters():
+            parameter.zero_()
+        for layer in (memory.key, memory.query):
+            layer.weight[:, :keys] = 100.0 * torch.eye(keys)
+        memory.value.weight[0, keys] = 1.0
+        memory.out.weight[0, 0] = 1.0
+        memory.gate.bias.fill_(100.0)
+    return memory
+
+
+def moments(*pairs):
+    """A sequence of (moment, content)."""
+    return torch.tensor([[[float(moment == 0), float(moment == 1), content] for moment, content in pairs]])
+
+
+def recalled(memory, features, seen=None, begins=None, before=None):
+    shape = (*features.shape[:2], 1)
+    seen = torch.ones(shape, dtype=torch.bool) if seen is None else torch.tensor(seen).reshape(shape)
+    begins = torch.zeros(shape, dtype=torch.bool) if begins is None else torch.tensor(begins).reshape(shape)
+    before = torch.zeros(*shape[:2], memory.size) if before is None else before
+    found, state = memory(features, seen, begins, before)
+    return found[0, :, 0], state
+
+
+def test_an_associative_memory_finds_the_mean_of_what_was_written_in_moments_like_this():
+    found, _ = recalled(associative(), moments((0, 5.0), (1, 7.0), (0, 1.0), (1, 9.0)))
+    torch.testing.assert_close(found, torch.tensor([5.0, 7.0, 3.0, 8.0]), rtol=2e-3, atol=0)
+
+
+def test_an_associative_memory_writes_what_is_seen_only():
+    pairs = moments((0, 5.0), (0, 1.0), (1, 2.0))
+    found, _ = recalled(associative(), pairs, seen=[True, False, False])
+    torch.testing.assert_close(found, torch.tensor([5.0, 5.0, 0.0]), rtol=2e-3, atol=1e-6)
+
+
+def test_an_associative_memory_begins_with_the_state_given_there():
+    memory, pairs = associative(), moments((0, 5.0), (0, 1.0), (0, 3.0), (1, 4.0))
+    _, past = recalled(memory, moments((0, 9.0), (1, 2.0)))
+    before = torch.zeros(1, 4, memory.size)
+    before[0, 2] = past[0, -1]
+    found, _ = recalled(memory, pairs, begins=[False, False, True, False], before=before)
+    torch.testing.assert_close(found, torch.tensor([5.0, 3.0, 6.0, 3.0]), rtol=2e-3, atol=0)
+    found, _ = recalled(memory, pairs, begins=[False, True, False, True])
+    torch.testing.assert_close(found, torch.tensor([5.0, 1.0, 2.0, 4.0]), rtol=2e-3, atol=0)
+
+
+def test_an_associative_memory_finds_in_sequences_what_it_finds_step_by_step():
+    torch.manual_seed(0)
+    memory = AssociativeMemory(6, 3)
+    features, before = torch.randn(4, 9, 6), torch.rand(4, 9, memory.size)
+    seen, begins = torch.rand(4, 9, 1) > 0.3, torch.rand(4, 9, 1) > 0.8
+    found, states = memory(features, seen, begins, before)
+    state = before[:, 0]
+    for step in range(9):
+        state = torch.where(begins[:, step], before[:, step], state)
+        frame = [value[:, step : step + 1] for value in (features, seen, begins)]
+        out, after = memory(*frame, state.unsqueeze(1))
+        torch.testing.assert_close(out[:, 0], found[:, step])
+        torch.testing.assert_close(after, states[:, step : step + 1])
+        state = after[:, 0]
 
 
 def test_gates_begin_orthogonal_and_an_lstm_begins_by_keeping():

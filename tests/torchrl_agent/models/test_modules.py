@@ -59,10 +59,10 @@ def config(**changes):
     )
 
 
-def whole():
+def whole(associations=0):
     return config(
         world_model=WorldModelConfig(enabled=True, hidden_size=16),
-        social_model=SocialModelConfig(enabled=True, memory_size=6),
+        social_model=SocialModelConfig(enabled=True, memory_size=6, associations=associations),
         manager=town_manager(steps=4),
         centralised_critic=True,
     )
@@ -82,7 +82,9 @@ def learner():
 # --- together ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_parameter_of_every_module_learns(learner):
+@pytest.mark.parametrize("changes", [(), ("model.social_model.associations=3",)])
+def test_every_parameter_of_every_module_learns(changes):
+    learner = Experiment.load("town_agent", *SMALL, *changes).make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     with set_recurrent_mode(True):
         total, _ = learner.algorithm.updater.loss.eager(data)
@@ -758,6 +760,19 @@ def test_a_new_episode_begins_among_strangers():
     assert not met_before(seen, ~begins, hidden).any()
 
 
+@pytest.mark.parametrize("associations", [0, 3])
+def test_nobody_is_thought_of_by_what_an_earlier_episode_left(associations):
+    env = town(rules={"sight": 14})
+    agent = Agent(env, whole(associations))
+    root, thoughts = agent.attach(env).reset()["agents"], []
+    for left in (0.0, 1.0):
+        frame = root.clone()
+        frame["others_hidden"] = torch.full_like(root["others_hidden"], left)
+        with torch.no_grad():
+            thoughts.append(agent.encoder(frame)[keys.SOCIAL])
+    assert (thoughts[0] == thoughts[1]).all()
+
+
 def test_who_is_out_of_sight_is_not_thought_of():
     env = town(rules={"sight": 1, "width": 9, "height": 9})
     agent = Agent(env, whole())
@@ -789,9 +804,10 @@ def test_a_social_model_that_does_not_learn_needs_no_labels():
     assert agent.attach(env).rollout(2, agent.policy)["agents", "social", "goal"].shape[-1] == 1
 
 
-def test_who_was_never_seen_stays_new_and_sequences_find_what_steps_found():
+@pytest.mark.parametrize("associations", [0, 3])
+def test_who_was_never_seen_stays_new_and_sequences_find_what_steps_found(associations):
     env = town(rules={"sight": 14})
-    agent = Agent(env, whole())
+    agent = Agent(env, whole(associations))
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in agent.parameters():  # as after training: no bias is 0
@@ -809,18 +825,19 @@ def test_who_was_never_seen_stays_new_and_sequences_find_what_steps_found():
         with torch.no_grad():
             out = agent.encoder(frame)
         hidden = out["next", "others_hidden"]
-        found.append(out["social", "reason"].clone())
-    visible = root["others_number"] != nobody
-    assert (found[0] == 0).all() and (found[2] == 0).all(), "nobody is there"
-    assert (found[1][visible] == NOVEL_STATE).all(), "first seen in the second step"
-    assert (found[3][visible] != NOVEL_STATE).all(), "seen two steps before"
-    assert (found[4][visible] == NOVEL_STATE).all(), "a new episode"
+        found.append(out["social"].clone())
+    visible, reasons = root["others_number"] != nobody, [social["reason"] for social in found]
+    assert (reasons[0] == 0).all() and (reasons[2] == 0).all(), "nobody is there"
+    assert (reasons[1][visible] == NOVEL_STATE).all(), "first seen in the second step"
+    assert (reasons[3][visible] != NOVEL_STATE).all(), "seen two steps before"
+    assert (reasons[4][visible] == NOVEL_STATE).all(), "a new episode"
     rows = torch.stack(steps, -1).flatten(0, 1)  # [N * A, T]
     model = agent.social_model
     with torch.no_grad(), set_recurrent_mode(True):
         whole_rows = model(agent.perception(agent.normalizer(rows)))
-    for step, reason in enumerate(found):
-        torch.testing.assert_close(whole_rows["social", "reason"][:, step], reason.flatten(0, 1))
+    for step, social in enumerate(found):
+        for name in ("reason", "goal", "next_action", "meters"):
+            torch.testing.assert_close(whole_rows["social", name][:, step], social[name].flatten(0, 1))
 
 
 def test_memory_of_others_lasts_while_they_are_away():

@@ -183,6 +183,7 @@ def learnt(learner, rollout):
 
 DREAMING_OF_OTHERS = (
     "model.social_model.pooling=attention",
+    "model.social_model.associations=4",
     "model.world_model.foresees_others=true",
 )
 

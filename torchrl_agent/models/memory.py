@@ -187,23 +187,23 @@ class AssociativeMemory(nn.Module):
         """Write this step, then read.
 
         Args:
-            features: [R, T, M].
-            seen: whether there is something to write, bool [R, T, 1].
-            begins: whether the memory begins with this step, bool [R, T, 1].
-            before: states before each step, [R, T, K * (V + 1)]; the first step's and those of beginnings are read.
+            features: [..., T, M].
+            seen: whether there is something to write, bool [..., T, 1].
+            begins: whether the memory begins with this step, bool [..., T, 1].
+            before: states before each step, [..., T, K * (V + 1)]; the first step's and those of beginnings are read.
 
         Returns:
-            what is remembered, [R, T, M], and the states after each step.
+            what is remembered, [..., T, M], and the states after each step.
         """
         value = self.value(features).float()
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
         weight = self.key(features).float().softmax(-1) * self.gate(features).float().sigmoid() * seen
         written = (weight.unsqueeze(-1) * value.unsqueeze(-2)).flatten(-2)
         # the state before the latest beginning, and all that was written since
-        total = written.cumsum(1)
-        step = torch.arange(features.shape[1], device=features.device)
-        latest = torch.where(begins.squeeze(-1), step, 0).cummax(1).values.unsqueeze(-1).expand_as(total)
-        state = total + (before - total + written).gather(1, latest)
+        total = written.cumsum(-2)
+        step = torch.arange(features.shape[-2], device=features.device)
+        latest = torch.where(begins.squeeze(-1), step, 0).cummax(-1).values.unsqueeze(-1).expand_as(total)
+        state = total + (before - total + written).gather(-2, latest)
         query = self.query(features).float().softmax(-1)
         found = (query.unsqueeze(-1) * state.unflatten(-1, (self.keys, -1))).sum(-2)
         return self.out((found[..., :-1] / (found[..., -1:] + self.LEAST)).to(features.dtype)), state

@@ -227,11 +227,12 @@ class SocialModel(AgentModule):
         out, hidden = rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
         if self.associations is not None:
             asked = [rows.get(name) for name in ("in", "seen", keys.IS_INIT, "associated")]
-            if not recurrent_mode():  # a sequence of one step, before which nothing was where it begins
-                *asked, before = (value.flatten(0, -2).unsqueeze(1) for value in asked)
-                asked.append(torch.where(asked[-1], 0.0, before))
-            found, state = self.associations(*asked)
-            out, hidden = out + found.reshape(out.shape), torch.cat((hidden, state.reshape(*out.shape[:-1], -1)), -1)
+            if recurrent_mode():
+                found, state = self.associations(*asked)
+            else:  # a sequence of one step, before which nothing was where it begins
+                asked[-1] = torch.where(rows.get(keys.IS_INIT), 0.0, asked[-1])
+                found, state = (value.squeeze(-2) for value in self.associations(*(one.unsqueeze(-2) for one in asked)))
+            out, hidden = out + found, torch.cat((hidden, state), -1)
         return TensorDict({"out": out, "hidden": hidden}, rows.shape)
 
 

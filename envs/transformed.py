@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import TransformedEnv
 
-from envs.world import World
+from envs.world import World, spec_lock
 
 
 class BranchlessTransformedEnv(TransformedEnv):
@@ -22,6 +22,7 @@ class BranchlessTransformedEnv(TransformedEnv):
 
     branchless = True
     compile_options = World.compile_options
+    is_spec_locked = spec_lock
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The worlds' state and the transforms'."""

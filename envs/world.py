@@ -39,10 +39,21 @@ def inductor_options(device: torch.device) -> dict[str, int]:
     A game is one long chain of small operations. On a CPU, intermediate results of more than 20 of them are kept in
     memory instead of computed again in every consumer: with Inductor's default of 30 the Arena compiles 2.6 times
     longer for 13 % more speed. A GPU has other compilers, and memory is what bounds it: there, kernels may do more at
-    once than Inductor's default of 64 operations, and read what they share once.
+    once than Inductor's default of 64 operations, and read what they share once; but not with the Triton of PyTorch
+    2.11, which fails at the largest kernel of the Arena's pictures.
     """
     options = {"realize_opcount_threshold": 20} if device.type == "cpu" else {"max_fusion_size": 200}
+    if torch.__version__ < (2, 13):
+        options.pop("max_fusion_size", None)
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
+
+
+@EnvBase.is_spec_locked.getter
+def spec_lock(env: EnvBase) -> bool:
+    """TorchRL's property of the same name, but open to TorchDynamo: what TorchRL keeps only while specs are locked,
+    such as the names of keys, it looks up in a way that TorchDynamo of PyTorch 2.11 cannot trace.
+    """
+    return not torch.compiler.is_compiling() and env.__dict__.get("_is_spec_locked", False)
 
 
 CURRICULUM = "curriculum"
@@ -77,6 +88,8 @@ class World(StagedGame, EnvBase):
     """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
     each picture once, and need fewer values.
     """
+
+    is_spec_locked = spec_lock
 
     @old_arguments
     def __init__(

@@ -86,6 +86,15 @@ def same(left, right):
     return all(bool((a[0] == b[0]).all()) and bool((a[1] == b[1]).all()) for a, b in zip(left, right, strict=True))
 
 
+@pytest.mark.parametrize("wrap", [lambda env: env, lambda env: BranchlessTransformedEnv(env, StepCounter())])
+def test_what_locked_specs_keep_is_nothing_that_is_traced(wrap):
+    env = wrap(WORLDS["arena"](2))
+    asked = torch.compile(lambda: torch.tensor(env.is_spec_locked), backend="eager", fullgraph=True)
+    assert env.is_spec_locked and not asked()
+    env.is_spec_locked = False
+    assert not env.is_spec_locked
+
+
 @every_world
 def test_specs_describe_what_the_world_does(make, options):
     check_env_specs(make(num_envs=3, **options), seed=1)

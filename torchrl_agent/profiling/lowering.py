@@ -111,6 +111,7 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
         inference_compiler=keep("inference"),
         decompositions=select_decomp_table(),
         partition_fn=partition,
+        keep_inference_input_mutations=True,  # as Inductor has it: what is written in place is written by the kernels
     )
     torch._dynamo.reset()
     # random numbers by their own kernels: Inductor's seeds cannot be propagated where PyTorch has no CUDA

@@ -84,14 +84,18 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     tuner = getattr(module, name)
-    meta = tuner._create_compile_meta(tuner.configs[0])
-    binary = triton.compile(
-        ASTSource(tuner.fn, meta["signature"], meta["constants"], meta["configs"][0]),
-        target=GPUTarget("cuda", 90, 32),
-        options=tuner._create_compile_options(tuner.configs[0], meta),
-    )
+
+    def compiled(config: Any) -> Any:
+        meta = tuner._create_compile_meta(config)
+        return triton.compile(
+            ASTSource(tuner.fn, meta["signature"], meta["constants"], meta["configs"][0]),
+            target=GPUTarget("cuda", 90, 32),
+            options=tuner._create_compile_options(config, meta),
+        )
+
+    first, *_ = map(compiled, tuner.configs)  # Inductor tries them all, and gives up if one cannot be compiled
     ptx = folder / "kernel.ptx"
-    ptx.write_text(binary.asm["ptx"], encoding="utf-8")
+    ptx.write_text(first.asm["ptx"], encoding="utf-8")
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
     command = [tool, "-v", "--gpu-name=sm_90a", ptx, "-o", folder / "kernel.cubin"]
     text = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True).stderr

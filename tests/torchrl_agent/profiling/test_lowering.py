@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 import torch.utils._triton
@@ -48,6 +50,22 @@ def test_what_the_host_reads_is_counted():
     assert graph.waits == 1
     (graph,) = lower(lambda counts: counts * counts.sum(), torch.zeros(8, dtype=torch.int64)).values()
     assert graph.waits == 0
+
+
+def test_what_is_written_in_place_is_written_by_the_kernel():
+    (graph,) = lower(lambda counts: counts.add_(1).sum(), torch.zeros(64, 8)).values()
+    assert (graph.launches, graph.bytes) == (1, 4 * (2 * 64 * 8 + 1))
+    assert "'mutated_arg_names': ['in_ptr0'" in graph.code
+
+
+def test_every_configuration_of_a_kernel_is_compiled():
+    import triton
+
+    (graph,) = lower(lambda values: values.sum(-1), torch.zeros(4096, 64)).values()
+    ((name, source),) = graph.kernels.items()
+    with mock.patch("triton.compile", wraps=triton.compile) as compile:
+        machine_code({name: source})
+    assert compile.call_count > 1
 
 
 def test_a_region_that_is_compiled_once_counts_as_often_as_it_runs():

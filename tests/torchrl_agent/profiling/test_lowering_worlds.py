@@ -32,10 +32,10 @@ LOSSES = [
     ["policy=cnn", "world.observation=heatmap"],
 ]
 MOST = {
-    "arena classic": (30, 7_000),
+    "arena classic": (32, 7_800),
     "arena pixels": (115, 530_000),
     "arena heatmap": (80, 88_000),
-    "town L3": (42, 5_500),
+    "town L3": (42, 5_900),
     "town L8": (95, 42_000),
 }
 """Launches, and bytes per world and step."""

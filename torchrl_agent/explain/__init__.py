@@ -100,8 +100,8 @@ def write_page(thought: Thought, path: Path) -> Path:
 
 
 def figures(thought: Thought) -> dict[str, Figure]:
-    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, and the ``choice`` of goal and
-    action; those without anything to show are left out.
+    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, what was ``found`` again of
+    others, and the ``choice`` of goal and action; those without anything to show are left out.
     """
     drawn = {"choice": _draw_choice(thought)}
     seen = [values for values in thought.observation.values() if values.ndim == 3]
@@ -109,6 +109,8 @@ def figures(thought: Thought) -> dict[str, Figure]:
         drawn["scene"] = _draw_scene(thought, seen)
     if thought.futures is not None:
         drawn["futures"] = _draw_futures(thought)
+    if thought.others is not None and thought.others.found is not None and len(thought.others.number):
+        drawn["found"] = _draw_found(thought.others.number.tolist(), thought.others.found)
     return drawn
 
 
@@ -146,6 +148,16 @@ def _draw_futures(thought: Thought) -> Figure:
         states.plot(torch.cat((start, futures.foreseen_states[:, index])).numpy(), "--", color=color)
     states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
     states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _draw_found(numbers: list[int], found: Tensor) -> Figure:
+    """From which steps it remembers what each other did in moments like this one."""
+    figure, (panel,) = _panels(1, 3.0)
+    for number, shares in zip(numbers, found, strict=True):
+        panel.plot(shares.numpy(), label=f"agent {number}")
+    panel.set(title="what others did in moments like this one: found again from", xlabel="step", ylabel="share")
+    panel.legend(fontsize="small")
     return figure
 
 

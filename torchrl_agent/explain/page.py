@@ -24,6 +24,8 @@ CELLS = 4
 """Cells of a window's channel that are named one by one."""
 UNLIKELY = 0.01
 """Actions below this probability are left out, unless chosen."""
+FOUND = 5
+"""Earlier steps that are named where another's past is found again."""
 STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .15em .7em; text-align: left }
 th { border-bottom: 1px solid #888 } tr:nth-child(even) td { background: #f3f3f3 } img { max-width: 100% }"""
@@ -49,7 +51,7 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
             body = _futures(thought.futures, thought.belief, names, chosen)
             parts.append(Section("World model: imagined futures", body, ["futures"]))
     if thought.others is not None:
-        parts.append(Section("Social model: the others", _others(thought.others, names)))
+        parts.append(Section("Social model: the others", _others(thought.others, names), ["found"]))
     choice = [*_goal(thought.goal), *_choice(thought)]
     title = "Policy: action" if thought.goal is None else "Policy: goal and action"
     parts.append(Section(title if thought.action_values is None else "Action values", choice, ["choice"]))
@@ -229,7 +231,15 @@ def _others(others: Others, names: Names) -> list[str | Table]:
     return [
         Table(["other", "need", "true", "next action", "true", "confidence", "doubt", *attention], minds),
         Table(header, meters),
+        *([] if others.found is None else map(_found, others.number.tolist(), others.found)),
     ]
+
+
+def _found(number: int, shares: Tensor) -> str:
+    """The steps that most of it comes from, in the order of the episode."""
+    steps = shares.topk(min(FOUND, len(shares))).indices.sort().values.tolist()
+    told = [f"step {step} {shares[step]:.0%}" for step in steps if shares[step] >= UNLIKELY]
+    return f"what agent {number} did in moments like this one, found again from: {', '.join(told) or 'nothing'}"
 
 
 def _goal(goal: Goal | None) -> list[str | Table]:

@@ -19,6 +19,7 @@ from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.dynamics import dreaming_state
+from torchrl_agent.models.memory import AssociativeMemory
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
 from torchrl_agent.models.world_model import PolicyImprovement
 
@@ -37,6 +38,8 @@ class _Frame(NamedTuple):
     known: Tensor
     """Own state after the step."""
     terminated: Tensor
+    written: Tensor | None
+    """Under which keys the step was remembered of each other, by number, [A + 1, K]; None without associations."""
 
 
 class _Moment(NamedTuple):
@@ -95,7 +98,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             reward_unit=reward_unit,
             belief=_belief(agent, row, frames, names, shapes),
             futures=_futures(agent, row, frames[step:], reward_unit),
-            others=_others(agent, moment),
+            others=_others(agent, moment, frames[: step + 1]),
             goal=_goal(agent, row),
             action_values=_action_values(agent, row),
         )
@@ -151,7 +154,17 @@ def _frame(agent: Agent, played: TensorDictBase, world: int, index: int) -> _Fra
     nothing = torch.zeros(0)
     known = nothing if agent.perception is None else torch.cat([after[name] for name in agent.perception.known], -1)[0]
     log_std = row[keys.BELIEF, "log_std"].mean() if agent.perception is not None else nothing
-    return _Frame(row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(()), log_std, known, terminated)
+    action, reward = row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(())
+    return _Frame(action, reward, log_std, known, terminated, _written(agent, row))
+
+
+def _written(agent: Agent, row: TensorDictBase) -> Tensor | None:
+    written = row.get((keys.SOCIAL, "written"), None)
+    if written is None:
+        return None
+    assert agent.perception is not None, "without perception nobody is seen"
+    nothing = written.new_zeros(agent.perception.nobody + 1, written.shape[-1])
+    return nothing.index_add(0, row[keys.BELIEF, "number"][0], written[0]).cpu()
 
 
 def _belief_part(row: TensorDictBase, name: str) -> Tensor | None:
@@ -239,7 +252,8 @@ def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
     return None
 
 
-def _others(agent: Agent, moment: _Moment) -> Others | None:
+def _others(agent: Agent, moment: _Moment, frames: list[_Frame]) -> Others | None:
+    """Of the last of these frames."""
     row = moment.row
     if keys.SOCIAL not in row.keys():
         return None
@@ -260,7 +274,13 @@ def _others(agent: Agent, moment: _Moment) -> Others | None:
         true_goal=need,
         true_meters=meters,
         attention=None if social.attention is None else social.attention[seen],
+        found=None if social.query is None else _found(social.query[seen], number, frames),
     )
+
+
+def _found(query: Tensor, number: Tensor, frames: list[_Frame]) -> Tensor:
+    written = torch.stack([frame.written for frame in frames if frame.written is not None], 1)
+    return AssociativeMemory.shares(query, written[number])
 
 
 def _acted(agent: Agent, moment: _Moment) -> Tensor:

@@ -77,8 +77,9 @@ class Futures:
 class Others:
     """Of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
     ``meters`` [V, M], ``confidence`` and ``reason`` [V], how much ``attention`` [V] the policy gives it, None where it
-    does not choose; and the truth, None where the world does not tell. Of who does not learn and went out of sight,
-    nobody tells what it did next: :data:`UNSEEN`.
+    does not choose, how much of what was ``found`` again of it comes from each step of the episode so far [V, steps],
+    None without associations; and the truth, None where the world does not tell. Of who does not learn and went out of
+    sight, nobody tells what it did next: :data:`UNSEEN`.
     """
 
     number: Tensor
@@ -91,6 +92,7 @@ class Others:
     true_goal: Tensor | None = None
     true_meters: Tensor | None = None
     attention: Tensor | None = None
+    found: Tensor | None = None
 
 
 @dataclass(frozen=True)

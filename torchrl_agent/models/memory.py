@@ -9,9 +9,11 @@ over ``agent.attach(env)`` plays with memory.
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 
 import torch
+import torch._higher_order_ops.partitioner as scan_partitioner
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
@@ -20,6 +22,9 @@ from torchrl.modules import GRUModule, LSTMModule
 
 from torchrl_agent import keys
 from torchrl_agent.models.networks import orthogonal
+
+if torch.__version__ < (2, 13):  # 2.11 prints the graphs of every scan, asked or not
+    logging.getLogger(scan_partitioner.__name__).setLevel(logging.WARNING)
 
 KINDS = ("none", "gru", "lstm")
 """What a policy may remember with."""
@@ -183,7 +188,9 @@ class AssociativeMemory(nn.Module):
         """Numbers of a state, K * (V + 1): for each key the sum of values, and of their weights."""
         return self.keys * (self.VALUE_SIZE + 1)
 
-    def forward(self, features: Tensor, seen: Tensor, begins: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, features: Tensor, seen: Tensor, begins: Tensor, before: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Write this step, then read.
 
         Args:
@@ -193,7 +200,8 @@ class AssociativeMemory(nn.Module):
             before: states before each step, [..., T, K * (V + 1)]; the first step's and those of beginnings are read.
 
         Returns:
-            what is remembered, [..., T, M], and the states after each step.
+            what is remembered, [..., T, M], the states after each step, and what :meth:`shares` needs to tell where
+            it comes from: each step's query, and the weights under which it was written, [..., T, K].
         """
         value = self.value(features).float()
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
@@ -206,7 +214,16 @@ class AssociativeMemory(nn.Module):
         state = total + (before - total + written).gather(-2, latest)
         query = self.query(features).float().softmax(-1)
         found = (query.unsqueeze(-1) * state.unflatten(-1, (self.keys, -1))).sum(-2)
-        return self.out((found[..., :-1] / (found[..., -1:] + self.LEAST)).to(features.dtype)), state
+        read = found[..., :-1] / (found[..., -1:] + self.LEAST)
+        return self.out(read.to(features.dtype)), state, query, weight
+
+    @classmethod
+    def shares(cls, query: Tensor, written: Tensor) -> Tensor:
+        """How much of what a query [..., K] reads comes from each step since the memory began, [..., T] of weights
+        [..., T, K]; they sum to 1, or to less where hardly anything was written.
+        """
+        alike = (written @ query.unsqueeze(-1)).squeeze(-1)
+        return alike / (alike.sum(-1, keepdim=True) + cls.LEAST)
 
 
 def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch: torch.Size) -> None:

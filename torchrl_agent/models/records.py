@@ -67,6 +67,10 @@ class SocialPredictions:
     """Why it is small, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
     attention: Tensor | None = None
     """How much each matters to the policy, [..., V]; they sum to 1. None without ``pooling: attention``."""
+    query: Tensor | None = None
+    """By which keys it asks what each did in moments like this one, [..., V, K]; None without ``associations``."""
+    written: Tensor | None = None
+    """Under which keys, and how firmly, this moment was remembered, [..., V, K]; None without ``associations``."""
 
 
 @tensorclass(shadow=True)

@@ -71,7 +71,8 @@ class SocialModel(AgentModule):
     writes ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
-    0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V],
+    0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V], with
+    associations their ``query`` and what was ``written`` [..., V, K],
 
     and ``company`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling: attention`` their
     weighted mean, whose weights are in ``attention`` [..., V]. For a world model that dreams of others it also writes
@@ -177,11 +178,11 @@ class SocialModel(AgentModule):
             believed = believed if self.config.shapes_perception else believed.detach()
             light = self.surroundings(believed).unsqueeze(-2)
             features, around = features + light, [light.expand(*cues.shape[:-1], light.shape[-1])]
-        remembered, following = self._remember(self.activation(features), in_sight, ~known, hidden)
-        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, following, 0.0))
+        rows = self._remember(self.activation(features), in_sight, ~known, hidden)
+        tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, rows.get("hidden"), 0.0))
 
         # and back: what is remembered of whoever stands in each slot
-        mind = where @ remembered  # [..., V, H]
+        mind = where @ rows.get("out")  # [..., V, H]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
             self.heads(torch.cat((mind, cues, *around), -1)).float().split([self.goals, self.actions, self.meters], -1)
@@ -198,15 +199,18 @@ class SocialModel(AgentModule):
             "confidence": torch.where(visible, likeliest, 0.0),
             "reason": torch.where(visible, torch.where(known_before, doubt, NOVEL_STATE), NOTHING),
         }
+        if self.associations is not None:
+            thoughts.update({name: where @ rows.get(name) for name in ("query", "written")})
         return TensorDict(thoughts, tensordict.batch_size, device=tensordict.device)
 
     def _where(self, number: Tensor) -> Tensor:
         """Which agent stands in which slot, [..., V, A]; nobody in an empty one."""
         return F.one_hot(number, self.agents + 1)[..., : self.agents].float()
 
-    def _remember(self, features: Tensor, seen: Tensor, begins: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What is remembered of each agent, and the next memory, [..., A, H]; each agent is a row of its own, whose
-        memory ``begins`` [..., A, 1] when it is first seen.
+    def _remember(self, features: Tensor, seen: Tensor, begins: Tensor, hidden: Tensor) -> TensorDictBase:
+        """What is remembered of each agent, ``out``, and the next memory, ``hidden`` [..., A, H]; each agent is a row
+        of its own, whose memory ``begins`` [..., A, 1] when it is first seen. With associations also their ``query``
+        and what was ``written``.
         """
         size = self.config.memory_size
         state = hidden[..., :size].unsqueeze(-2)
@@ -216,24 +220,24 @@ class SocialModel(AgentModule):
         if recurrent_mode():  # [B, T, A] -> [B * A, T]
             batch, steps, agents = rows.shape
             rows = self._remember_rows(rows.transpose(1, 2).reshape(batch * agents, steps))
-            rows = rows.reshape(batch, agents, steps).transpose(1, 2)
-        else:
-            rows = self._remember_rows(rows)
-        return rows.get("out"), rows.get("hidden")
+            return rows.reshape(batch, agents, steps).transpose(1, 2)
+        return self._remember_rows(rows)
 
     def _remember_rows(self, rows: TensorDictBase) -> TensorDictBase:
-        """``out`` and ``hidden`` of rows [...], or of sequences [R, T]."""
+        """Rows [...], or sequences [R, T] of them."""
         rows = self.recurrence(rows)
         out, hidden = rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
-        if self.associations is not None:
-            asked = [rows.get(name) for name in ("in", "seen", keys.IS_INIT, "associated")]
-            if recurrent_mode():
-                found, state = self.associations(*asked)
-            else:  # a sequence of one step, before which nothing was where it begins
-                asked[-1] = torch.where(rows.get(keys.IS_INIT), 0.0, asked[-1])
-                found, state = (value.squeeze(-2) for value in self.associations(*(one.unsqueeze(-2) for one in asked)))
-            out, hidden = out + found, torch.cat((hidden, state), -1)
-        return TensorDict({"out": out, "hidden": hidden}, rows.shape)
+        if self.associations is None:
+            return TensorDict({"out": out, "hidden": hidden}, rows.shape)
+        given = [rows.get(name) for name in ("in", "seen", keys.IS_INIT, "associated")]
+        if recurrent_mode():
+            found, state, query, written = self.associations(*given)
+        else:  # a sequence of one step, before which nothing was where it begins
+            given[-1] = torch.where(rows.get(keys.IS_INIT), 0.0, given[-1])
+            result = self.associations(*(one.unsqueeze(-2) for one in given))
+            found, state, query, written = (value.squeeze(-2) for value in result)
+        remembered = {"out": out + found, "hidden": torch.cat((hidden, state), -1), "query": query, "written": written}
+        return TensorDict(remembered, rows.shape)
 
 
 class SocialModelLoss(nn.Module):

@@ -87,6 +87,14 @@ def test_whom_it_attends_to_is_told_if_it_chooses():
         assert len(table.rows[0]) == len(table.header)
 
 
+def test_the_steps_that_most_was_found_in_are_told_in_their_order():
+    shares = torch.tensor([[0.1, 0.004, 0.4, 0.0, 0.496]])
+    *_, told = others_page(dataclasses.replace(others(), found=shares), NAMES)
+    assert told == "what agent 2 did in moments like this one, found again from: step 0 10%, step 2 40%, step 4 50%"
+    *_, told = others_page(dataclasses.replace(others(), found=0 * shares), NAMES)
+    assert told.endswith("found again from: nothing")
+
+
 def test_misread_others_are_named():
     assert diagnose_others(others(), NAMES) == []
     assert diagnose_others(others(true_goal=1), NAMES) == ["it took agent 2's need for energy, it was money"]

@@ -151,6 +151,24 @@ def test_minds_stand_beside_the_truth(thought, played):
     assert others.true_goal.tolist() == row["privileged", "others_need"][seen].tolist()
 
 
+def test_what_is_found_again_comes_from_the_steps_in_which_it_was_written(tmp_path):
+    run = make_run(tmp_path / "run", "town_agent", *SMALL, "model.social_model.associations=3")
+    thought = explain(run, STEP, WORLD, AGENT, "cpu")
+    experiment, agent = load_agent(run, "cpu")
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=3, seed=experiment.evaluation.seed))
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        group = env.rollout(STEP + 1, agent.policy, break_when_any_done=True)[WORLD]["agents"][:, AGENT]
+    numbers, social = group["others_number"], group["social"]
+    assert len(thought.others.number)
+    for slot, number in enumerate(thought.others.number.tolist()):
+        there = numbers == number
+        query = social["query"][STEP][there[STEP]].squeeze(0)
+        alike = (there.unsqueeze(-1) * social["written"]).sum(1) @ query
+        torch.testing.assert_close(thought.others.found[slot], alike / (alike.sum() + 1e-3))
+        assert f"what agent {number} did in moments like this one, found again from: step " in as_text(thought, [])
+    assert "found" in figures(thought)
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
     """At four in the afternoon the friend sets out, who is agent 1 and learns nothing."""
@@ -216,6 +234,7 @@ def _tables(thought, title):
 
 
 def test_parts_of_missing_modules_are_missing(thought):
+    assert thought.others.found is None and "found" not in figures(thought)
     assert len(sections(thought, [])) == 6
     lonely = dataclasses.replace(thought, others=None, goal=None)
     assert [part.title[0] for part in sections(lonely, [])] == list("SPWPD")

@@ -167,7 +167,7 @@ def recalled(memory, features, seen=None, begins=None, before=None):
     seen = torch.ones(shape, dtype=torch.bool) if seen is None else torch.tensor(seen).reshape(shape)
     begins = torch.zeros(shape, dtype=torch.bool) if begins is None else torch.tensor(begins).reshape(shape)
     before = torch.zeros(*shape[:2], memory.size) if before is None else before
-    found, state = memory(features, seen, begins, before)
+    found, state, *_ = memory(features, seen, begins, before)
     return found[0, :, 0], state
 
 
@@ -198,15 +198,33 @@ def test_an_associative_memory_finds_in_sequences_what_it_finds_step_by_step():
     memory = AssociativeMemory(6, 3)
     features, before = torch.randn(4, 9, 6), torch.rand(4, 9, memory.size)
     seen, begins = torch.rand(4, 9, 1) > 0.3, torch.rand(4, 9, 1) > 0.8
-    found, states = memory(features, seen, begins, before)
+    found, states, *_ = memory(features, seen, begins, before)
     state = before[:, 0]
     for step in range(9):
         state = torch.where(begins[:, step], before[:, step], state)
         frame = [value[:, step : step + 1] for value in (features, seen, begins)]
-        out, after = memory(*frame, state.unsqueeze(1))
+        out, after, *_ = memory(*frame, state.unsqueeze(1))
         torch.testing.assert_close(out[:, 0], found[:, step])
         torch.testing.assert_close(after, states[:, step : step + 1])
         state = after[:, 0]
+
+
+def test_an_associative_memory_tells_how_much_of_what_is_found_comes_from_each_step():
+    memory, features = associative(), moments((0, 5.0), (1, 7.0), (0, 1.0))
+    written = torch.ones(1, 3, 1, dtype=torch.bool), torch.zeros(1, 3, 1, dtype=torch.bool)
+    *_, query, weights = memory(features, *written, torch.zeros(1, 3, memory.size))
+    shares = memory.shares(query[0], weights.expand(3, -1, -1))
+    expected = torch.tensor([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    torch.testing.assert_close(shares, expected, rtol=0, atol=2e-3)
+    assert not memory.shares(query[0], 0 * weights[0]).any()
+
+
+def test_what_an_associative_memory_finds_is_what_was_written_by_those_shares():
+    memory, features = AssociativeMemory(6, 3), torch.randn(4, 9, 6)
+    seen, begins = torch.rand(4, 9, 1) > 0.3, torch.zeros(4, 9, 1, dtype=torch.bool)
+    found, _, query, weights = memory(features, seen, begins, torch.zeros(4, 9, memory.size))
+    shares = memory.shares(query[:, -1], weights)
+    torch.testing.assert_close(memory.out((shares.unsqueeze(-1) * memory.value(features)).sum(1)), found[:, -1])
 
 
 def test_gates_begin_orthogonal_and_an_lstm_begins_by_keeping():
@@ -281,7 +299,7 @@ def test_plain_worlds_remember_too():
     agent = Agent(env, small("gru"))
     world = agent.attach(env)
     assert any(isinstance(part, Memory) for part in world.transform)
-    data = world.rollout(30, agent.policy, break_when_any_done=False)
+    data = world.rollout(150, agent.policy, break_when_any_done=False)
     first = data["is_init"].squeeze(-1)
     assert first[:, 0].all()
     assert first[:, 1:].any(), "an episode ended"

@@ -44,7 +44,8 @@ WAITS = {
     aten.repeat_interleave.Tensor: "repeat_interleave by a tensor",
 }
 INDEXING = {aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default}
-MAY_MIX = {*INDEXING, aten.copy_.default, aten._to_copy.default}
+MAY_MIX = {*INDEXING, aten.copy_.default, aten._to_copy.default, aten.scatter.src}
+"""The last since PyTorch 2.11 makes the zeros for a maximum's gradient where C++ believes the gradient to be."""
 _to, _save, _load = torch.Tensor.to, torch.save, torch.load
 _load_state = torch.nn.Module.load_state_dict
 _groups = torch._C._group_tensors_by_device_and_dtype

@@ -42,9 +42,9 @@ def inductor_options(device: torch.device) -> dict[str, int]:
     once than Inductor's default of 64 operations, and read what they share once; but not with the Triton of PyTorch
     2.11, which fails at the largest kernel of the Arena's pictures.
     """
-    options = {"realize_opcount_threshold": 20} if device.type == "cpu" else {"max_fusion_size": 200}
-    if torch.__version__ < (2, 13):
-        options.pop("max_fusion_size", None)
+    options = {"realize_opcount_threshold": 20}
+    if device.type != "cpu":
+        options = {"max_fusion_size": 200} if torch.__version__ >= (2, 13) else {}
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 

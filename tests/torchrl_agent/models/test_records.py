@@ -18,6 +18,7 @@ from torchrl_agent.models.social_model import THOUGHTS, SocialModelConfig
 from torchrl_agent.models.world_model import WorldModelConfig
 
 BATCH, FUTURES, STEPS, SLOTS, BELIEF, KNOWN, METERS, ACTIONS, GOALS = (3, 4), 4, 5, 3, 8, 10, 8, 8, 8
+ASSOCIATIONS = 6
 RECORDS = {
     keys.BELIEF: (
         Belief,
@@ -54,6 +55,8 @@ RECORDS = {
             "confidence": (SLOTS,),
             "reason": (SLOTS,),
             "attention": (SLOTS,),
+            "query": (SLOTS, ASSOCIATIONS),
+            "written": (SLOTS, ASSOCIATIONS),
         },
     ),
     keys.GOAL: (
@@ -84,7 +87,7 @@ def written():
         memory="gru",
         perception=PerceptionConfig(memory_size=12, belief_size=BELIEF, embedding_size=16),
         world_model=WorldModelConfig(enabled=True, hidden_size=16, candidates=FUTURES, horizon=STEPS),
-        social_model=SocialModelConfig(enabled=True, memory_size=6, pooling="attention"),
+        social_model=SocialModelConfig(enabled=True, memory_size=6, pooling="attention", associations=ASSOCIATIONS),
         manager=town_manager(),
     )
     agent = Agent(env, config)

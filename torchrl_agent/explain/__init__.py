@@ -156,7 +156,7 @@ def _draw_found(numbers: list[int], found: Tensor) -> Figure:
     figure, (panel,) = _panels(1, 3.0)
     for number, shares in zip(numbers, found, strict=True):
         panel.plot(shares.numpy(), label=f"agent {number}")
-    panel.set(title="what others did in moments like this one: found again from", xlabel="step", ylabel="share")
+    panel.set(title="steps that what others did is found again from", xlabel="step", ylabel="share")
     panel.legend(fontsize="small")
     return figure
 

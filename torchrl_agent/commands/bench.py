@@ -172,13 +172,15 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
     )
     add_seeds(parser)
     parser.add_argument("--jobs", type=int, help="runs at the same time, one thread each (one per processor)")
+    purpose = "keep each run's figures in this file as it ends, and measure again only what it lacks"
+    parser.add_argument("--keep", metavar="FILE", type=Path, help=purpose)
 
 
 def _claims(parsed: argparse.Namespace) -> dict[str, Any]:
     """What each module of the agent must prove, over seeds."""
     names = [word for word in parsed.overrides if "=" not in word]
     overrides = [word for word in parsed.overrides if "=" in word]
-    result = ablations.prove(names, parsed.seeds, overrides, parsed.jobs)
+    result = ablations.prove(names, parsed.seeds, overrides, parsed.jobs, parsed.keep)
     print(ablations.table(result))
     return result
 

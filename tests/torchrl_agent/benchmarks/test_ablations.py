@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,7 +11,8 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent.benchmarks import ablations
-from torchrl_agent.benchmarks.ablations import CLAIMS, measures, prove, table, town
+from torchrl_agent.benchmarks.ablations import CLAIMS, kept, measures, prove, table, town
+from torchrl_agent.benchmarks.ablations.kept import Kept
 from torchrl_agent.benchmarks.ablations.measures import Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, judge
 from torchrl_agent.cli import main
@@ -355,12 +357,51 @@ def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
 
 
 def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
-    monkeypatch.setattr(ablations, "_measure_all", lambda runs, seeds, jobs: pytest.fail("it ran"))
+    monkeypatch.setattr(ablations, "_measure_all", lambda *_: pytest.fail("it ran"))
     with pytest.raises(ValueError, match=r"algorithm\.minibatch_size"):
         prove(["contested"], [0], ["algorithm.minibatch_size=7"])
     for name in CLAIMS:
         with pytest.raises(pytest.fail.Exception, match="it ran"):
             prove([name], [0], [])
+
+
+def test_who_was_interrupted_measures_only_what_is_missing(monkeypatch, tmp_path):
+    path, measured = tmp_path / "figures.json", []
+
+    def pool(*_):
+        return ThreadPoolExecutor(1)
+
+    def once(run, seed):
+        if len(measured) == 3:
+            raise RuntimeError("the power went")
+        measured.append((run.overrides, seed))
+        return {"return_mean": float(seed), "contested": 0.0, "parameters": 1.0, "return_without_social_model": -1.0}
+
+    monkeypatch.setattr(ablations, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(ablations, "measure", once)
+    monkeypatch.setattr(ablations, "judge", lambda name, figures: [])
+    with pytest.raises(RuntimeError, match="the power went"):
+        prove(["contested"], [0, 1, 2], [], keep=path)
+    first, measured[:] = list(measured), []
+    result = prove(["contested"], [0, 1, 2], [], keep=path)
+    assert len(first) == len(measured) == 3 and not set(first) & set(measured)
+    assert all(row["return_mean"] == [0, 1, 2] for row in result["claims"]["contested"]["figures"].values())
+
+
+def test_figures_are_not_kept_beside_others(monkeypatch, tmp_path):
+    path, run = tmp_path / "figures.json", ablations._run("contested", "with social model", [])
+    Kept(path).put(run, 0, {"return_mean": 1.0})
+    assert Kept(path).get(run, 0) == {"return_mean": 1.0}
+    assert Kept(path).get(run, 1) is Kept(path).get(replace(run, overrides=()), 0) is None
+    monkeypatch.setattr(kept, "code_state", lambda: {"commit": "another"})
+    with pytest.raises(ValueError, match="holds figures of other code, and they would be mixed: choose another"):
+        Kept(path)
+    for text in ("no JSON", "[]", "{}"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="holds no figures of claims: choose another file with --keep"):
+            Kept(path)
+    with pytest.raises(ValueError, match="cannot be written: choose another file with --keep"):
+        Kept(path / "below.json")
 
 
 def test_unknown_claims_are_refused():

@@ -1,7 +1,7 @@
 """What the four-module agent must prove: one command that measures every claim over seeds and says which of them hold.
 
 ``claims.yaml`` says what is compared, ``measures.py`` makes the figures of one run, ``town.py`` those that need to know
-the Town, ``verdicts.py`` says from the figures of all seeds whether a claim holds.
+the Town, ``kept.py`` keeps them, ``verdicts.py`` says from the figures of all seeds whether a claim holds.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from torchrl_agent.benchmarks.ablations.kept import Kept
 from torchrl_agent.benchmarks.ablations.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import judge
 from torchrl_agent.progress import Progress
@@ -23,7 +25,9 @@ from torchrl_agent.training.checkpoint import versions
 CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
 
 
-def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | None = None) -> dict[str, Any]:
+def prove(
+    names: list[str], seeds: list[int], overrides: list[str], jobs: int | None = None, keep: Path | None = None
+) -> dict[str, Any]:
     """Measure claims, each run in a process of its own.
 
     Args:
@@ -31,13 +35,15 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
         seeds: of the runs.
         overrides: changes of every run's configuration, such as ``total_frames=10_000`` for a quick look.
         jobs: runs at the same time, each on one CPU thread; by default one per processor.
+        keep: file in which the figures of each run are kept as it ends; what it holds is not measured again.
 
     Returns:
         ``claims`` by name with ``claim``, ``figures`` (variant: measure: one number per seed), ``checks`` and
         ``holds``; ``seconds``, ``seeds``, ``overrides``, ``versions``.
 
     Raises:
-        ValueError: an unknown claim, no seeds, fewer than one job, or overrides that cannot work.
+        ValueError: an unknown claim, no seeds, fewer than one job, overrides that cannot work, or a file to keep
+            figures in that is something else, of other code, or cannot be written.
     """
     strange = [name for name in names if name not in CLAIMS]
     if strange:
@@ -51,10 +57,11 @@ def prove(names: list[str], seeds: list[int], overrides: list[str], jobs: int | 
     for run in runs.values():
         # what cannot work is refused before anything runs
         run.experiment(seeds[0], *EAGER).make_learner()
-    found = _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1)
+    kept = Kept(keep)
+    _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1, kept)
     claims = {}
     for name in names or CLAIMS:
-        figures = {variant: _by_measure(found[runs[name, variant]]) for variant in _variants(name)}
+        figures = {variant: _by_measure(kept, runs[name, variant], seeds) for variant in _variants(name)}
         checks = judge(name, figures)
         claims[name] = {
             "claim": CLAIMS[name]["claim"],
@@ -95,17 +102,23 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
     return Run(kind, changes, lessons, elsewhere, claim.get("config", CONFIG), claim.get("watched"))
 
 
-def _measure_all(runs: list[Run], seeds: list[int], jobs: int) -> dict[Run, list[dict[str, float]]]:
-    found: dict[Run, dict[int, dict[str, float]]] = {run: {} for run in runs}
+def _measure_all(runs: list[Run], seeds: list[int], jobs: int, kept: Kept) -> None:
+    missing = [(run, seed) for seed in seeds for run in runs if kept.get(run, seed) is None]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        tasks = {pool.submit(measure, run, seed): (run, seed) for seed in seeds for run in runs}
+        tasks = [pool.submit(measure, run, seed) for run, seed in missing]
+        for task, (run, seed) in zip(tasks, missing, strict=True):
+            task.add_done_callback(partial(_keep, kept, run, seed))
         for task in Progress(len(tasks), "run").over(as_completed(tasks)):
-            run, seed = tasks[task]
-            found[run][seed] = task.result()
-    return {run: [by_seed[seed] for seed in seeds] for run, by_seed in found.items()}
+            task.result()  # one that fails is told now; what the others still find is kept before the pool is left
 
 
-def _by_measure(by_seed: list[dict[str, float]]) -> dict[str, list[float]]:
+def _keep(kept: Kept, run: Run, seed: int, task: Future) -> None:
+    if not task.cancelled() and task.exception() is None:
+        kept.put(run, seed, task.result())
+
+
+def _by_measure(kept: Kept, run: Run, seeds: list[int]) -> dict[str, list[float]]:
+    by_seed = [kept.get(run, seed) or {} for seed in seeds]
     return {key: [figures[key] for figures in by_seed] for key in by_seed[0]}
 
 

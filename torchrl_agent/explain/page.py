@@ -23,7 +23,7 @@ STEPS = 8
 CELLS = 4
 """Cells of a window's channel that are named one by one."""
 UNLIKELY = 0.01
-"""Actions below this probability are left out, unless chosen."""
+"""Actions below this probability, unless chosen, and earlier steps below this share are left out."""
 FOUND = 5
 """Earlier steps that are named where another's past is found again."""
 STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import TransformedEnv
 
-from envs.world import World, spec_lock
+from envs.world import World
 
 
 class BranchlessTransformedEnv(TransformedEnv):
@@ -22,7 +22,7 @@ class BranchlessTransformedEnv(TransformedEnv):
 
     branchless = True
     compile_options = World.compile_options
-    is_spec_locked = spec_lock
+    is_spec_locked = World.is_spec_locked
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """The worlds' state and the transforms'."""

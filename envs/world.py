@@ -48,14 +48,6 @@ def inductor_options(device: torch.device) -> dict[str, int]:
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 
-@EnvBase.is_spec_locked.getter
-def spec_lock(env: EnvBase) -> bool:
-    """TorchRL's property of the same name, but open to TorchDynamo: what TorchRL keeps only while specs are locked,
-    such as the names of keys, it looks up in a way that TorchDynamo of PyTorch 2.11 cannot trace.
-    """
-    return not torch.compiler.is_compiling() and env.__dict__.get("_is_spec_locked", False)
-
-
 CURRICULUM = "curriculum"
 """Where the curriculum is found among saved worlds."""
 
@@ -88,8 +80,6 @@ class World(StagedGame, EnvBase):
     """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
     each picture once, and need fewer values.
     """
-
-    is_spec_locked = spec_lock
 
     @old_arguments
     def __init__(
@@ -158,6 +148,13 @@ class World(StagedGame, EnvBase):
         self.full_done_spec = Composite(
             done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
         )
+
+    @EnvBase.is_spec_locked.getter
+    def is_spec_locked(self) -> bool:
+        """TorchRL's, but never where code is traced: what TorchRL keeps only while specs are locked, such as the names
+        of keys, it looks up in a way that TorchDynamo of PyTorch 2.11 does not know.
+        """
+        return not torch.compiler.is_compiling() and EnvBase.is_spec_locked.fget(self)
 
     # --- playing -----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import logging
 import math
 
 import torch
-import torch._higher_order_ops.partitioner as scan_partitioner
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
@@ -24,7 +23,9 @@ from torchrl_agent import keys
 from torchrl_agent.models.networks import orthogonal
 
 if torch.__version__ < (2, 13):  # 2.11 prints the graphs of every scan, asked or not
-    logging.getLogger(scan_partitioner.__name__).setLevel(logging.WARNING)
+    from torch._higher_order_ops.partitioner import logger as scan_logger
+
+    scan_logger.setLevel(logging.WARNING)
 
 KINDS = ("none", "gru", "lstm")
 """What a policy may remember with."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.members import FOLDER, member_folder
@@ -55,7 +55,7 @@ def new_run(experiment: Experiment) -> Path:
         raise ValueError(
             f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=."
         ) from None
-    write_json(folder / "code.json", {"versions": versions(), **code_state()})
+    write_json(folder / "code.json", running_code())
     return folder
 
 
@@ -113,7 +113,7 @@ def lock(folder: Path) -> IO[bytes]:
     """
     path = folder / "code.json"
     if not path.is_file():
-        write_json(path, {"versions": versions(), **code_state()})
+        write_json(path, running_code())
     file = path.open("r+b")
     if not _locked(file):
         file.close()
@@ -143,6 +143,11 @@ def _locked(file: IO[bytes]) -> bool:
     except OSError:
         return True
     return True
+
+
+def running_code() -> dict[str, Any]:
+    """What makes the numbers: ``versions`` of this project and its libraries, and its :func:`code_state`."""
+    return {"versions": versions(), **code_state()}
 
 
 def code_state(source: Path = SOURCE) -> dict[str, str]:

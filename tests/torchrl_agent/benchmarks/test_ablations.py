@@ -392,14 +392,16 @@ def test_figures_are_not_kept_beside_others(monkeypatch, tmp_path):
     path, run = tmp_path / "figures.json", ablations._run("contested", "with social model", [])
     Kept(path).put(run, 0, {"return_mean": 1.0})
     assert Kept(path).get(run, 0) == {"return_mean": 1.0}
-    assert Kept(path).get(run, 1) is Kept(path).get(replace(run, overrides=()), 0) is None
-    monkeypatch.setattr(kept, "code_state", lambda: {"commit": "another"})
+    assert not Kept(path).has(run, 1) and not Kept(path).has(replace(run, overrides=()), 0)
+    monkeypatch.setattr(kept, "running_code", lambda: {"commit": "another"})
     with pytest.raises(ValueError, match="holds figures of other code, and they would be mixed: choose another"):
         Kept(path)
     for text in ("no JSON", "[]", "{}"):
         path.write_text(text)
         with pytest.raises(ValueError, match="holds no figures of claims: choose another file with --keep"):
             Kept(path)
+    with pytest.raises(ValueError, match="holds no figures of claims: choose another file with --keep"):
+        Kept(tmp_path)
     with pytest.raises(ValueError, match="cannot be written: choose another file with --keep"):
         Kept(path / "below.json")
 

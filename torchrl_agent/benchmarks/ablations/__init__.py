@@ -103,7 +103,7 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int, kept: Kept) -> None:
-    missing = [(run, seed) for seed in seeds for run in runs if kept.get(run, seed) is None]
+    missing = [(run, seed) for seed in seeds for run in runs if not kept.has(run, seed)]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         tasks = [pool.submit(measure, run, seed) for run, seed in missing]
         for task, (run, seed) in zip(tasks, missing, strict=True):
@@ -118,7 +118,7 @@ def _keep(kept: Kept, run: Run, seed: int, task: Future) -> None:
 
 
 def _by_measure(kept: Kept, run: Run, seeds: list[int]) -> dict[str, list[float]]:
-    by_seed = [kept.get(run, seed) or {} for seed in seeds]
+    by_seed = [kept.get(run, seed) for seed in seeds]
     return {key: [figures[key] for figures in by_seed] for key in by_seed[0]}
 
 

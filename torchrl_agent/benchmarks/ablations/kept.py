@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from torchrl_agent.benchmarks.ablations.measures import Run
-from torchrl_agent.runs.folder import code_state
+from torchrl_agent.runs.folder import running_code
 from torchrl_agent.training.checkpoint import write_json
 
 
@@ -22,7 +22,7 @@ class Kept:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path, self.code = path, code_state()
+        self.path, self.code = path, running_code()
         self.figures: dict[str, dict[str, float]] = {}
         if path is None:
             return
@@ -30,7 +30,7 @@ class Kept:
             try:
                 held = json.loads(path.read_text(encoding="utf-8"))
                 code, self.figures = held["code"], dict(held["figures"])
-            except (ValueError, KeyError, TypeError):
+            except (OSError, ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} holds no figures of claims: choose another file with --keep.") from None
             if code != self.code:
                 raise ValueError(
@@ -41,9 +41,13 @@ class Kept:
         except (OSError, ValueError):  # now, and not after the first hour
             raise ValueError(f"{path} cannot be written: choose another file with --keep.") from None
 
-    def get(self, run: Run, seed: int) -> dict[str, float] | None:
-        """Figures that are there already."""
-        return self.figures.get(_name(run, seed))
+    def has(self, run: Run, seed: int) -> bool:
+        """Whether the figures of a run are there already."""
+        return _name(run, seed) in self.figures
+
+    def get(self, run: Run, seed: int) -> dict[str, float]:
+        """The figures of a run that is over."""
+        return self.figures[_name(run, seed)]
 
     def put(self, run: Run, seed: int, figures: dict[str, float]) -> None:
         """Keep the figures of a run that is over."""

@@ -158,7 +158,7 @@ def _check_residents(rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: residents belong to no family: use family_size 1, or no residents.")
     for name, character in rules.characters.items():
         place, hours = f"{where}, character {name}", character.hours
-        kinds = [kind for kind in (character.happy, character.sad) if kind is not None]
+        kinds = [kind for kind in (character.happy, character.sad, character.teaches) if kind is not None]
         _known("affordance", (*kinds, *character.errands), rules.deployed, place)
         if len(hours) != 2 or not 0 <= hours[0] <= hours[1] <= HOURS:
             raise ValueError(

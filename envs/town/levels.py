@@ -42,8 +42,8 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
 
     - ``extends``: another level, whose keys it takes over; ``content``: a file like content.yaml, beside the level;
     - ``affordances``: ``all``, a list of kinds, or a mapping of kinds to changed fields (new kinds are allowed);
-    - ``meters``: changed fields by meter; ``actions``: those of the content that are enabled; ``cues``: those in use;
-    - ``characters``: those of the content that residents may have, a list or a mapping to changed fields;
+    - ``meters``: changed fields by meter; ``actions``: those of the content that are enabled;
+    - ``cues``: those in use, and ``characters``: those that residents may have, lists or mappings to changed fields;
     - ``capacity``: seats of every place except the kinds in ``unlimited``;
     - ``reward``: a name of the content's rewards, or a mapping of :class:`~envs.town.rules.Reward`'s fields.
 
@@ -94,7 +94,7 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
     affordances = build(Affordance, _merged(content["affordances"], _chosen(chosen, where), where))
     if isinstance(reward, str):
         reward = _entry(content["rewards"], reward, "reward", where)
-    cues = {name: _entry(content["cues"], name, "cue", where) for name in raw.get("cues", [])}
+    characters = _picked(content.get("characters") or {}, raw.get("characters") or {}, "character", where)
     return {
         "meters": build(Meter, _merged(content["meters"], raw.get("meters") or {}, where), "meter "),
         "modulations": [_build(Modulation, value, f"{where}, modulations") for value in content["modulations"]],
@@ -103,8 +103,8 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
         "deployed": list(affordances) if chosen == "all" else list(chosen),
         "actions": content["actions"],
         "enabled": list(raw.get("actions", [])),
-        "cues": build(Cue, cues, "cue "),
-        "characters": build(Character, _characters(content, raw.get("characters") or {}, where), "character "),
+        "cues": build(Cue, _picked(content["cues"], raw.get("cues") or [], "cue", where), "cue "),
+        "characters": build(Character, characters, "character "),
         "reward": _build(Reward, reward, f"{where}, reward"),
     }
 
@@ -119,13 +119,14 @@ def _chosen(chosen: Any, where: str) -> dict[str, Any]:
     return chosen if isinstance(chosen, dict) else {}
 
 
-def _characters(content: dict[str, Any], chosen: Any, where: str) -> dict[str, dict]:
+def _picked(base: dict[str, dict], chosen: Any, what: str, where: str) -> dict[str, dict]:
+    """The entries of ``base`` that are chosen, a list, or a mapping to changed fields, which may bring new ones."""
     if isinstance(chosen, dict):
-        known = _merged(content.get("characters") or {}, chosen, where)
+        known = _merged(base, chosen, where)
         return {name: known[name] for name in chosen}
     if not isinstance(chosen, list):
-        raise ValueError(f"{where}: characters is {chosen!r}: give a list or mapping of kinds.")
-    return {name: _entry(content.get("characters") or {}, name, "character", where) for name in chosen}
+        raise ValueError(f"{where}: {what}s is {chosen!r}: give a list or mapping of kinds.")
+    return {name: _entry(base, name, what, where) for name in chosen}
 
 
 def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:

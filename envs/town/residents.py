@@ -12,7 +12,7 @@ from torch import Tensor
 
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
-from envs.town.rules import INTERACT, WAIT, Rules
+from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
 from envs.town.state import (
     STREAM_CHARACTERS,
     STREAM_MOODS,
@@ -64,9 +64,29 @@ def feel(state: State, rules: Rules) -> State:
 
 
 def pretend(state: State, rules: Rules, tables: Tables) -> State:
-    """The towns as they look: who lies shows the opposite of its mood."""
-    shown = state.residents.happy ^ tables.residents.lies[state.residents.character]
-    return _with_mood(state, torch.where(shown, HAPPY, SAD), rules)
+    """The towns as they look: who teaches shows a mood that says how its pupil does, who lies the opposite of what it
+    else would.
+    """
+    of, character, shown = tables.residents, state.residents.character, state.residents.happy
+    if rules.teaching:
+        kind = of.teaches[character]
+        shown = torch.where(kind < len(rules.kinds), warm(state, kind, rules), shown)
+    return _with_mood(state, torch.where(shown ^ of.lies[character], HAPPY, SAD), rules)
+
+
+def warm(state: State, kind: Tensor, rules: Rules) -> Tensor:
+    """Whether the pupil of each resident has just come nearer to the first place of a ``kind`` [R, N], or is there,
+    bool [R, N]. The learners are shared out among the residents by their number.
+    """
+    agents = state.agents
+    pupil = torch.arange(rules.num_residents, device=kind.device) % rules.num_agents
+    x, y, action = (value[pupil] for value in (agents.x, agents.y, agents.action))
+    place_x, place_y = first_place(state, kind, rules)
+    before_x = x - (action == RIGHT).int() + (action == LEFT).int()
+    before_y = y - (action == DOWN).int() + (action == UP).int()
+    distance = (place_x - x).abs() + (place_y - y).abs()
+    nearer = distance < (place_x - before_x).abs() + (place_y - before_y).abs()
+    return (nearer | (distance == 0)) & holds_place(place_x)
 
 
 def _with_mood(state: State, mood: Tensor, rules: Rules) -> State:
@@ -100,13 +120,17 @@ def sought(state: State, rules: Rules, tables: Tables) -> Tensor:
     return torch.where(kind < len(rules.kinds), tables.residents.raises[kind].long(), pressing)
 
 
-def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    """The way (x, y) from each resident to its goal and whether it has one, [R, N]. Of several places of a kind it
-    goes to the first.
-    """
-    kind = goals(state, tables.residents.now, rules, tables)
+def first_place(state: State, kind: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Cell (x, y) of the first place of each ``kind`` [R, N], which works if any does; anywhere for none."""
     slot = (kind * rules.places_per_kind).clamp_max(rules.num_slots - 1).long()
     x, y = (cell.gather(0, slot) for cell in state.layout)
+    return x, y
+
+
+def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
+    """The way (x, y) from each resident to its goal, the first place of a kind, and whether it has one, [R, N]."""
+    kind = goals(state, tables.residents.now, rules, tables)
+    x, y = first_place(state, kind, rules)
     has_goal = (kind < len(rules.kinds)) & holds_place(x)
     return x - state.agents.x[rules.num_agents :], y - state.agents.y[rules.num_agents :], has_goal
 

@@ -129,8 +129,12 @@ class Character:
     """Kinds of places that it visits one after the other, again and again."""
     speed: int = 1
     """Cells per step."""
+    teaches: str | None = None
+    """Kind of place of which it knows the first that works. Its face shows whether its pupil, the learner of its
+    number, has just come nearer to that or is there, and not its mood.
+    """
     lies: bool = False
-    """It shows the opposite of its mood."""
+    """It shows the opposite of its mood, or of what its pupil did."""
     held_out: bool = False
     """Kept back, for towns with people of a kind that nobody has trained with."""
 
@@ -247,6 +251,8 @@ class Rules:
     """Some places do not work, which nobody sees."""
     selective: bool = field(init=False)
     """Some place refuses visitors without company, or all of them."""
+    teaching: bool = field(init=False)
+    """Some resident may be one that teaches."""
 
     def __post_init__(self) -> None:
         places = [self.affordances[kind] for kind in self.deployed if kind in self.affordances]
@@ -254,6 +260,7 @@ class Rules:
         raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
         population = self.num_agents + self.num_residents
         lookalikes = any(place.working is not None for place in places)
+        teaching = any(character.teaches is not None for character in self.characters.values())
         derived = {
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
@@ -272,6 +279,7 @@ class Rules:
             "random_layout": all(place.positions is None for place in places),
             "lookalikes": lookalikes,
             "selective": lookalikes or any(place.company > 0 for place in places),
+            "teaching": teaching and self.num_residents > 0,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

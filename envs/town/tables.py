@@ -24,6 +24,8 @@ class ResidentTables(NamedTuple):
     num_errands: Tensor
     speed: Tensor
     """[C + 1] cells per step, int32."""
+    teaches: Tensor
+    """[C + 1] kinds, int32."""
     lies: Tensor
     """[C + 1] bool."""
     drawn: Tensor
@@ -155,6 +157,7 @@ def _resident_tables(rules: Rules, device: torch.device) -> ResidentTables:
         errands=whole([kinds + kinds[:1] * (longest - len(kinds)) for kinds in errands]),
         num_errands=whole([len(kinds) for kinds in errands]),
         speed=whole([character.speed for character in characters]),
+        teaches=whole([number(character.teaches) for character in characters]),
         lies=torch.tensor([character.lies for character in characters], device=device),
         drawn=whole(list(rules.drawn)),
         serves=torch.where(there, gains, -torch.inf).argmax(1).int().to(device),

@@ -114,6 +114,14 @@ def test_changed_meters_and_places_keep_what_was_not_changed(write):
     assert rules.deployed == ["Bed"]
 
 
+def test_changed_cues_keep_what_was_not_changed_and_new_ones_may_come(write):
+    path = write(extends="L6", cues={"at_bar": {"radius": 9}, "looks_sad": None, "at_park": {"at": "Park"}})
+    cues = load_level(path).cues
+    assert list(cues) == ["at_bar", "looks_sad", "at_park"]
+    assert (cues["at_bar"].radius, cues["at_bar"].at, cues["at_park"].at) == (9, "Bar", "Park")
+    assert cues["looks_sad"] == load_level("L7").cues["looks_sad"]
+
+
 def test_a_level_may_bring_its_own_content(write, tmp_path):
     content = {
         "meters": {"joy": {"initial": 0.5, "depletion": 0.1, "fatal": True}},
@@ -262,6 +270,8 @@ def test_what_a_level_must_say(write, name):
         ({"affordances": ["Bed", "Pool"]}, ["Pool", "Bed"]),
         ({"actions": ["fly"]}, ["fly", "rest, meditate"]),
         ({"cues": ["looks_odd"]}, ["looks_odd", "looks_sick"]),
+        ({"cues": "at_bar"}, ["cues is 'at_bar'", "list or mapping"]),
+        ({"cues": {"at_bar": {"colour": 1}}}, ["cue at_bar", "colour"]),
         ({"reward": "riches"}, ["riches", "wellbeing"]),
         # meters
         ({"meters": {"energy": {"initial": 1.5}}}, ["meter energy begins at 1.5"]),

@@ -181,6 +181,69 @@ def test_who_lies_shows_the_opposite_of_what_it_feels(scene):
         assert {shown} in seen
 
 
+@pytest.mark.parametrize(("who", "lies"), [("teacher", False), ("trickster", True)])
+def test_a_teacher_shows_whether_its_pupil_comes_nearer(scene, who, lies):
+    """The pupil is at (2, 2), the kitchen at (4, 1). Who lies shows the opposite."""
+    people = load_level("others_teacher").characters
+    assert people[who].lies == lies
+    town = scene("others_teacher", rules={"cast": "all"})
+    town.state.residents.character.fill_(list(people).index(who))
+    town.place("HomeMeal", 4, 1)
+    town.put(0, x=2, y=2)
+    way = {"left": False, "right": True, "wait": False, "up": True}  # waiting two cells away is not coming nearer
+    way = [*way.items(), ("up", False), ("up", False)]  # past it, and against the wall
+    way += [("down", True), ("right", True), ("right", True), ("interact", True), ("right", False)]
+    for step, (action, nearer) in enumerate(way):
+        town.step(action)
+        assert (town.cues(1) == {"looks_happy"}) == (nearer ^ lies), (step, action)
+    assert town.state.tally.visits[0].item() == 1
+    town.place("HomeMeal", 6, 1)  # where it may be on another day
+    town.step("right")
+    assert (town.cues(1) == {"looks_happy"}) == (not lies)
+
+
+def test_teachers_share_the_learners_and_others_show_their_mood(scene):
+    """Of three residents the first two teach, one learner each, and the last has the first learner again."""
+    people = {"teacher": {"teaches": "Park"}, "onlooker": {}}
+    town = scene(
+        "L3", num_agents=2, num_residents=3, characters=people, affordances=PLACES, cues=["looks_happy"], max_cues=1
+    )
+    town.state.residents.character[:, 0] = torch.tensor([0, 0, 0])
+    town.state.residents.happy.fill_(False)
+    town.step("right", "right")
+    assert [town.cues(who) for who in (2, 3, 4)] == [set()] * 3  # there is no park
+    town.place("Park", 5, 5)
+    town.step("right", "left")
+    assert [town.cues(who) for who in (2, 3, 4)] == [{"looks_happy"}, set(), {"looks_happy"}]
+    town.state.residents.character.fill_(1)
+    town.step("right", "right")
+    assert [town.cues(who) for who in (2, 3, 4)] == [set()] * 3
+    town.state.residents.happy[1] = True
+    town.step("wait", "wait")
+    assert [town.cues(who) for who in (2, 3, 4)] == [set(), {"looks_happy"}, set()]
+
+
+def test_a_teacher_means_the_place_that_works():
+    """Of three kitchens that look the same one serves, now this and now that."""
+    changes = {
+        "affordances": {"HomeMeal": {"count": 3, "working": 1, "duration": 1}},
+        "characters": {"teacher": {"errands": []}},
+        "trades_every": 8,
+    }
+    env = TownEnv(64, level="others_teacher", rules={**changes, "moves_every": None, "width": 3, "height": 3}, seed=3)
+    root, seen = env.reset(), {True: 0, False: 0}
+    for _ in range(60):
+        before = torch.stack(env.state.layout)
+        root = env.step_and_maybe_reset(env.rand_action(root))[1]
+        agents = env.state.agents
+        asked = (agents.action[0] == INTERACT) & (torch.stack(env.state.layout) == before).flatten(0, 1).all(0)
+        served, warm = ~agents.refused[0, asked], agents.cues[1, asked] > 0
+        assert torch.equal(served, warm)
+        for met in served.tolist():
+            seen[met] += 1
+    assert min(seen.values()) > 20
+
+
 def test_a_new_mood_comes_at_midnight_only(scene):
     town = town_of(scene, "runner", {})
     env = TownEnv(256, level="others_tonight", seed=3)
@@ -300,6 +363,7 @@ def test_yesterdays_mood_is_remembered():
         ({"characters": {"one": {"speed": 0}}}, "character one: speed is 0: give at least 1 cell"),
         ({"characters": {"one": {"hours": [20, 16]}}}, "an appointment at \\[20, 16\\]: give two hours"),
         ({"characters": {"one": {"errands": ["Gym"]}}}, "character one: affordance 'Gym' is unknown: use Bed, Bar"),
+        ({"characters": {"one": {"teaches": "Gym"}}}, "character one: affordance 'Gym' is unknown: use Bed, Bar"),
         ({"num_agents": 2, "family_size": 2}, "residents belong to no family"),
     ],
 )
@@ -309,10 +373,11 @@ def test_residents_must_be_possible(changes, words):
 
 
 @pytest.mark.slow
-def test_compiled_equals_eager_with_residents():
+@pytest.mark.parametrize("level", ["others_tonight", "others_teacher"])
+def test_compiled_equals_eager_with_residents(level):
     games = []
     for compiled in (False, True):
-        env = TownEnv(8, num_agents=2, level="others_tonight", seed=5, privileged=True, compile=compiled)
+        env = TownEnv(8, num_agents=2, level=level, seed=5, privileged=True, compile=compiled)
         root, played = env.reset(), []
         for turn in range(60):
             action = torch.full((8, 2), (turn * 7) % 6)

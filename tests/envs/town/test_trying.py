@@ -88,3 +88,10 @@ def test_experts_of_lookalikes_differ_by_what_they_make_of_experience():
     names = {level: list(TownEnv(level=level).experts()) for level in ("memory_lookalikes", "change_of_keys")}
     assert names["memory_lookalikes"] == ["foresight", "hierarchy", "memory"]
     assert names["change_of_keys"] == ["foresight", "hierarchy", "memory", "change"]
+
+
+def test_to_be_taught_is_compared_with_finding_out_alone():
+    found = {level: TownEnv(level=level).experts() for level in ("others_teacher", "memory_way_back")}
+    greedy, *alone = found["others_teacher"]["social"]
+    assert (greedy, *alone) == (found["others_teacher"]["map"][0], *found["others_teacher"]["memory"])
+    assert "social" not in found["memory_way_back"]

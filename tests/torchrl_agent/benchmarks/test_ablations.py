@@ -292,6 +292,14 @@ def test_a_leak_would_be_seen(monkeypatch):
     assert measure(run, 0)["changed_after"] > 0
 
 
+def test_figures_are_those_of_learners_where_residents_live():
+    """In fog, where places move: the teacher's level has all that asks where the learners are."""
+    changes = ("world.level=others_teacher", "world.rules={max_steps: 40}", *QUICK)
+    found = measure(Run("train", changes, config="others_tonight"), 0)
+    assert set(found) >= {"return_mean", "belief_r2", "observation_r2", "recovery"}
+    assert all(math.isfinite(value) for value in found.values())
+
+
 def test_a_claim_is_measured_in_the_configuration_that_it_names(monkeypatch):
     def refuse(config, *overrides):
         raise LookupError(config)

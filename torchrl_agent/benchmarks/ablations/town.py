@@ -27,7 +27,7 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
     result: dict[str, float] = {}
     if agent.perception is not None and rules.num_agents == 1:
         result |= belief_probe(played)
-    if rules.num_agents > 1 and rules.contested:
+    if rules.num_agents > 1 and rules.contested and not rules.num_residents:  # who may hold the place as well
         result |= alternatives(played)
     if rules.moves_every is not None:
         result |= recovery(played)
@@ -49,7 +49,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     world: Any = getattr(env, "base_env", env)
     steps: list[TensorDict] = []
     root, going = env.reset(), torch.ones(WORLDS, dtype=torch.bool, device=env.device)
-    before = _look(world.state, going)
+    before = _look(world, going)
     wanted = [keys.BELIEF, keys.GOAL, keys.NORMALIZED, keys.ACTION]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for acted in play_steps(env, agent.policy, root, world.rules.max_steps):
@@ -58,19 +58,22 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
             reward = following.get((agent.group, keys.REWARD)).squeeze(-1)
             steps.append(TensorDict({**before, "rows": rows, "reward": reward}, WORLDS).cpu())
             going &= ~following.get(keys.DONE).squeeze(-1)
-            before = _look(world.state, going)
+            before = _look(world, going)
     return {"rules": world.rules, **dict(torch.stack(steps).items())}
 
 
-def _look(state: Any, going: Tensor) -> dict[str, Tensor]:
-    """What is true before a step, in memory of its own."""
+def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
+    """What is true of the learning agents (residents come after them) and the places before a step, in memory of its
+    own.
+    """
+    state, count = world.state, world.rules.num_agents
     seen = {
-        "x": state.agents.x.T,
-        "y": state.agents.y.T,
-        "meters": state.meters.permute(2, 1, 0),
+        "x": state.agents.x[:count].T,
+        "y": state.agents.y[:count].T,
+        "meters": state.meters[:, :count].permute(2, 1, 0),
         "place_x": state.layout.x.T,
         "place_y": state.layout.y.T,
-        "alive": state.agents.alive.T & going.unsqueeze(-1),
+        "alive": state.agents.alive[:count].T & going.unsqueeze(-1),
     }
     return {name: value.clone() for name, value in seen.items()}
 

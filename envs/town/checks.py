@@ -177,6 +177,8 @@ def _check_cue(cue: Cue, rules: Rules, where: str) -> None:
         raise ValueError(f"{where}: give exactly one of any, all and at.")
     if cue.at is not None:
         _known("affordance", (cue.at,), rules.affordances, where)
+    if cue.radius < 0:
+        raise ValueError(f"{where}: radius is {cue.radius}: give at least 0 cells.")
     for name in ("reliability", "false_positive"):
         if not 0 <= getattr(cue, name) <= 1:
             raise ValueError(f"{where}: {name} is {getattr(cue, name)}: give a chance between 0 and 1.")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from envs.toolkit.chance import Chance
 from envs.town.residents import act, hurry, pretend, wake
-from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
+from envs.town.rules import INTERACT, WAIT, Rules
 from envs.town.state import (
     STREAM_CONTEST,
     STREAM_CUES,
@@ -25,6 +25,7 @@ from envs.town.state import (
     kind_of,
     place,
     standing_on,
+    step_of,
 )
 from envs.town.tables import Tables
 
@@ -87,10 +88,8 @@ def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: R
 def move(state: State) -> State:
     """Go one cell; who leaves a cell leaves the visit that was under way."""
     agents = state.agents
-    action = agents.action
-    dx = (action == RIGHT).int() - (action == LEFT).int()
-    dy = (action == DOWN).int() - (action == UP).int()
-    progress = torch.where(action < INTERACT, 0, agents.progress)
+    dx, dy = step_of(agents.action)
+    progress = torch.where(agents.action < INTERACT, 0, agents.progress)
     return state._replace(agents=agents._replace(x=agents.x + dx, y=agents.y + dy, progress=progress))
 
 

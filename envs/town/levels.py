@@ -94,7 +94,7 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
     affordances = build(Affordance, _merged(content["affordances"], _chosen(chosen, where), where))
     if isinstance(reward, str):
         reward = _entry(content["rewards"], reward, "reward", where)
-    characters = _picked(content.get("characters") or {}, raw.get("characters") or {}, "character", where)
+    characters = _picked(content.get("characters") or {}, raw.get("characters"), "character", where)
     return {
         "meters": build(Meter, _merged(content["meters"], raw.get("meters") or {}, where), "meter "),
         "modulations": [_build(Modulation, value, f"{where}, modulations") for value in content["modulations"]],
@@ -103,7 +103,7 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
         "deployed": list(affordances) if chosen == "all" else list(chosen),
         "actions": content["actions"],
         "enabled": list(raw.get("actions", [])),
-        "cues": build(Cue, _picked(content["cues"], raw.get("cues") or [], "cue", where), "cue "),
+        "cues": build(Cue, _picked(content["cues"], raw.get("cues"), "cue", where), "cue "),
         "characters": build(Character, characters, "character "),
         "reward": _build(Reward, reward, f"{where}, reward"),
     }
@@ -121,12 +121,14 @@ def _chosen(chosen: Any, where: str) -> dict[str, Any]:
 
 def _picked(base: dict[str, dict], chosen: Any, what: str, where: str) -> dict[str, dict]:
     """The entries of ``base`` that are chosen, a list, or a mapping to changed fields, which may bring new ones."""
-    if isinstance(chosen, dict):
-        known = _merged(base, chosen, where)
-        return {name: known[name] for name in chosen}
-    if not isinstance(chosen, list):
-        raise ValueError(f"{where}: {what}s is {chosen!r}: give a list or mapping of kinds.")
-    return {name: _entry(base, name, what, where) for name in chosen}
+    if not isinstance(chosen, list | dict | None):
+        raise ValueError(f"{where}: {what}s is {chosen!r}: give a list of {what}s, or a mapping to changed fields.")
+    changes = chosen if isinstance(chosen, dict) else {}
+    for name in chosen or ():
+        if not isinstance(name, str) or not changes.get(name):
+            _entry(base, name, what, where)
+    known = _merged(base, changes, where)
+    return {name: known[name] for name in chosen or ()}
 
 
 def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:
@@ -182,8 +184,8 @@ def _merged(base: dict[str, dict], changes: Any, where: str) -> dict[str, dict]:
     return {name: {**base.get(name, {}), **(changes.get(name) or {})} for name in names}
 
 
-def _entry(entries: dict[str, Any], name: str, what: str, where: str) -> Any:
-    if name not in entries:
+def _entry(entries: dict[str, Any], name: Any, what: str, where: str) -> Any:
+    if not isinstance(name, str) or name not in entries:
         raise ValueError(f"{where}: {what} {name!r} is unknown: use {', '.join(entries)}.")
     return entries[name]
 

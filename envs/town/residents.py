@@ -12,7 +12,7 @@ from torch import Tensor
 
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
-from envs.town.rules import DOWN, INTERACT, LEFT, RIGHT, UP, WAIT, Rules
+from envs.town.rules import INTERACT, WAIT, Rules
 from envs.town.state import (
     STREAM_CHARACTERS,
     STREAM_MOODS,
@@ -21,6 +21,7 @@ from envs.town.state import (
     State,
     holds_place,
     hour,
+    step_of,
     walk,
 )
 from envs.town.tables import Tables
@@ -70,22 +71,21 @@ def pretend(state: State, rules: Rules, tables: Tables) -> State:
     of, character, shown = tables.residents, state.residents.character, state.residents.happy
     if rules.teaching:
         kind = of.teaches[character]
-        shown = torch.where(kind < len(rules.kinds), warm(state, kind, rules), shown)
+        pupils = torch.arange(rules.num_residents, device=kind.device) % rules.num_agents
+        teaches = (kind < len(rules.kinds)) & state.agents.alive[pupils]
+        shown = torch.where(teaches, comes_nearer(state, pupils, kind, rules), shown)
     return _with_mood(state, torch.where(shown ^ of.lies[character], HAPPY, SAD), rules)
 
 
-def warm(state: State, kind: Tensor, rules: Rules) -> Tensor:
-    """Whether the pupil of each resident has just come nearer to the first place of a ``kind`` [R, N], or is there,
-    bool [R, N]. The learners are shared out among the residents by their number.
+def comes_nearer(state: State, who: Tensor, kind: Tensor, rules: Rules) -> Tensor:
+    """Whether each agent ``who`` [R] has just come nearer to the first place of its ``kind`` [R, N], or is there,
+    bool [R, N].
     """
-    agents = state.agents
-    pupil = torch.arange(rules.num_residents, device=kind.device) % rules.num_agents
-    x, y, action = (value[pupil] for value in (agents.x, agents.y, agents.action))
+    x, y, action = (value[who] for value in (state.agents.x, state.agents.y, state.agents.action))
     place_x, place_y = first_place(state, kind, rules)
-    before_x = x - (action == RIGHT).int() + (action == LEFT).int()
-    before_y = y - (action == DOWN).int() + (action == UP).int()
+    dx, dy = step_of(action)
     distance = (place_x - x).abs() + (place_y - y).abs()
-    nearer = distance < (place_x - before_x).abs() + (place_y - before_y).abs()
+    nearer = distance < (place_x - x + dx).abs() + (place_y - y + dy).abs()
     return (nearer | (distance == 0)) & holds_place(place_x)
 
 
@@ -121,7 +121,9 @@ def sought(state: State, rules: Rules, tables: Tables) -> Tensor:
 
 
 def first_place(state: State, kind: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Cell (x, y) of the first place of each ``kind`` [R, N], which works if any does; anywhere for none."""
+    """Cell (x, y) of the first place of each ``kind`` [R, N], one that works if any does; any cell where the kind is
+    none.
+    """
     slot = (kind * rules.places_per_kind).clamp_max(rules.num_slots - 1).long()
     x, y = (cell.gather(0, slot) for cell in state.layout)
     return x, y

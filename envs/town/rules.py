@@ -130,11 +130,12 @@ class Character:
     speed: int = 1
     """Cells per step."""
     teaches: str | None = None
-    """Kind of place of which it knows the first that works. Its face shows whether its pupil, the learner of its
-    number, has just come nearer to that or is there, and not its mood.
+    """Kind of place of which it knows the first, one that works if any does. While its pupil lives, its face shows
+    whether that one has just come nearer to the place or is there, and not its mood. Resident r has learner r for a
+    pupil, of A learners r modulo A.
     """
     lies: bool = False
-    """It shows the opposite of its mood, or of what its pupil did."""
+    """It shows the opposite of what it else would."""
     held_out: bool = False
     """Kept back, for towns with people of a kind that nobody has trained with."""
 
@@ -260,18 +261,19 @@ class Rules:
         raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
         population = self.num_agents + self.num_residents
         lookalikes = any(place.working is not None for place in places)
-        teaching = any(character.teaches is not None for character in self.characters.values())
+        characters = list(self.characters.values())
+        drawn = tuple(
+            index
+            for index, character in enumerate(characters)
+            if self.cast in ("all", "held_out" if character.held_out else "train")
+        )
         derived = {
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
             "action_names": (*ACTIONS, *self.actions),
             "needs": tuple(name for name, meter in self.meters.items() if meter.need and name in raised),
             "population": population,
-            "drawn": tuple(
-                index
-                for index, character in enumerate(self.characters.values())
-                if self.cast in ("all", "held_out" if character.held_out else "train")
-            ),
+            "drawn": drawn,
             "places_per_kind": most,
             "num_slots": len(self.affordances) * most,
             "num_places": sum(place.count for place in places),
@@ -279,7 +281,7 @@ class Rules:
             "random_layout": all(place.positions is None for place in places),
             "lookalikes": lookalikes,
             "selective": lookalikes or any(place.company > 0 for place in places),
-            "teaching": teaching and self.num_residents > 0,
+            "teaching": self.num_residents > 0 and any(characters[index].teaches is not None for index in drawn),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)

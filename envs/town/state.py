@@ -214,6 +214,11 @@ def is_open(kind: Tensor, state: State, tables: Tables) -> Tensor:
     return since < tables.span[kind]
 
 
+def step_of(action: Tensor) -> tuple[Tensor, Tensor]:
+    """The cells (dx, dy) that an action goes, int32; 0 for all but moves."""
+    return (action == RIGHT).int() - (action == LEFT).int(), (action == DOWN).int() - (action == UP).int()
+
+
 def walk(dx: Tensor, dy: Tensor, there: Tensor) -> Tensor:
     """The action that leads over so many cells, across first; ``there`` where none is left. All of one shape."""
     vertical = torch.where(dy < 0, UP, torch.where(dy > 0, DOWN, there))

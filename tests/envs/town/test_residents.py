@@ -210,13 +210,19 @@ def test_teachers_share_the_learners_and_others_show_their_mood(scene):
     )
     town.state.residents.character[:, 0] = torch.tensor([0, 0, 0])
     town.state.residents.happy.fill_(False)
-    town.step("right", "right")
-    assert [town.cues(who) for who in (2, 3, 4)] == [set()] * 3  # there is no park
+    for action in ("right", "left", "down", "up"):
+        town.step(action, action)
+        assert [town.cues(who) for who in (2, 3, 4)] == [set()] * 3, "there is no park"
     town.place("Park", 5, 5)
     town.step("right", "left")
     assert [town.cues(who) for who in (2, 3, 4)] == [{"looks_happy"}, set(), {"looks_happy"}]
+    town.state.residents.happy[0] = True
+    town.state.agents.alive[0] = False
+    town.step("wait", "right")
+    assert [town.cues(who) for who in (2, 3, 4)] == [{"looks_happy"}, {"looks_happy"}, set()], "nobody to teach"
     town.state.residents.character.fill_(1)
-    town.step("right", "right")
+    town.state.residents.happy[0] = False
+    town.step("wait", "right")
     assert [town.cues(who) for who in (2, 3, 4)] == [set()] * 3
     town.state.residents.happy[1] = True
     town.step("wait", "wait")
@@ -359,7 +365,8 @@ def test_yesterdays_mood_is_remembered():
         ({"cast": "held_out", "characters": ["brooder"]}, "no character is in the cast 'held_out'"),
         ({"num_residents": -1}, "num_residents is -1: it must not be negative"),
         ({"characters": ["nobody"]}, "character 'nobody' is unknown: use bon_vivant"),
-        ({"characters": "all"}, "characters is 'all': give a list or mapping"),
+        ({"characters": "all"}, "characters is 'all': give a list of characters"),
+        ({"characters": {"techer": None}}, "character 'techer' is unknown: use bon_vivant"),
         ({"characters": {"one": {"speed": 0}}}, "character one: speed is 0: give at least 1 cell"),
         ({"characters": {"one": {"hours": [20, 16]}}}, "an appointment at \\[20, 16\\]: give two hours"),
         ({"characters": {"one": {"errands": ["Gym"]}}}, "character one: affordance 'Gym' is unknown: use Bed, Bar"),

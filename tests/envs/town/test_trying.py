@@ -91,7 +91,22 @@ def test_experts_of_lookalikes_differ_by_what_they_make_of_experience():
 
 
 def test_to_be_taught_is_compared_with_finding_out_alone():
-    found = {level: TownEnv(level=level).experts() for level in ("others_teacher", "memory_way_back")}
-    greedy, *alone = found["others_teacher"]["social"]
-    assert (greedy, *alone) == (found["others_teacher"]["map"][0], *found["others_teacher"]["memory"])
-    assert "social" not in found["memory_way_back"]
+    """Where somebody teaches what cannot be seen; to read others is a knowledge of its own."""
+
+    def experts(**changes):
+        return TownEnv(level="others_teacher", rules=changes).experts()
+
+    found = experts()
+    greedy, *alone = found["taught"]
+    assert (greedy, *alone) == (found["map"][0], *found["memory"])
+    assert len(found["social"]) == 6
+    for changes in (
+        {"num_residents": 0},
+        {"view": None},
+        {"characters": ["onlooker", "trickster"]},  # who teaches is held back
+        {
+            "affordances": {"Bed": {}, "HomeMeal": {"count": 2, "working": 1}}
+        },  # of places that look the same all know the map
+    ):
+        assert "taught" not in experts(**changes), changes
+    assert "taught" in experts(characters=["onlooker", "trickster"], cast="held_out")

@@ -15,7 +15,7 @@ from torchrl_agent.confidence import student
 from torchrl_agent.experiment import Experiment
 
 RECORD = Path(__file__).parents[3] / "docs" / "benchmarks" / "headroom.json"
-PAYS = {"memory": "memory", "foresight": "foresight", "others": "social", "change": "change"}
+PAYS = {"memory": {"memory"}, "foresight": {"foresight"}, "others": {"social", "taught"}, "change": {"change"}}
 """What a level is named after, and the module that gains by it."""
 TINY = ["world.num_agents=2", "world.rules.max_steps=4", "threads=1"]
 
@@ -101,7 +101,7 @@ def test_only_the_modules_that_are_named_are_measured():
 @pytest.mark.parametrize("level", [level for level in LEVELS if level.split("_")[0] in PAYS])
 def test_a_level_that_is_named_after_what_it_needs_is_recorded_to_pay_for_it(level):
     rows = [row for result in json.loads(RECORD.read_text()) for row in result["rows"] if row["level"] == level]
-    assert {row["module"]: row["testable"] for row in rows}[PAYS[level.split("_")[0]]]
+    assert any(row["testable"] for row in rows if row["module"] in PAYS[level.split("_")[0]])
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
     played = play(agent, experiment)
     rules = played["rules"]
     result: dict[str, float] = {}
-    if agent.perception is not None and rules.num_agents == 1:
+    if agent.perception is not None and rules.population == 1:  # residents would show by their ways where it is
         result |= belief_probe(played)
     if rules.num_agents > 1 and rules.contested and not rules.num_residents:  # who may hold the place as well
         result |= alternatives(played)
@@ -42,8 +42,8 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
 
     Returns:
         ``rules``; and, each [T, N, ...], ``rows`` (what the agents saw, thought and did, [T, N, A]), ``reward`` and
-        ``alive`` (before the step) [T, N, A], cells ``x`` and ``y`` [T, N, A], ``meters`` [T, N, A, M], places
-        ``place_x`` and ``place_y`` [T, N, S].
+        ``alive`` (before the step) [T, N, A], cells ``x`` and ``y`` [T, N, A], places ``place_x`` and ``place_y``
+        [T, N, S].
     """
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
     world: Any = getattr(env, "base_env", env)
@@ -70,7 +70,6 @@ def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
     seen = {
         "x": state.agents.x[:count].T,
         "y": state.agents.y[:count].T,
-        "meters": state.meters[:, :count].permute(2, 1, 0),
         "place_x": state.layout.x.T,
         "place_y": state.layout.y.T,
         "alive": state.agents.alive[:count].T & going.unsqueeze(-1),
@@ -80,8 +79,7 @@ def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
 
 def belief_probe(played: dict[str, Any]) -> dict[str, float]:
     """Share of the variance of the bed's cell (R2, in worlds that the probe was not fitted to) that a linear map of the
-    belief recovers, and one of what is seen now, in moments when the bed was seen earlier in the episode but is out of
-    sight.
+    belief recovers, and one of what is seen now, in moments when the bed was seen where it is but is out of sight.
     """
     rules = played["rules"]
     slot = rules.kinds.index("Bed") * rules.places_per_kind
@@ -90,7 +88,10 @@ def belief_probe(played: dict[str, Any]) -> dict[str, float]:
     if rules.view is None:
         return {}
     in_sight = ((cell - here).abs() <= rules.view).all(-1)
-    counted = (in_sight.cumsum(0) > 0) & ~in_sight & played["alive"].squeeze(-1)
+    times, moved = in_sight.cumsum(0), torch.zeros_like(in_sight)
+    moved[1:] = (cell[1:] != cell[:-1]).any(-1)
+    earlier = torch.where(moved, times - in_sight.int(), 0).cummax(0).values  # times that it was seen elsewhere
+    counted = (times > earlier) & ~in_sight & played["alive"].squeeze(-1)
     rows = played["rows"].squeeze(-1)
     fit = (torch.arange(cell.shape[1]) % 2 == 0).expand_as(counted)
     found = {}
@@ -209,7 +210,13 @@ def look_on(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
             f"believed_{axis}": cell.permute(2, 1, 0) for axis, cell in player.knowledge.places._asdict().items()
         }
         places = {f"place_{axis}": cell.T for axis, cell in state.layout._asdict().items()}
-        known = {"action": action, "knowing": knowing, "alive": state.agents.alive.T, **believed, **places}
+        known = {
+            "action": action,
+            "knowing": knowing,
+            "alive": state.agents.alive[: world.rules.num_agents].T,
+            **believed,
+            **places,
+        }
         steps.append(TensorDict({**seen, **known}, WORLDS).clone().cpu())  # the record changes in place
         return root
 

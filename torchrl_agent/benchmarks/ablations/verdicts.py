@@ -18,7 +18,7 @@ Check = dict[str, Any]
 
 def judge(name: str, figures: Figures) -> list[Check]:
     """The checks of a claim (a name of ``claims.yaml``). One without a judge of its own has two variants, with a module
-    and without, and says that the module pays.
+    or a partner and without, and says that the first earns more.
     """
     return JUDGES.get(name, _pays)(figures)
 

@@ -132,14 +132,17 @@ FEW_FRAMES = ("world.num_envs=16", "algorithm.rollout_steps=8", "algorithm.minib
     [("smoke", ()), ("smoke", ("policy=gru",)), ("known/pendulum", ())],
     ids=["plain", "memory", "continuous"],
 )
-def test_without_learning_every_ratio_is_exactly_one_in_every_precision(config, settings, precision):
+def test_without_learning_every_ratio_is_one_in_every_precision(config, settings, precision):
     learner = Experiment.load(
         config, "device=cpu", *FEW_FRAMES, *settings, f"algorithm.precision={precision}"
     ).make_learner()
     for _ in range(2):  # in the second, normalisation and memories are not what they began as
         metrics = learner.improve(learner.collector.collect(), 0.0)
         assert metrics["updates"] > 0
-        assert (metrics["min_ratio"], metrics["max_ratio"], metrics["kl"]) == (1, 1, 0)
+        found = [metrics[name].item() for name in ("min_ratio", "max_ratio", "kl")]
+        # some CPUs sum rows of 16 and of 32 in other orders: up to 4e-7; a rollout in another precision is 6e-6 off or
+        # more in the second iteration
+        assert found == pytest.approx([1, 1, 0], abs=1e-6)
 
 
 def test_later_epochs_have_other_ratios():

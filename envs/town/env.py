@@ -268,8 +268,8 @@ class TownEnv(World):
         elif self.rules.view is not None:
             remembers, forgets_all = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
             result |= {"memory": (remembers, forgets_all), "map": (greedy, remembers)}
-        if self.rules.teaching and "map" in result:  # what a teacher knows, beside finding places alone
-            result["taught"] = (greedy, *result["memory"])
+            if self.rules.teaching:  # what a teacher knows, beside finding places alone
+                result["taught"] = (greedy, remembers, forgets_all)
         return result
 
     def set_people(

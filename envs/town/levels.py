@@ -121,14 +121,15 @@ def _chosen(chosen: Any, where: str) -> dict[str, Any]:
 
 def _picked(base: dict[str, dict], chosen: Any, what: str, where: str) -> dict[str, dict]:
     """The entries of ``base`` that are chosen, a list, or a mapping to changed fields, which may bring new ones."""
-    if not isinstance(chosen, list | dict | None):
+    chosen = [] if chosen is None else chosen
+    if not isinstance(chosen, list | dict):
         raise ValueError(f"{where}: {what}s is {chosen!r}: give a list of {what}s, or a mapping to changed fields.")
     changes = chosen if isinstance(chosen, dict) else {}
-    for name in chosen or ():
+    for name in chosen:
         if not isinstance(name, str) or not changes.get(name):
             _entry(base, name, what, where)
     known = _merged(base, changes, where)
-    return {name: known[name] for name in chosen or ()}
+    return {name: known[name] for name in chosen}
 
 
 def _seated(affordances: dict[str, Affordance], raw: dict[str, Any], where: str) -> dict[str, Affordance]:

@@ -104,9 +104,8 @@ def test_to_be_taught_is_compared_with_finding_out_alone():
         {"num_residents": 0},
         {"view": None},
         {"characters": ["onlooker", "trickster"]},  # who teaches is held back
-        {
-            "affordances": {"Bed": {}, "HomeMeal": {"count": 2, "working": 1}}
-        },  # of places that look the same all know the map
+        # of places that look the same all know the map
+        {"affordances": {"Bed": {}, "HomeMeal": {"count": 2, "working": 1}}},
     ):
         assert "taught" not in experts(**changes), changes
     assert "taught" in experts(characters=["onlooker", "trickster"], cast="held_out")

@@ -63,10 +63,8 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
 
 
 def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
-    """What is true of the learning agents (residents come after them) and the places before a step, in memory of its
-    own.
-    """
-    state, count = world.state, world.rules.num_agents
+    """What is true of learners and places before a step, in memory of its own."""
+    state, count = world.state, world.rules.num_agents  # residents come after the learners
     seen = {
         "x": state.agents.x[:count].T,
         "y": state.agents.y[:count].T,

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from tensordict.nn import TensorDictModuleBase
@@ -33,6 +33,17 @@ class Moment(NamedTuple):
     steps: Tensor | int
     """Steps of the game that were played, [N]: fewer than ``action_repeat`` where it ended before."""
     chance: Chance
+
+
+class Names(TypedDict, total=False):
+    """Words for what is a number in tensors, in its order."""
+
+    actions: Sequence[str]
+    meters: Sequence[str]
+    observation: Mapping[str, Sequence[str]]
+    """By key (of agents in a group, its key there): of a vector what each number is, of a picture what each channel
+    is.
+    """
 
 
 class Game:
@@ -82,8 +93,8 @@ class Game:
         """What else the game reports of the running episode, by name, float32 [N]; by default nothing."""
         return {}
 
-    def names(self) -> dict[str, Sequence[str]]:
-        """Words for what is a number in tensors, in its order: ``actions``, ``meters``, ``places``; by default none."""
+    def names(self) -> Names:
+        """Words for what is a number in tensors; by default none."""
         return {}
 
     def players(self) -> dict[str, TensorDictModuleBase]:

@@ -26,7 +26,8 @@ from PIL import Image
 from short_games import STEPS, shorten
 
 from envs import TownEnv
-from envs.town.levels import LEVELS
+from envs.town.levels import LEVELS, load_level
+from envs.town.rules import Affordance
 from torchrl_agent.cli import main
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment
@@ -142,6 +143,23 @@ def test_the_towns_first_lines_run():
     names: dict = {}
     exec(code, names)
     assert names["root"]["next", "agents", "reward"].shape == (8, 4, 1)
+
+
+def test_the_towns_page_says_what_each_place_costs_and_does():
+    def cells(name: str, place: Affordance) -> list[str]:
+        meters = dict.fromkeys((*place.tick, *place.completion))
+        effects = {m: place.tick.get(m, 0) * place.duration + place.completion.get(m, 0) for m in meters}
+        raised, lowered = (
+            ", ".join(f"{meter} {sign * effect:.2f}" for meter, effect in effects.items() if sign * effect > 0)
+            for sign in (1, -1)
+        )
+        costs = f"{place.price:.2f}, {place.tick_price * place.duration:.2f}" if place.price else ""
+        opens, closes = place.hours
+        hours = "always" if closes - opens == 24 else f"{opens} to {closes % 24}"
+        return [name, str(place.duration), costs, raised, lowered, hours]
+
+    told = [row for _, row in rows(DOCS / "town.md", "place")]
+    assert told == [cells(name, place) for name, place in load_level("L5").affordances.items()]
 
 
 def test_the_picture_of_the_towns_levels_is_what_its_page_draws(tmp_path, monkeypatch):

@@ -21,14 +21,14 @@ from torchrl_agent.hidden import check_envs
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
-  torchrl-agent train arena                               three to five minutes on two CPU cores
+  torchrl-agent train arena                               four to six minutes on two CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 seed=1 run.name=first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
   torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
-  torchrl-agent explain runs/first --step 40              what the agent believed, foresaw, wanted and did, and why
+  torchrl-agent explain runs/village --step 40            what an agent of small_town believed, foresaw, wanted and did
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project

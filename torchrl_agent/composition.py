@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import logging
 import re
@@ -55,7 +56,7 @@ def config_file(config: str | Path) -> Path:
     if not path.is_file():
         raise ValueError(
             f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
-            "file."
+            "file. A level of a world is chosen by world.level=NAME."
         )
     return path
 
@@ -229,7 +230,7 @@ def _one_sentence(path: Path, schema: DictConfig) -> Iterator[None]:
 def _sentence(error: BaseException, schema: DictConfig) -> str:
     """An error of Hydra, with its causes, as one sentence that names the key."""
     parts: list[str] = []
-    key = ""
+    key = meant = ""
     cause: BaseException | None = error
     while cause is not None:
         text = str(cause)
@@ -238,10 +239,20 @@ def _sentence(error: BaseException, schema: DictConfig) -> str:
         lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().endswith(":")]
         part = lines[0].split("To append")[0].strip().rstrip(".") if lines else ""
         parts += [part] if part and part not in parts else []
+        meant = meant or _meant(cause)
         cause = cause.__cause__
     sentence = ": ".join(parts)
     for name in map(str, schema):  # a section replaced by something else is named by its class only
         kind = OmegaConf.get_type(schema, name)
         key = key or (name if dataclasses.is_dataclass(kind) and kind.__name__ in sentence else "")
     where = f" (key {key})" if key not in sentence else ""
-    return f"{sentence}{where}; see 'torchrl-agent configs NAME' for the keys."
+    return f"{sentence}{where}{meant}; see 'torchrl-agent configs NAME' for the keys."
+
+
+def _meant(error: BaseException) -> str:
+    """A question after the key that an unknown one is most like."""
+    unknown, section = getattr(error, "key", None), getattr(error, "parent_node", None)
+    names = [str(name) for name in section] if isinstance(section, DictConfig) else []
+    if not isinstance(unknown, str) or unknown in names:
+        return ""
+    return "".join(f" (did you mean {name}?)" for name in difflib.get_close_matches(unknown, names, 1))

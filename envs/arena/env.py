@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from torchrl.data import Bounded, Categorical, Composite
 
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
-from envs.arena.observation import GROUPS, MODES, PICTURES, SIZES, observe
+from envs.arena.observation import MODES, PICTURES, observation_names, observe
 from envs.arena.picture import draw
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
-from envs.game import Moment
+from envs.game import Moment, Names
 from envs.moved import old_arguments
 from envs.snapshot import Snapshot
 from envs.toolkit.chance import Chance
@@ -96,13 +95,11 @@ class ArenaEnv(World):
             seen: dict[str, Bounded] = {
                 "pixels": Bounded(0, 255, (n, *PICTURES["pixels"]), dtype=torch.uint8, device=device)
             }
-        elif self.mode == "dict":
-            sizes = {name: indices.stop - indices.start for name, indices in GROUPS.items()}
-            seen = {name: Bounded(-1.0, 1.0, (n, size), device=device) for name, size in sizes.items()}
         elif self.mode == "heatmap":
             seen = {"observation": Bounded(0.0, 1.0, (n, *PICTURES["heatmap"]), device=device)}
         else:
-            seen = {"observation": Bounded(-1.0, 1.0, (n, SIZES[self.mode]), device=device)}
+            names = observation_names(self.mode)
+            seen = {key: Bounded(-1.0, 1.0, (n, len(words)), device=device) for key, words in names.items()}
         return Composite(**seen, shape=(n,), device=device)
 
     def settings(self) -> Difficulty:
@@ -154,9 +151,9 @@ class ArenaEnv(World):
         """What the game reports of its episodes (envs/arena/scoring.py)."""
         return statistics(state)
 
-    def names(self) -> dict[str, Sequence[str]]:
-        """Words for the actions of the control style."""
-        return {"actions": ACTIONS[self.style]._fields}
+    def names(self) -> Names:
+        """Words for the actions of the control style and for what is seen; in a mirror as it looks there."""
+        return {"actions": ACTIONS[self.style]._fields, "observation": observation_names(self.mode)}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """The scripted player of this very world, and chance."""

@@ -5,6 +5,7 @@ envs/arena/heatmap.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,8 +18,30 @@ from envs.arena.state import State
 from envs.toolkit.geometry import TAU, nearest, relative_angle, squared_distance
 
 MODES = ("classic", "extended", "offsets", "dict", "pixels", "heatmap")
-SIZES = {"classic": 32, "extended": 44, "offsets": 59}
-"""Values of the modes that are vectors."""
+_SHIP = ("x", "y", "velocity x", "velocity y", "rotation", "health", "cooldown")
+_MISSION = ("phase", "spawners left", "time left")
+_WALLS = ("to the left wall", "to the right wall", "to the upper wall", "to the lower wall")
+_SIGHTING, _OFFSET = ("distance", "angle", "exists"), ("x", "y", "near x", "near y", "exists")
+
+
+def _of(thing: str, count: int, values: Sequence[str]) -> tuple[str, ...]:
+    """Names of the ``values`` of the ``count`` nearest of a kind."""
+    return tuple(f"{thing} {number} {value}" for number in range(1, count + 1) for value in values)
+
+
+_TARGETS = (*_of("enemy", 2, _SIGHTING), *_of("spawner", 2, (*_SIGHTING, "health")))
+VECTORS = {
+    "classic": (*_SHIP, *_MISSION, *_TARGETS, "shot distance", "shot angle", "shots near", *_WALLS, "enemies"),
+    "extended": (*_SHIP, *_MISSION, *_TARGETS, *_of("shot", 5, _SIGHTING), *_WALLS, "enemies"),
+    "offsets": (
+        *(*_SHIP, *_MISSION, "cosine of the heading", "sine of the heading"),
+        *_of("enemy", 2, _OFFSET),
+        *_of("spawner", 2, (*_OFFSET, "health", "health to come", "needs another shot")),
+        *_of("shot", 5, ("near x", "near y", "velocity x", "velocity y")),
+        "enemies",
+    ),
+}
+"""What the numbers of the modes that are vectors are, in their order; the nearest thing of a kind is its first."""
 PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
 """Shapes (channels, rows, columns) of the modes that are pictures."""
 GROUPS = {
@@ -29,6 +52,15 @@ GROUPS = {
     "enemy_count": slice(31, 32),
 }
 """The ``dict`` observation: the classic vector's indices by subject."""
+
+
+def observation_names(mode: str) -> dict[str, tuple[str, ...]]:
+    """What is seen in a mode, by key: of a vector what each number is, of a picture what each channel is."""
+    if mode == "pixels":
+        return {"pixels": ("red", "green", "blue")}
+    if mode == "dict":
+        return {name: VECTORS["classic"][indices] for name, indices in GROUPS.items()}
+    return {"observation": CHANNELS if mode == "heatmap" else VECTORS[mode]}
 
 
 def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tensor]:

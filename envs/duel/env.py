@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from envs.duel.picture import draw
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
+from envs.game import Names
 from envs.toolkit.chance import Chance
 from envs.world import World
 
@@ -126,9 +126,9 @@ class DuelEnv(World):
             "knockout": dead.float(),
         }
 
-    def names(self) -> dict[str, Sequence[str]]:
-        """Words for the actions."""
-        return {"actions": THRUSTING._fields}
+    def names(self) -> Names:
+        """Words for the actions and for what is seen."""
+        return {"actions": THRUSTING._fields, "observation": {"observation": NAMES}}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Players of this very world: one that flies, one that does not, and chance."""

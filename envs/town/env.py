@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
 from envs.curriculum import load_curriculum
+from envs.game import Names
 from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record, named_tensors
@@ -27,6 +28,7 @@ from envs.town.observation import (
     group_shapes,
     group_sizes,
     num_visible,
+    observation_names,
     observe,
     others_number,
     privileged,
@@ -227,9 +229,10 @@ class TownEnv(World):
         found = statistics(own, self.rules)
         return {**found, "money": money(own, self.rules)} if self.drives else found
 
-    def names(self) -> dict[str, Sequence[str]]:
-        """Words for actions, meters and kinds of places."""
-        return {"actions": self.rules.action_names, "meters": self.rules.meter_names, "places": self.rules.kinds}
+    def names(self) -> Names:
+        """Words for actions, meters and what is seen."""
+        seen = observation_names(self.rules, self.mode)
+        return {"actions": self.rules.action_names, "meters": self.rules.meter_names, "observation": seen}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name."""

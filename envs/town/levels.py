@@ -213,8 +213,13 @@ def _build(kind: type, raw: dict[str, Any], where: str) -> Any:
 
 def _check_type(value: Any, hint: Any, name: str, where: str) -> None:
     if not _fits(value, hint):
-        text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
-        raise ValueError(f"{where}: {name} is {value!r}: give {text}.")
+        raise ValueError(f"{where}: {name} is {value!r}: give {_in_words(hint)}.")
+
+
+def _in_words(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " or ".join(map(str, get_args(hint)))
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
 def _fits(value: Any, hint: Any) -> bool:

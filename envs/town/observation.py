@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.geometry import nearest
+from envs.town.people import TRAITS
 from envs.town.residents import learners, sought
 from envs.town.rules import HOURS, Rules
 from envs.town.state import NUM_TRAITS, State, holds_place, hour, kind_of, standing_on
@@ -44,6 +45,39 @@ def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
     side = 2 * (rules.view or 0) + 1
     picture = (len(rules.kinds) + 2, side, side)
     return {name: picture if name == "window" else (size,) for name, size in group_sizes(rules).items()}
+
+
+def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
+    """What is seen, by key: what each number of a group is, and what each channel of the window; in the flat
+    observation the same one behind the other.
+    """
+    own_actions, channels = [f"did {name}" for name in rules.action_names], [*rules.kinds, "other agent", "wall"]
+    of_other = ["x", "y", "exists", *(["family"] if rules.family_size > 1 else []), *own_actions, *rules.cues]
+    nearest_first = ["nearest", *(f"nearest but {slot}" for slot in range(1, num_visible(rules)))]
+    names = {
+        "meters": list(rules.meter_names),
+        "position": ["x", "y"],
+        "standing_on": [*rules.kinds, "no place"],
+        "progress": ["of the visit"],
+        "time": ["sine of the hour", "cosine of the hour", "share of the time"],
+        "previous_action": [*own_actions, "refused"],
+        "map": [f"{kind} {value}" for kind in rules.kinds for value in ("x", "y", "exists")],
+        "window": channels,
+        "others": [f"{other} {value}" for other in nearest_first for value in of_other],
+        "traits": list(TRAITS),
+        "messages": [
+            f"member {member} says {symbol}"
+            for member in range(1, rules.family_size)
+            for symbol in range(rules.symbols)
+        ],
+    }
+    seen = {name: names[name] for name in group_sizes(rules)}
+    if mode == "groups":
+        return seen
+    if "window" in seen:
+        cells = range(-(rules.view or 0), (rules.view or 0) + 1)
+        seen["window"] = [f"{channel} at ({x}, {y})" for channel in channels for y in cells for x in cells]
+    return {"observation": [f"{group} {name}" for group, words in seen.items() for name in words]}
 
 
 def num_visible(rules: Rules) -> int:

@@ -22,6 +22,7 @@ from torchrl.envs import (
 from envs import WORLDS, BranchlessTransformedEnv
 from envs.arena import Rules
 from envs.toolkit.records import named_tensors
+from torchrl_agent.models.specs import observation_shapes
 
 VARIANTS = {
     "arena": [
@@ -98,6 +99,14 @@ def test_what_locked_specs_keep_is_nothing_that_is_traced(wrap):
 @every_world
 def test_specs_describe_what_the_world_does(make, options):
     check_env_specs(make(num_envs=3, **options), seed=1)
+
+
+@every_world
+def test_everything_that_is_seen_has_a_word_of_its_own(make, options):
+    env = make(2, **options)
+    words, shapes = env.names()["observation"], observation_shapes(env)
+    assert {key: len(of_key) for key, of_key in words.items()} == {key: shape[0] for key, shape in shapes.items()}
+    assert all(len(set(of_key)) == len(of_key) for of_key in words.values())
 
 
 @every_world

@@ -214,6 +214,23 @@ def test_unknown_keys_and_wrong_types_are_refused_by_name(override, culprit):
 
 
 @pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("world.curiculum=ladder", "curriculum"),
+        ("algorithm.gama=0.9", "gamma"),
+        ("model.percepion.memory_size=3", "perception"),
+        ("totl_frames=3", "total_frames"),
+        ("model.xyzzy=3", None),
+        ("seed=x", None),
+    ],
+)
+def test_a_misspelt_key_is_asked_about(override, meant):
+    with pytest.raises(ValueError, match="see 'torchrl-agent configs NAME'") as caught:
+        Experiment.load("smoke", override)
+    assert re.findall(r"did you mean (\w+)\?", one_sentence(caught)) == ([] if meant is None else [meant])
+
+
+@pytest.mark.parametrize(
     ("lines", "culprit"),
     [
         ("algorithm: {gama: 0.5}", "algorithm.gama"),

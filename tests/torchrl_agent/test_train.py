@@ -269,8 +269,8 @@ def test_a_checkpoint_of_another_model_or_world_is_refused_in_a_sentence(tmp_pat
 def test_an_agent_whose_observations_have_changed_since_is_refused_in_a_sentence(tmp_path, monkeypatch):
     play(smoke(tmp_path, "world.observation=offsets", "total_frames=512"))
     load_agent(tmp_path / "run", "cpu")
-    values = observation.SIZES["offsets"]
-    monkeypatch.setitem(observation.SIZES, "offsets", values + 1)
+    names = observation.VECTORS["offsets"]
+    monkeypatch.setitem(observation.VECTORS, "offsets", (*names, "something new"))
     with pytest.raises(CheckpointError, match="observations have changed since") as caught:
         load_agent(tmp_path / "run", "cpu")
     assert "\n" not in str(caught.value)

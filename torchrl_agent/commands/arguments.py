@@ -57,6 +57,17 @@ def add_acting(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_without(parser: argparse.ArgumentParser) -> None:
+    """Modules that are silenced."""
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="let nobody hear this module (social_model, world_model, manager, memory); may be given several times",
+    )
+
+
 def add_seeds(parser: argparse.ArgumentParser) -> None:
     """Seeds over which something is measured."""
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")

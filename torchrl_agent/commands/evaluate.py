@@ -10,6 +10,7 @@ from torchrl_agent.commands.arguments import (
     add_agent,
     add_json,
     add_overrides,
+    add_without,
     print_table,
     print_ways,
     run_of,
@@ -26,13 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_acting(parser)
     parser.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
     parser.add_argument("--seed", type=int, help="seed of the worlds")
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="let nobody hear this module (social_model, world_model, manager, memory); may be given several times",
-    )
+    add_without(parser)
     add_json(parser)
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from torchrl_agent.commands.arguments import add_agent, add_json, run_of
+from torchrl_agent.commands.arguments import add_agent, add_json, add_overrides, add_without, run_of
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
@@ -15,16 +15,19 @@ from torchrl_agent.explain.page import as_text
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """An agent and a step of an episode."""
     add_agent(parser)
+    add_overrides(parser)
     parser.add_argument("--step", type=int, default=10, help="step of the episode, from 0 (10)")
     parser.add_argument("--world", type=int, default=0, help="number of the evaluation world (0)")
     parser.add_argument("--agent", type=int, default=0, help="number of the agent in its world (0)")
+    add_without(parser)
     parser.add_argument("--output", help="also write the page, with pictures, as one .html file")
     add_json(parser)
 
 
 def run(parsed: argparse.Namespace) -> None:
     """Print the page."""
-    thought = explain(run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, which=parsed.checkpoint)
+    where = (run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, parsed.checkpoint)
+    thought = explain(*where, overrides=parsed.overrides, silent=parsed.without)
     diagnosis = diagnose(thought)
     print(as_text(thought, diagnosis))
     if parsed.output is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
+from torchrl_agent.models.ablation import without
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_text
 from torchrl_agent.transforms import RewardScaler
@@ -36,7 +38,14 @@ LINES = (":", "--", "-.", "-")
 
 
 def explain(
-    run: Path | str, step: int = 10, world: int = 0, agent: int = 0, device: str = "auto", which: str = "last"
+    run: Path | str,
+    step: int = 10,
+    world: int = 0,
+    agent: int = 0,
+    device: str = "auto",
+    which: str = "last",
+    overrides: Sequence[str] = (),
+    silent: Sequence[str] = (),
 ) -> Thought:
     """What an agent thinks in a step of an evaluation episode (its fixed seed, most likely actions).
 
@@ -47,11 +56,13 @@ def explain(
         agent: its number, 0 in a world of one agent.
         device: where to play.
         which: checkpoint, ``last`` or ``best``.
+        overrides: changes of the run's configuration, such as another company in its world.
+        silent: modules that nobody hears (:func:`torchrl_agent.models.ablation.without`); what they think is shown.
 
     Raises:
-        ValueError: there is no such run, world, agent or step.
+        ValueError: there is no such run, world, agent, step or module.
     """
-    experiment, player = load_agent(run, device, which)
+    experiment, player = load_agent(run, device, which, tuple(overrides))
     config = experiment.evaluation
     if not 0 <= world < config.episodes:
         raise ValueError(
@@ -63,7 +74,9 @@ def explain(
     # a world's game depends on seed and row alone, so the rows behind it need not be played
     env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
     check_agent(env, player, agent)
-    return think(env, player, world, agent, step, reward_unit(experiment, Path(run), which))
+    with without(player, silent):
+        thought = think(env, player, world, agent, step, reward_unit(experiment, Path(run), which))
+    return dataclasses.replace(thought, silent=tuple(silent))
 
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:

@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines
-from torchrl_agent.explain.thought import UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
 """Of little confidence, in words."""
 SHOWN = 24
-"""Numbers of an observation that are written out."""
+"""Numbers of an observation without words that are written out."""
+SMALLEST = 0.005
+"""What is written as 0 of an observation with words is left out."""
 STEPS = 8
 """Steps of an imagined future whose rewards are written out."""
 CELLS = 4
@@ -61,7 +63,9 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
 def headline(thought: Thought) -> str:
     """Which step this is."""
     who = "the agent" if thought.agent is None else f"agent {thought.agent}"
-    return f"Step {thought.step} of {who} in world {thought.world} (steps 0 to {thought.length - 1} of its episode)"
+    unheard = f"; nobody hears: {', '.join(thought.silent)}" if thought.silent else ""
+    steps = f"steps 0 to {thought.length - 1} of its episode"
+    return f"Step {thought.step} of {who} in world {thought.world} ({steps}{unheard})"
 
 
 def as_text(thought: Thought, diagnosis: list[str]) -> str:
@@ -100,23 +104,36 @@ def _scene(thought: Thought) -> list[str | Table]:
     lines: list[str | Table] = []
     for name, values in thought.observation.items():
         if values.ndim == 1:
-            more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
-            lines.append(f"{name}: {' '.join(_number(value) for value in values[:SHOWN])}{more}")
+            lines.append(f"{name}: {_vector(name, values, thought.names)}")
         else:
-            lines += [f"{name}: {line}" for line in _window(values, thought.names)]
+            lines += [f"{name}: {line}" for line in _window(name, values, thought.names)]
     return lines
 
 
-def _window(picture: Tensor, names: Names) -> list[str]:
+def _vector(name: str, values: Tensor, names: Names) -> str:
+    """What the numbers [K] of an observation are, without those that are 0; where the world has no words for them, the
+    first of them all.
+    """
+    if name not in names.observation:
+        more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
+        return " ".join(_number(value) for value in values[:SHOWN]) + more
+    told = [
+        f"{names.seen(name, index)} {_number(value)}" for index, value in enumerate(values) if abs(value) >= SMALLEST
+    ]
+    rest = [] if len(told) == len(values) else ["the rest 0" if told else "0"]
+    return ", ".join(told + rest)
+
+
+def _window(name: str, picture: Tensor, names: Names) -> list[str]:
     """What the channels [C, height, width] of a picture around the agent show."""
     lines, (height, width) = [], picture.shape[1:]
     for index, channel in enumerate(picture):
         cells = channel.nonzero().tolist()
         if len(cells) > CELLS:
-            lines.append(f"{names.channel(index)} in {len(cells)} cells")
+            lines.append(f"{names.channel(name, index)} in {len(cells)} cells")
         elif cells:
             where = ", ".join(_way(x - width // 2, y - height // 2) for y, x in cells)
-            lines.append(f"{names.channel(index)} at {where}")
+            lines.append(f"{names.channel(name, index)} at {where}")
     return lines or ["nothing"]
 
 
@@ -147,7 +164,7 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
     need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
     if thought.visible is None or need is None or meters is None:
         return body
-    names, seen = thought.names, (thought.visible < thought.num_agents).nonzero().squeeze(-1).tolist()
+    names, seen = thought.names, (thought.visible != NOBODY).nonzero().squeeze(-1).tolist()
     if not seen:
         return [*body, "the truth it cannot see: nobody is in sight"]
     header = ["the truth it cannot see", "needs", *(names.meter(index) for index in range(meters.shape[1]))]

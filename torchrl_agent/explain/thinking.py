@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.explain.thought import UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models import records
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
@@ -83,14 +83,13 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
         thought = Thought(
             world=world,
             agent=None if agent.group is None else index,
-            num_agents=len(moment.actions),
             step=step,
             length=len(frames),
             names=names,
             picture=moment.picture,
             observation={name: row[name][0].cpu() for name in shapes},
             privileged={name: label[0].cpu() for name, label in _privileged(row).items()},
-            visible=_belief_part(row, "number"),
+            visible=_visible(row),
             action=row[keys.ACTION].reshape(-1).cpu(),
             probabilities=_probabilities(agent, row, heads),
             value=value,
@@ -109,7 +108,8 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
 def world_names(env: EnvBase) -> Names:
     """Words that the world offers (``names()`` of our worlds)."""
     offered = env.names() if hasattr(env, "names") else {}
-    return Names(**{kind: tuple(words) for kind, words in offered.items()})
+    actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
+    return Names(actions, meters, offered.get("observation", {}))
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
@@ -167,9 +167,11 @@ def _written(agent: Agent, row: TensorDictBase) -> Tensor | None:
     return nothing.index_add(0, row[keys.BELIEF, "number"][0], written[0]).cpu()
 
 
-def _belief_part(row: TensorDictBase, name: str) -> Tensor | None:
-    part = row.get((keys.BELIEF, name), None)
-    return None if part is None else part[0].cpu()
+def _visible(row: TensorDictBase) -> Tensor | None:
+    belief = row.get(keys.BELIEF, None)
+    if belief is None or "number" not in belief.keys():
+        return None
+    return torch.where(belief["visible"], belief["number"], NOBODY)[0].cpu()
 
 
 def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
@@ -210,7 +212,7 @@ def _belief(
         if name == METERS and len(names.meters) == size:
             known_names += names.meters
         else:
-            known_names += [name] if size == 1 else [f"{name} {index}" for index in range(size)]
+            known_names += [f"{name} {names.seen(name, index)}" for index in range(size)]
     taught = bool(agent.agent_modules["perception"].losses)
     usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
     return Belief(belief.mean, belief.log_std, belief.known_state, known_names, usual)

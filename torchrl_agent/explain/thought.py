@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 UNSEEN = -1
 """Number of an action that nobody saw."""
+NOBODY = -1
+"""Number of who is in an empty slot."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,8 @@ class Names:
 
     actions: tuple[str, ...] = ()
     meters: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    """Of the first channels of a window."""
+    observation: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By key: of a vector what each number is, of a picture what each channel is."""
 
     def action(self, index: int) -> str:
         return self.actions[index] if index < len(self.actions) else f"action {index}"
@@ -26,8 +29,12 @@ class Names:
     def meter(self, index: int) -> str:
         return self.meters[index] if index < len(self.meters) else f"meter {index}"
 
-    def channel(self, index: int) -> str:
-        return self.places[index] if index < len(self.places) else f"channel {index}"
+    def seen(self, key: str, index: int) -> str:
+        words = self.observation.get(key, ())
+        return words[index] if index < len(words) else str(index)
+
+    def channel(self, key: str, index: int) -> str:
+        return self.seen(key, index) if key in self.observation else f"channel {index}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,6 @@ class Thought:
     world: int
     agent: int | None
     """Its number; None in a world of one agent."""
-    num_agents: int
     step: int
     length: int
     """Steps that the agent plays in the episode."""
@@ -143,7 +149,7 @@ class Thought:
     privileged: dict[str, Tensor]
     """Labels that the agent cannot see; empty if the world gives none."""
     visible: Tensor | None
-    """Numbers of the others in its slots; the number of agents where nobody is. None if it is shown no others."""
+    """Numbers of the others in its slots, :data:`NOBODY` where nobody is; None if it is shown no others."""
     action: Tensor
     """What it does, [heads]."""
     probabilities: list[Tensor]
@@ -159,3 +165,5 @@ class Thought:
     goal: Goal | None = None
     action_values: ActionValues | None = None
     """Of an agent that values actions (DQN)."""
+    silent: tuple[str, ...] = ()
+    """Modules that nobody heard in this episode."""

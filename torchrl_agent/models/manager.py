@@ -70,9 +70,9 @@ class ManagerConfig:
 class Manager(AgentModule):
     """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
 
-    ``type`` [...], ``priority`` [..., 1] in 0..1 (how sure it was), ``target`` [..., M] (0 where a meter does not
-    matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its ``log_prob`` and the
-    manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
+    ``type`` [...], ``priority`` [..., 1] (the probability with which it was chosen), ``target`` [..., M] (0 where a
+    meter does not matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its
+    ``log_prob`` and the manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
 
     A goal ends when its targets are met, its time is up or it is given up: tensor expressions over meters and choice.
     If goals are options, one whose targets are met is not chosen, unless all are.

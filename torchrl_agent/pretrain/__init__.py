@@ -19,7 +19,7 @@ from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
-from torchrl_agent.training.checkpoint import versions, write_json, write_text
+from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.metrics import MetricsWriter, to_host
 from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, current_name, save_module
@@ -79,7 +79,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
         validation = {f"validation/{name}": value for name, value in last.items()}
         writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learnt, **validation})
     best.restore()
-    save_module(folder / "module.pt", lesson.agent, module, data.scaler, lesson.decoders)
+    save_module(folder / MODULE_FILE, lesson.agent, module, data.scaler, lesson.decoders)
     report = {
         "module": module,
         "config": experiment.name,

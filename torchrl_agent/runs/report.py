@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.training.checkpoint import MODULE_FILE
 from torchrl_agent.training.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -110,7 +111,10 @@ def table(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
-    """The runs of each configuration, by a label that tells the configurations apart."""
+    """The runs of each configuration, by a label that tells the configurations apart; beside runs, folders of
+    pre-trained modules are left out, so that ``runs/*`` may hold some.
+    """
+    folders = [folder for folder in folders if not (folder / MODULE_FILE).is_file()] or folders
     groups: dict[tuple, list[Run]] = {}
     given: set[Path] = set()
     for folder in folders:

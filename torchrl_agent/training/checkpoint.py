@@ -21,6 +21,8 @@ SOURCE = Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
 REPLAY = ".replay.pt"
+MODULE_FILE = "module.pt"
+"""In a folder that a pre-training left: the module."""
 TRAINING_RETURN = "rollout/ep_rew_mean"
 """The metric by which the best checkpoint is chosen, where nothing else is said."""
 
@@ -150,8 +152,10 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
     if which == "best" and best is not None and (folder / best).is_file():
         return folder / best
     found = checkpoints(folder)
+    if not found and (run / MODULE_FILE).is_file():
+        raise CheckpointError(f"{run} is no run but a pre-trained module: train with pretrained.MODULE={run}.")
     if not found:
-        raise CheckpointError(f"run {run} has no checkpoint yet: let it train until the first one is written.")
+        raise CheckpointError(f"{run} has no checkpoint yet: give a run that has written its first one.")
     return found[-1]
 
 

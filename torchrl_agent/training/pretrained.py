@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import Join
-from torchrl_agent.training.checkpoint import versions, write_atomically
+from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
@@ -185,7 +185,7 @@ def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
 def read_module(path: Path | str) -> ModuleFile:
     """What a file (or ``module.pt`` in a folder) holds, on the CPU; only tensors and plain values are read."""
     path = Path(path)
-    path = path / "module.pt" if path.is_dir() else path
+    path = path / MODULE_FILE if path.is_dir() else path
     if not path.is_file():
         raise ModuleError(f"there is no module {path}: make one with 'torchrl-agent pretrain MODULE CONFIG'.")
     try:

@@ -11,7 +11,7 @@ import torch
 
 from envs import ArenaEnv
 from envs.arena import Rules
-from envs.arena.observation import observe
+from envs.arena.observation import observation_names, observe
 from envs.arena.rules import RULES, THRUSTING, WALKING
 
 IDLE, THRUST, LEFT, RIGHT, SHOOT = THRUSTING
@@ -912,6 +912,21 @@ def test_the_offsets_of_a_ship_that_turns_are_along_its_heading_and_across(env):
     expected += [30 / 1600, 400 / 1280, 0.2, 1, 1, 0.4, 0.2, 1] + [0] * 8
     expected += [-0.5, 0, 0.5, 1, 0, -1, -1, 0] + [0] * 12
     assert_by_index(values, [*expected, 1 / 8])
+
+
+def test_words_say_what_the_offsets_are(walker):
+    words = dict(zip(observation_names("offsets")["observation"], surrounded(walker), strict=True))
+    shown = {name: words[name] for name in ("enemy 1 x", "enemy 2 exists", "spawner 1 y", "spawner 1 health to come")}
+    assert shown == pytest.approx(
+        {"enemy 1 x": 30 / 1600, "enemy 2 exists": 0, "spawner 1 y": 30 / 1280, "spawner 1 health to come": 0.2}
+    )
+    assert words["shot 1 near y"] == pytest.approx(-0.5) and words["enemies"] == 1 / 8
+
+
+def test_words_say_what_the_classic_numbers_are(env):
+    words = dict(zip(observation_names("classic")["observation"], look(env)["observation"][0].tolist(), strict=True))
+    assert words["health"] == words["to the left wall"] + words["to the right wall"] == 1
+    assert (words["enemy 1 exists"], words["enemies"]) == (0, 0) and words["spawner 1 exists"] == 1
 
 
 def test_a_spawner_that_the_shots_on_their_way_will_destroy_needs_no_other(walker):

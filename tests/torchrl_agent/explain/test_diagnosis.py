@@ -122,7 +122,7 @@ def test_a_goal_beside_the_point_is_named():
 
 def test_the_diagnosis_keeps_the_order_of_the_modules():
     nothing = torch.zeros(1)
-    thought = Thought(0, 0, 4, 0, 9, NAMES, None, {}, {}, None, nothing, [nothing], 0.0, 0.0, 1.0)
+    thought = Thought(0, 0, 0, 9, NAMES, None, {}, {}, None, nothing, [nothing], 0.0, 0.0, 1.0)
     assert diagnose(thought) == [NOTHING_UNUSUAL]
     parts = {
         "belief": belief(0.0),

@@ -19,6 +19,7 @@ from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
 from torchrl_agent.explain.thinking import think, world_names
+from torchrl_agent.explain.thought import Names
 from torchrl_agent.loop import learn
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.run import save
@@ -184,6 +185,9 @@ def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
     assert thought.others.number.tolist() == [1]
     assert thought.others.true_next_action.tolist() == [acted if told else -1]
     assert acted < 4  # it walks
+    if told:
+        truth = _tables(thought, "Perception")[1]
+        assert truth.header[0] == "the truth it cannot see" and [row[0] for row in truth.rows] == ["agent 1"]
     (shown,) = _tables(thought, "Social model")[0].rows
     assert shown[4] == (thought.names.action(acted) if told else "unknown")
 
@@ -231,6 +235,18 @@ def test_the_page_shows_the_records_numbers(thought):
 def _tables(thought, title):
     (section,) = (part for part in sections(thought, []) if part.title.startswith(title))
     return [part for part in section.body if isinstance(part, Table)]
+
+
+def test_another_world_and_silent_modules_are_opened_too(town_run, thought, capsys):
+    silent = explain(town_run, STEP, WORLD, AGENT, "cpu", overrides=["world.rules.max_steps=7"], silent=["manager"])
+    assert silent.length == 7 and thought.length == 9
+    assert "nobody hears: manager" in as_text(silent, []) and "nobody hears" not in as_text(thought, [])
+    heard, unheard = (explain(town_run, 0, WORLD, AGENT, "cpu", silent=names) for names in ([], ["manager"]))
+    torch.testing.assert_close(heard.goal.probabilities, unheard.goal.probabilities)  # it thinks all the same
+    assert not torch.equal(heard.probabilities[0], unheard.probabilities[0])
+    options = ["--step", "2", "--device", "cpu", "--without", "social_model", "world.rules.max_steps=7"]
+    assert cli.main(["explain", str(town_run), *options]) == 0
+    assert "(steps 0 to 6 of its episode; nobody hears: social_model)" in capsys.readouterr().out
 
 
 def test_parts_of_missing_modules_are_missing(thought):
@@ -341,10 +357,29 @@ def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
     assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 3
 
 
-def test_worlds_name_their_actions_meters_and_places():
+def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
+    (scene,) = (part for part in sections(thought, []) if part.title == "Scene")
+    for line in (line for line in scene.body if line.startswith("standing_on: ")):
+        assert line in {f"standing_on: {place} 1.00, the rest 0" for place in thought.names.observation["standing_on"]}
+    (meters,) = (line for line in scene.body if line.startswith("meters: "))
+    told = dict(
+        part.rsplit(" ", 1) for part in meters.removeprefix("meters: ").removesuffix(", the rest 0").split(", ")
+    )
+    seen = dict(zip(thought.names.meters, thought.observation["meters"].tolist(), strict=True))
+    assert told == {name: f"{value:.2f}" for name, value in seen.items() if value >= 0.005}
+    windows = {line.split(": ")[1].split(" at ")[0].split(" in ")[0] for line in scene.body if "window" in line}
+    assert windows <= set(thought.names.observation["window"]), "channels have names, walls and agents too"
+    wordless = dataclasses.replace(thought, names=Names())
+    (scene,) = (part for part in sections(wordless, []) if part.title == "Scene")
+    assert "meters: " + " ".join(f"{value:.2f}" for value in seen.values()) in scene.body
+    assert any("channel" in line for line in scene.body)
+
+
+def test_worlds_name_their_actions_meters_and_what_is_seen():
     town, arena = (world_names(make(1)) for make in (TownEnv, ArenaEnv))
     assert town.actions[:6] == ("up", "down", "left", "right", "interact", "wait")
-    assert town.meters[0] == "energy" and "Bed" in town.places
+    assert town.meters[0] == "energy"
+    assert town.channel("window", 0) == "channel 0" and arena.seen("observation", 0) == "x"
     assert arena.actions == ("idle", "thrust", "left", "right", "shoot") and not arena.meters
     assert world_names(ArenaEnv(1, style=2)).actions[-3:] == ("left", "right", "shoot")
     assert world_names(GymEnv("CartPole-v1")).action(1) == "action 1"

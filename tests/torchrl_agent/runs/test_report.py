@@ -68,6 +68,15 @@ def test_seeds_of_one_configuration_are_one_group_and_settings_tell_groups_apart
     }
 
 
+def test_pre_trained_modules_among_runs_are_left_out_and_alone_are_drawn(tmp_path):
+    run, module = make_run(tmp_path / "first"), make_run(tmp_path / "friend_read")
+    (module / "module.pt").touch()
+    (runs,) = report.group_runs([run, module]).values()
+    assert [read.folder for read in runs] == [run]
+    (alone,) = report.group_runs([module]).values()
+    assert [read.folder for read in alone] == [module]
+
+
 def test_a_seed_given_again_begins_another_group(tmp_path):
     folders = [make_run(tmp_path / f"{age}-{seed}", seed) for age in ("old", "new") for seed in (0, 1)]
     groups = report.group_runs(folders)

@@ -244,7 +244,15 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(tmp_path
 
 
 def test_a_run_without_checkpoints_or_no_run_at_all_is_a_sentence(tmp_path):
-    for run, text in ((tmp_path, "no checkpoint yet"), (tmp_path / "nowhere", "there is no run")):
+    module = tmp_path / "friend_read"
+    module.mkdir()
+    (module / "module.pt").touch()
+    refused = (
+        (tmp_path, "no checkpoint yet"),
+        (module, "pre-trained module"),
+        (tmp_path / "nowhere", "there is no run"),
+    )
+    for run, text in refused:
         with pytest.raises(CheckpointError, match=text) as caught:
             find_checkpoint(run)
         assert "\n" not in str(caught.value)

@@ -358,20 +358,17 @@ def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
 
 
 def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
-    (scene,) = (part for part in sections(thought, []) if part.title == "Scene")
+    (scene, *_) = sections(thought, [])
     for line in (line for line in scene.body if line.startswith("standing_on: ")):
         assert line in {f"standing_on: {place} 1.00, the rest 0" for place in thought.names.observation["standing_on"]}
-    (meters,) = (line for line in scene.body if line.startswith("meters: "))
-    told = dict(
-        part.rsplit(" ", 1) for part in meters.removeprefix("meters: ").removesuffix(", the rest 0").split(", ")
-    )
-    seen = dict(zip(thought.names.meters, thought.observation["meters"].tolist(), strict=True))
-    assert told == {name: f"{value:.2f}" for name, value in seen.items() if value >= 0.005}
     windows = {line.split(": ")[1].split(" at ")[0].split(" in ")[0] for line in scene.body if "window" in line}
     assert windows <= set(thought.names.observation["window"]), "channels have names, walls and agents too"
-    wordless = dataclasses.replace(thought, names=Names())
-    (scene,) = (part for part in sections(wordless, []) if part.title == "Scene")
-    assert "meters: " + " ".join(f"{value:.2f}" for value in seen.values()) in scene.body
+    observation = {"meters": torch.tensor([0.2, -0.01, 0.004, 0, 0, 0, 0, 1]), "progress": torch.zeros(1)}
+    (scene, *_) = sections(dataclasses.replace(thought, observation=observation), [])
+    assert scene.body == ["meters: energy 0.20, hygiene -0.01, fitness 1.00, the rest 0", "progress: 0"]
+    (scene, *_) = sections(dataclasses.replace(thought, observation=observation, names=Names()), [])
+    assert scene.body == ["meters: 0.20 -0.01 0.00 0.00 0.00 0.00 0.00 1.00", "progress: 0.00"]
+    (scene, *_) = sections(dataclasses.replace(thought, names=Names()), [])
     assert any("channel" in line for line in scene.body)
 
 

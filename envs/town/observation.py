@@ -51,8 +51,8 @@ def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
     """What is seen, by key: what each number of a group is, and what each channel of the window; in the flat
     observation the same one behind the other.
     """
-    own_actions, channels = [f"did {name}" for name in rules.action_names], [*rules.kinds, "other agent", "wall"]
-    of_other = ["x", "y", "exists", *(["family"] if rules.family_size > 1 else []), *own_actions, *rules.cues]
+    did, channels = [f"did {name}" for name in rules.action_names], [*rules.kinds, "other agent", "wall"]
+    of_other = ["x", "y", "exists", *(["family"] if rules.family_size > 1 else []), *did, *rules.cues]
     nearest_first = ["nearest", *(f"nearest but {slot}" for slot in range(1, num_visible(rules)))]
     names = {
         "meters": list(rules.meter_names),
@@ -60,7 +60,7 @@ def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
         "standing_on": [*rules.kinds, "no place"],
         "progress": ["of the visit"],
         "time": ["sine of the hour", "cosine of the hour", "share of the time"],
-        "previous_action": [*own_actions, "refused"],
+        "previous_action": [*did, "refused"],
         "map": [f"{kind} {value}" for kind in rules.kinds for value in ("x", "y", "exists")],
         "window": channels,
         "others": [f"{other} {value}" for other in nearest_first for value in of_other],
@@ -75,7 +75,8 @@ def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
     if mode == "groups":
         return seen
     if "window" in seen:
-        cells = range(-(rules.view or 0), (rules.view or 0) + 1)
+        reach = rules.view or 0
+        cells = range(-reach, reach + 1)
         seen["window"] = [f"{channel} at ({x}, {y})" for channel in channels for y in cells for x in cells]
     return {"observation": [f"{group} {name}" for group, words in seen.items() for name in words]}
 

@@ -117,7 +117,7 @@ def figures(thought: Thought) -> dict[str, Figure]:
     others, and the ``choice`` of goal and action; those without anything to show are left out.
     """
     drawn = {"choice": _draw_choice(thought)}
-    seen = [values for values in thought.observation.values() if values.ndim == 3]
+    seen = {key: values for key, values in thought.observation.items() if values.ndim == 3}
     if thought.picture is not None or seen:
         drawn["scene"] = _draw_scene(thought, seen)
     if thought.futures is not None:
@@ -127,17 +127,23 @@ def figures(thought: Thought) -> dict[str, Figure]:
     return drawn
 
 
-def _draw_scene(thought: Thought, seen: list[Tensor]) -> Figure:
-    """The world, and for each window the number of the channel that is set in each cell."""
-    pictures = [] if thought.picture is None else [("scene", thought.picture)]
-    for values in seen:
-        channels = values.abs().argmax(0) + 1
-        pictures.append(("what it sees (a color per channel)", (channels * values.any(0)).numpy()))
-    figure, panels = _panels(len(pictures), 4.5)
-    for panel, (title, pixels) in zip(panels, pictures, strict=True):
-        panel.imshow(pixels, interpolation="nearest", cmap="tab20b")
-        panel.set_title(title)
+def _draw_scene(thought: Thought, seen: dict[str, Tensor]) -> Figure:
+    """The world, and for each window the channel that is set in each cell."""
+    from matplotlib.patches import Patch  # slow to import, and only wanted here
+
+    figure, panels = _panels((thought.picture is not None) + len(seen), 4.5)
+    for panel in panels:
         panel.set_axis_off()
+    if thought.picture is not None:
+        panels[0].imshow(thought.picture, interpolation="nearest")
+        panels[0].set_title("scene")
+    for panel, (key, values) in zip(panels[len(panels) - len(seen) :], seen.items(), strict=True):
+        shown = (values.abs().argmax(0) + 1) * values.any(0)
+        image = panel.imshow(shown.numpy(), interpolation="nearest", cmap="tab20b", vmin=0, vmax=len(values))
+        colors = {int(number): image.cmap(image.norm(number)) for number in shown.unique() if number > 0}
+        named = [Patch(color=color, label=thought.names.channel(key, number - 1)) for number, color in colors.items()]
+        panel.legend(handles=named, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+        panel.set_title(f"{key}: what it sees")
     return figure
 
 

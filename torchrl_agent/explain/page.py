@@ -133,14 +133,14 @@ def _window(name: str, picture: Tensor, names: Names) -> list[str]:
             lines.append(f"{names.channel(name, index)} in {len(cells)} cells")
         elif cells:
             where = ", ".join(_way(x - width // 2, y - height // 2) for y, x in cells)
-            lines.append(f"{names.channel(name, index)} at {where}")
+            lines.append(f"{names.channel(name, index)} {where}")
     return lines or ["nothing"]
 
 
 def _way(right: int, down: int) -> str:
     across = f"{abs(right)} {'right' if right > 0 else 'left'}" if right else ""
     along = f"{abs(down)} {'down' if down > 0 else 'up'}" if down else ""
-    return " ".join(part for part in (across, along) if part) or "here"
+    return " ".join(part for part in ("at", across, along) if part) if right or down else "here"
 
 
 def _uncertainty(belief: Belief) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -361,7 +362,8 @@ def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
     (scene, *_) = sections(thought, [])
     for line in (line for line in scene.body if line.startswith("standing_on: ")):
         assert line in {f"standing_on: {place} 1.00, the rest 0" for place in thought.names.observation["standing_on"]}
-    windows = {line.split(": ")[1].split(" at ")[0].split(" in ")[0] for line in scene.body if "window" in line}
+    windows = {re.split(" at | in | here", line)[0] for line in scene.body if line.startswith("window: ")}
+    windows = {window.removeprefix("window: ") for window in windows}
     assert windows <= set(thought.names.observation["window"]), "channels have names, walls and agents too"
     observation = {"meters": torch.tensor([0.2, -0.01, 0.004, 0, 0, 0, 0, 1]), "progress": torch.zeros(1)}
     (scene, *_) = sections(dataclasses.replace(thought, observation=observation), [])
@@ -370,6 +372,26 @@ def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
     assert scene.body == ["meters: 0.20 -0.01 0.00 0.00 0.00 0.00 0.00 1.00", "progress: 0.00"]
     (scene, *_) = sections(dataclasses.replace(thought, names=Names()), [])
     assert any("channel" in line for line in scene.body)
+
+
+def test_a_window_says_where_things_are(thought):
+    window = torch.zeros(16, 5, 5)
+    window[0, 2, 2] = window[3, 1, 2] = window[3, 2, 0] = window[14, 4, 3] = window[15, :, 4] = 1
+    (scene, *_) = sections(dataclasses.replace(thought, observation={"window": window}), [])
+    told = ["Bed here", "HomeMeal at 1 up, at 2 left", "other agent at 1 right 2 down", "wall in 5 cells"]
+    assert scene.body == [f"window: {line}" for line in told]
+
+
+def test_the_picture_of_a_window_names_its_colors(thought):
+    window = torch.zeros(16, 5, 5)
+    window[0, 1, 1] = window[15, :, 4] = 1
+    (panel,) = figures(dataclasses.replace(thought, picture=None, observation={"window": window}))["scene"].axes
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["Bed", "wall"]
+    colors = [patch.get_facecolor() for patch in panel.get_legend().get_patches()]
+    (image,) = panel.get_images()
+    assert colors == [
+        tuple(image.cmap(image.norm(value))) for value in (image.get_array()[1, 1], image.get_array()[0, 4])
+    ]
 
 
 def test_worlds_name_their_actions_meters_and_what_is_seen():

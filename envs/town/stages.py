@@ -69,4 +69,10 @@ def stage_rules(stage: Stage, rules: Rules) -> Rules:
         depletion=level.depletion * stage.difficulty.get("depletion", 1.0),
     )
     check_rules(mixed)
+    cells, needed = mixed.width * mixed.height, rules.population + rules.num_places
+    if mixed.random_layout and needed > cells:
+        raise ValueError(
+            f"stage {stage.name!r}: its {cells} cells hold no {needed} places and agents of level {rules.name}, whose "
+            "places it deals out: give it a larger map, or begin from a level with fewer places."
+        )
     return mixed

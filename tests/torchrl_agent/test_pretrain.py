@@ -29,6 +29,7 @@ from torchrl_agent.training.pretrained import (
     read_module,
     save_module,
 )
+from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import RewardScaler
 
 SMALL = [
@@ -156,6 +157,11 @@ def test_a_world_of_one_agent_and_plain_networks(tmp_path, capsys):
         (["perception", "town_agent", "frozen=[perception]"], "frozen names perception"),
         (["perception", "town_agent", "--updates", "0"], "--updates is 0"),
         (["perception", "town_agent", "pretrained.perception=nowhere.pt"], "there is no module nowhere.pt"),
+        (
+            ["world_model", "town_agent", "model.world_model.foresees_others=true"],
+            "set model.world_model.foresees_others",
+        ),
+        (["policy", "town_agent", "model.world_model.improvement=1"], "set model.world_model.improvement=0"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, arguments, sentence):
@@ -180,6 +186,14 @@ def test_an_update_that_is_not_finite_is_skipped_and_told():
         assert "train/grad_norm/actor" in metrics
     assert found == [(1, True), (0, False), (1, False), (1, False)]
     assert all(value.isfinite().all() for value in weights(lesson.learning).values())
+
+
+def test_pre_training_of_which_nothing_comes_is_no_success():
+    config = PretrainConfig(frames=64, updates=9)
+    lesson, data = _prepare("policy", Experiment.load("town", *SMALL), config)
+    lesson.parameters[-1].register_hook(lambda gradient: gradient * math.nan)
+    with pytest.raises(NonFiniteError, match="in 3 updates in a row: lower --learning-rate"):
+        list(teach(lesson, make_updater(lesson, 1e-3, False), data, config))
 
 
 @pytest.mark.slow

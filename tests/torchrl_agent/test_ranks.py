@@ -2,12 +2,15 @@
 
 import csv
 import json
+import math
 import shutil
 
 import pytest
 import torch
 from launching import QUICK, ROOT, torchrun
+from tensordict import TensorDict
 from torch import distributed
+from torchrl.objectives import ClipPPOLoss
 
 from torchrl_agent import Experiment, ranks
 from torchrl_agent.cli import main
@@ -82,6 +85,20 @@ def test_advantages_are_normalized_in_each_minibatch():
     # mean 2 and deviation sqrt(2); mean 20 and deviation sqrt(200)
     expected = torch.tensor([[-1.0], [-1.0], [1.0], [1.0]]) / 2**0.5
     assert torch.allclose(normalized(advantage, draws), expected)
+
+
+def test_advantages_of_the_dead_do_not_count():
+    advantage = torch.tensor([1.0, -1, 2, -2, -5, -5, -5, -5]).unsqueeze(-1)
+    valid = torch.tensor([True] * 4 + [False] * 4)
+    alive = normalized(advantage, torch.arange(8).unsqueeze(0), valid)[:4].flatten()
+    deviation = math.sqrt((1 + 1 + 4 + 4) / 4)
+    assert alive.tolist() == pytest.approx([value / deviation for value in (1, -1, 2, -2)])
+    loss = ClipPPOLoss.__new__(ClipPPOLoss)
+    loss.normalize_advantage_exclude_dims = ()
+    theirs = loss._standardize_advantage(advantage, TensorDict({"shifted_valid": valid}, [8]))
+    torch.testing.assert_close(normalized(advantage, torch.arange(8).unsqueeze(0), valid), theirs)
+    nobody = normalized(advantage, torch.arange(8).unsqueeze(0), torch.zeros(8, dtype=torch.bool))
+    assert nobody.isfinite().all()
 
 
 def test_worlds_of_a_part_play_the_games_of_the_set():

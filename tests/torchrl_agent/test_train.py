@@ -631,12 +631,15 @@ def test_evaluation_takes_the_first_episode_of_every_world(tmp_path, tiny_worlds
 def test_intervals_by_hand():
     summary = {"episodes": 10, "return_mean": 3.0, "return_std": 2.0, "win_rate": 0.8}
     found = intervals(summary)
-    half = 1.96 * 2.0 / math.sqrt(10)
+    half = 2.262 * 2.0 / math.sqrt(9)  # the deviation is that of the ten
     assert found["return_mean"] == pytest.approx((3.0 - half, 3.0 + half))
     # (0.8 + 0.19208 -+ 1.96 sqrt(0.016 + 0.009604)) / 1.38416
     assert found["win_rate"] == pytest.approx((0.49016, 0.94332), abs=1e-5)
     assert clearly_other(summary, {**summary, "win_rate": 0.1}) == ["win_rate"]
-    assert clearly_other(summary, {**summary, "win_rate": 0.6, "return_mean": 6.0}) == ["return_mean"]
+    assert clearly_other(summary, {**summary, "win_rate": 0.6, "return_mean": 6.1}) == ["return_mean"]
+    one = {"episodes": 1, "return_mean": 5.0, "return_std": 0.0}
+    assert intervals(one)["return_mean"] == (-math.inf, math.inf)
+    assert clearly_other(one, {**one, "return_mean": 9.0}) == []
 
 
 def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_worlds):

@@ -10,6 +10,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.progress import Progress
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.checkpoint import versions
@@ -48,7 +49,9 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
             "frames": iteration.frames,
             "seconds": time.perf_counter() - start,
         }
-        rows.append({**row, **_judge(iteration.agent.policy, iteration.agent.attach(_judging_world(experiment)))})
+        rows.append(
+            {**row, **_judge(acting_policy(iteration.agent), iteration.agent.attach(_judging_world(experiment)))}
+        )
     returns, mark = (
         [row["return_mean"] for row in rows if row["player"] == experiment.algorithm_class.name],
         experiment.evaluation.mark,

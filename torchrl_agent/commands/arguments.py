@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ def _print_words(rows: list[list[str]]) -> None:
 
 def _with_interval(name: str, figures: dict[str, Any]) -> str:
     low, high = intervals(figures).get(name, (None, None))
-    return _shown(figures[name]) if low is None else f"{_shown(figures[name])} ({_shown(low)} to {_shown(high)})"
+    known = low is not None and math.isfinite(low)
+    return f"{_shown(figures[name])} ({_shown(low)} to {_shown(high)})" if known else _shown(figures[name])
 
 
 def _shown(value: Any) -> str:

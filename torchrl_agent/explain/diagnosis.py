@@ -24,7 +24,7 @@ NOTHING_UNUSUAL = "nothing unusual"
 
 
 def diagnose(thought: Thought) -> list[str]:
-    """Sentences, each with its module's letter before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
+    """Sentences, each with its module before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
     result: list[str] = []
     if thought.belief is not None:
         result += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]

@@ -19,10 +19,13 @@ MEMORY = "memory"
 
 
 def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
-    """What :func:`without` can take away from an agent: by name the module, and what it writes for others."""
+    """What :func:`without` can take away from an agent: by name the module, and what it writes for others: its first
+    key, and the social model's forecast, which a world model may read; the rest is for people.
+    """
     acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
     result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
-        name: (module, module.out_keys[:1]) for name, module in acting.items()
+        name: (module, [key for key in module.out_keys if key in (module.out_keys[0], keys.FORECAST)])
+        for name, module in acting.items()
     }
     if agent.perception is not None and agent.perception.memory:
         result[MEMORY] = (agent.perception, [(keys.NEXT, name) for name in agent.perception.memory])
@@ -39,9 +42,11 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
         names: of :func:`removable`.
 
     Raises:
-        ValueError: the agent has no such module.
+        ValueError: the agent has no such module, or its planner acts by the world model that nobody shall hear.
     """
     possible = removable(agent)
+    if agent.planner.enabled and "world_model" in names:
+        raise ValueError("the planner acts by the world model: leave the planner off to judge the agent without it.")
     for name in names:
         if name not in possible:
             known = ", ".join(possible) or "nothing, as it is one plain network"

@@ -131,7 +131,8 @@ class EpsilonGreedy(MaskedCategorical):
     """
 
     def __init__(self, logits: Tensor, epsilon: Tensor, mask: Tensor | None = None) -> None:
-        legal = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask
+        # nobody who may do nothing is asked; its row stays finite, as in MaskedCategorical
+        legal = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask | ~mask.any(-1, keepdim=True)
         self.best = logits.masked_fill(~legal, torch.finfo(logits.dtype).min).argmax(-1)
         share = epsilon.unsqueeze(-1)
         greedy = nn.functional.one_hot(self.best, logits.shape[-1])

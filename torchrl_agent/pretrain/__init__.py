@@ -127,7 +127,9 @@ def learn(
             rows = torch.randint(data.train.shape[0], (_batch(data, config),), device=data.train.device)
             metrics = updater.update(data.train[rows])
             if update % every == 0 or update == config.updates:
-                learnt = {f"train/{name}": value for name, value in to_host(dict(metrics.items())).items()}
+                told = to_host(dict(metrics.items()))
+                updater.check(told, "lower --learning-rate, or give --frames of a world without such numbers")
+                learnt = {f"train/{name}": value for name, value in told.items()}
                 validation = lesson.validate(data.validation)
                 shown = {"validation": f"{total_loss(validation):.4g}"}
                 yield update, learnt, validation
@@ -135,11 +137,25 @@ def learn(
 
 
 def switch_on(module: str, experiment: Experiment) -> Experiment:
-    """A copy of the experiment in which the module is there, and has losses to learn from."""
+    """A copy of the experiment in which the module is there, and has losses to learn from.
+
+    Raises:
+        ValueError: there is no such module, or it cannot learn without another one.
+    """
     if module not in MODULES:
         raise ValueError(f"there is no module {module!r}: use one of {', '.join(MODULES)}.")
     experiment = copy.deepcopy(experiment)
     model = experiment.model
+    if module == "world_model" and model.world_model.foresees_others:
+        raise ValueError(
+            "a world model that foresees others learns from what the social model says, which pre-training does not "
+            "play: let it learn in training, or set model.world_model.foresees_others=false."
+        )
+    if module == "policy" and model.world_model.enabled and model.world_model.improvement > 0:
+        raise ValueError(
+            "the policy imitates without the dreams that change its logits: set model.world_model.improvement=0 here, "
+            "and as it was in training."
+        )
     if module != "policy" and model.memory == "none":
         model.perception.enabled = True
     if module in BUILT_IN:

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.confidence import wilson
+from torchrl_agent.confidence import student, wilson
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.rollout import episode_entries, fill_caches
@@ -176,11 +176,11 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """95 % confidence intervals of ``return_mean`` (by the normal distribution) and of ``win_rate``, if there is one
-    (:func:`~torchrl_agent.confidence.wilson`).
+    """95 % confidence intervals of ``return_mean`` (Student's t; infinite for one episode) and, if there is one, of
+    ``win_rate`` (:func:`~torchrl_agent.confidence.wilson`).
     """
-    count, z = summary["episodes"], 1.96
-    half = z * summary["return_std"] / math.sqrt(count)
+    count = summary["episodes"]
+    half = math.inf if count < 2 else student(count - 1) * summary["return_std"] / math.sqrt(count - 1)
     result = {"return_mean": (summary["return_mean"] - half, summary["return_mean"] + half)}
     if "win_rate" in summary:
         result["win_rate"] = wilson(summary["win_rate"], count)

@@ -20,8 +20,8 @@ from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolic
 from torchrl_agent.training.algorithm import check_config, check_positive, check_share
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 
-LEAST_DEVIATION = 1e-6
-"""Advantages are divided by no less; as in TorchRL."""
+LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
+"""Advantages are divided by no less, where all count and where those of the living do; as in TorchRL."""
 
 
 @dataclass
@@ -88,7 +88,8 @@ class PPO(OnPolicyActorCritic):
         """The updates of one pass over the frames, [updates] diagnostics."""
         draws = list(self._draws_of_epoch(len(data)))
         if ranks.size() > 1 and self.config.normalize_advantage:
-            data = data.copy().set(keys.ADVANTAGE, normalized(data.get(keys.ADVANTAGE), torch.stack(draws)))
+            advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
+            data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
         return torch.stack([self.updater.update(data[draw]) for draw in draws])
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
@@ -112,20 +113,33 @@ class PPO(OnPolicyActorCritic):
         return AgentLoss(agent, objective)
 
 
-def normalized(advantage: Tensor, draws: Tensor) -> Tensor:
-    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks.
+def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks;
+    the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
 
     Args:
         advantage: of this rank.
         draws: places of this rank's part of each minibatch, [minibatches, size]; each place once.
+        valid: which of them count (frames of the living), bool, of its shape or with fewer dimensions; None for all.
     """
     drawn = advantage[draws].flatten(1)
-    variance, mean = torch.var_mean(drawn, 1, correction=0)
-    mean, variance, count = ranks.moments(mean, variance, torch.full_like(mean, drawn.shape[1]))
-    deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    counts = torch.ones_like(advantage) if valid is None else _like(valid, advantage).to(advantage.dtype)
+    counts = counts[draws].flatten(1)
+    count = counts.sum(1)
+    mean = (drawn * counts).sum(1) / count.clamp_min(1)
+    variance = ((drawn - mean[:, None]).square() * counts).sum(1) / count.clamp_min(1)
+    mean, variance, count = ranks.moments(mean, variance, count)
+    if valid is None:
+        deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    else:
+        deviation = variance.sqrt().clamp_min(LEAST_DEVIATION_OF_VALID)
     result = torch.empty_like(advantage)
     result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
     return result
+
+
+def _like(mask: Tensor, values: Tensor) -> Tensor:
+    return mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim)).expand_as(values)
 
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:

@@ -75,3 +75,11 @@ def test_stages_of_another_world_are_refused(tmp_path):
     path.write_text("- {name: odd, retreat: {joy: [null, 1]}}\n")
     with pytest.raises(ValueError, match="joy"):
         TownEnv(2, curriculum=path)
+
+
+def test_a_stage_whose_map_cannot_hold_the_places_that_are_dealt_out_is_refused(tmp_path):
+    level, path = tmp_path / "tiny.yaml", tmp_path / "tight.yaml"
+    level.write_text("extends: L3\nwidth: 3\nheight: 3\naffordances: [Bed, Job, HomeMeal, Park]\n")
+    path.write_text(f"- {{name: tight, level: {level}}}\n")
+    with pytest.raises(ValueError, match="its 9 cells hold no 15 places and agents of level L3"):
+        TownEnv(2, level="L3", curriculum=path)

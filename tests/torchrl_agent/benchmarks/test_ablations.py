@@ -14,7 +14,7 @@ from torchrl_agent.benchmarks import ablations
 from torchrl_agent.benchmarks.ablations import CLAIMS, kept, measures, prove, table, town
 from torchrl_agent.benchmarks.ablations.kept import Kept
 from torchrl_agent.benchmarks.ablations.measures import Run, measure
-from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, judge
+from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, clearly_better, judge, raises
 from torchrl_agent.cli import main
 from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment
@@ -105,6 +105,15 @@ def test_checks_can_fail():
     assert not better("a", [94.0], [100.0], 0.95)["holds"]
     assert clearly_better("a", [3.0, 4.0], [1.0, 2.9])["holds"]
     assert not clearly_better("a", [2.0, 9.0], [1.0, 2.9])["holds"]
+    for unknown in ([math.nan, 4.0], [4.0, math.nan]):
+        assert not clearly_better("a", unknown, [1.0, 1.0])["holds"]
+
+
+def test_a_rise_is_a_share_of_the_others_size_whatever_its_sign():
+    rise = raises("a", [-1.0, -1.1, -0.9], [-2.0, -2.1, -1.9])
+    assert rise["holds"] and "+50.0%" in rise["found"]
+    assert not raises("a", [-2.0, -2.1, -1.9], [-1.0, -1.1, -0.9])["holds"]
+    assert not raises("a", [1.0, 1.1, 0.9], [0.0, 0.0, 0.0])["holds"], "of nothing there is no share"
     assert not above("a", [math.nan, 1.0], 0.0)["holds"]
 
 

@@ -38,6 +38,23 @@ def agent():
     return Agent(town(), config)
 
 
+def test_a_forecast_falls_silent_with_the_social_model():
+    model = WorldModelConfig(enabled=True, hidden_size=16, foresees_others=True)
+    config = ModelConfig([16], memory="gru", world_model=model, social_model=SocialModelConfig(True, memory_size=6))
+    agent = Agent(town(), config)
+    assert play(agent)[0].get(keys.FORECAST).any()
+    with without(agent, ["social_model"]):
+        assert not play(agent)[0].get(keys.FORECAST).any()
+
+
+def test_a_planner_is_not_judged_without_what_it_plans_with(agent):
+    agent.planner.enabled = True
+    with pytest.raises(ValueError, match="leave the planner off"), without(agent, ["world_model"]):
+        pass
+    with without(agent, ["social_model"]):
+        pass
+
+
 def play(agent):
     """What was written in two steps."""
     torch.manual_seed(0)

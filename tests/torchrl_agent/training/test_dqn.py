@@ -152,6 +152,13 @@ def test_epsilon_greedy_probabilities_by_hand_and_never_an_illegal_action():
     assert everything.sample((1000,)).unique().tolist() == [0, 2, 3]
 
 
+def test_who_may_do_nothing_is_chosen_for_in_numbers():
+    values, mask = torch.tensor([[1.0, 9.0], [1.0, 9.0]]), torch.tensor([[True, False], [False, False]])
+    choice = EpsilonGreedy(values, torch.tensor([0.4, 0.4]), mask)
+    assert choice.probs.isfinite().all() and choice.log_prob(choice.sample()).isfinite().all()
+    assert choice.log_prob(torch.tensor([0, 0]))[0] == 0  # the other row is as it was
+
+
 def test_epsilon_falls_linearly_over_frames():
     config = DQNConfig(epsilon_initial=1.0, epsilon_final=0.2, epsilon_frames=100)
     assert [epsilon(config, frames) for frames in (0, 50, 100, 10**9)] == pytest.approx([1.0, 0.6, 0.2, 0.2])

@@ -18,6 +18,7 @@ from torchrl_agent.benchmarks.ablations.town import false_belief, look_on, town_
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
+from torchrl_agent.explain.thought import Thought
 from torchrl_agent.judging import evaluate
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import learn
@@ -141,14 +142,29 @@ def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
     thought = explain(folder / "run", step=10)
     assert all(torch.allclose(part.sum(-1), part.new_ones(())) for part in thought.probabilities)
     parts = {
-        "belief against truth": thought.belief is not None and thought.picture is not None,
-        "imagined futures": thought.futures is not None and bool(thought.futures.expected_return.isfinite().all()),
-        "predicted minds": thought.others is not None and thought.others.true_goal is not None,
-        "goal": thought.goal is not None,
-        "action probabilities": len(thought.probabilities) > 0,
-        "diagnosis": len(diagnose(thought)) > 0,
+        "belief against truth": _is_finite(thought.belief) and thought.picture is not None,
+        "imagined futures": _is_finite(thought.futures),
+        "predicted minds": thought.others is not None
+        and _is_finite(thought.others)
+        and thought.others.true_goal is not None,
+        "goal": _is_finite(thought.goal),
+        "action probabilities": all(probabilities.isfinite().all() for probabilities in thought.probabilities),
+        "diagnosis": diagnose(_misled(thought)) != diagnose(thought),
     }
     return {name: float(there) for name, there in parts.items()}
+
+
+def _is_finite(part: Any) -> bool:
+    """Whether a part of a thought is there, with numbers alone."""
+    values = [] if part is None else [value for value in vars(part).values() if isinstance(value, torch.Tensor)]
+    return bool(values) and all(bool(value.isfinite().all()) for value in values)
+
+
+def _misled(thought: Thought) -> Thought:
+    """As it was, but for the own state that it foresaw."""
+    futures = thought.futures
+    wrong = None if futures is None else replace(futures, foreseen_states=1 - futures.true_states)
+    return replace(thought, futures=wrong)
 
 
 def _numbers(figures: dict[str, Any]) -> dict[str, float]:

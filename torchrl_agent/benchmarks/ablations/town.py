@@ -11,6 +11,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
 from torchrl_agent.training.rollout import play as play_steps
@@ -52,7 +53,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
     before = _look(world, going)
     wanted = [keys.BELIEF, keys.GOAL, keys.NORMALIZED, keys.ACTION]
     with set_exploration_type(ExplorationType.DETERMINISTIC):
-        for acted in play_steps(env, agent.policy, root, world.rules.max_steps):
+        for acted in play_steps(env, acting_policy(agent), root, world.rules.max_steps):
             following = acted.get(keys.NEXT)
             rows = acted.get(agent.group).select(*wanted, strict=False)
             reward = following.get((agent.group, keys.REWARD)).squeeze(-1)

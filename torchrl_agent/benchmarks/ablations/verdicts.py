@@ -41,17 +41,19 @@ def better(what: str, values: Sequence[float], others: Sequence[float], share: f
 
 def clearly_better(what: str, values: Sequence[float], others: Sequence[float]) -> Check:
     """Every seed is better than every seed of the others."""
-    check = _check(f"{what}, every seed", values, min(values) > max(others))
+    known = all(map(math.isfinite, [*values, *others]))
+    check = _check(f"{what}, every seed", values, known and min(values) > max(others))
     return {**check, "found": f"{check['found']} against {_text(others)}"}
 
 
 def raises(what: str, values: Sequence[float], others: Sequence[float], least: float = 0.1) -> Check:
-    """The mean is at least ``least`` above the others', as a share of it, and the 95 % interval of the differences, by
-    seed, lies above 0.
+    """The mean is at least ``least`` above the others', as a share of its size, and the 95 % interval of the
+    differences, by seed, lies above 0. Of others that earn nothing there is no share.
     """
     differences = [value - other for value, other in zip(values, others, strict=True)]
     mean, half = interval(differences)
-    share = mean / fmean(others)
+    size = abs(fmean(others))
+    share = mean / size if size else math.nan
     check = _check(f"{what} at least {least:.0%} higher", values, share >= least and mean - half > 0)
     paired = f"{share:+.1%}, difference by seed {_text(differences)}"
     return {**check, "found": f"{check['found']} against {_text(others)}: {paired}"}

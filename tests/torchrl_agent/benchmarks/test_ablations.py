@@ -103,6 +103,9 @@ def test_checks_can_fail():
     assert not above("a", [1.0, 1.9], 1.5)["holds"]
     assert better("a", [95.0], [100.0], 0.95)["holds"]
     assert not better("a", [94.0], [100.0], 0.95)["holds"]
+    assert better("a", [3.0, 5.0, 4.0], [3.0, 3.0, 5.0])["found"].endswith(", within noise")
+    assert not better("a", [3.0, 5.0, 4.0], [2.0, 4.0, 3.0])["found"].endswith(", within noise")
+    assert not better("a", [95.0], [100.0], 0.95)["found"].endswith(", within noise"), "of one seed nobody knows"
     assert clearly_better("a", [3.0, 4.0], [1.0, 2.9])["holds"]
     assert not clearly_better("a", [2.0, 9.0], [1.0, 2.9])["holds"]
     for unknown in ([math.nan, 4.0], [4.0, math.nan]):

@@ -104,10 +104,14 @@ def test_a_difference_between_ways_of_acting_is_told(capsys):
     figures = {"episodes": 100, "return_mean": 10.0, "return_std": 5.0, "win_rate": 0.8}
     print_ways({"likeliest": {**figures, "win_rate": 0.01}, "sampled": figures})
     table, told = capsys.readouterr().out.rsplit("win_rate", 1)
-    assert "10 (9.02 to 10.98)" in table
+    assert "10 (9.003 to 11)" in table  # 1.984 * 5 / sqrt(99)
     assert told.startswith(" depends on how actions are taken: 0.01 likeliest, 0.8 sampled;")
     print_ways({"likeliest": figures, "sampled": figures})
     assert "depends" not in capsys.readouterr().out
+    one = {"episodes": 1, "return_mean": 10.0, "return_std": 0.0}
+    print_ways({"likeliest": one, "sampled": {**one, "return_mean": 9.0}})
+    printed = capsys.readouterr().out
+    assert "depends" not in printed and "(" not in printed, "of one episode there is no interval"
 
 
 def test_evaluate_and_film_take_changes_of_the_configuration(run, tmp_path, capsys):

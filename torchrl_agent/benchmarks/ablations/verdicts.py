@@ -34,9 +34,14 @@ def below(what: str, values: Sequence[float], bound: float) -> Check:
 
 
 def better(what: str, values: Sequence[float], others: Sequence[float], share: float = 1.0) -> Check:
-    """The mean over seeds is at least ``share`` of the others' mean; what was found says both with intervals."""
+    """The mean over seeds is at least ``share`` of the others' mean. What was found says both with intervals, and
+    whether the 95 % interval of what is beyond that share, by seed, holds 0: then it is within noise.
+    """
+    beyond = [value - share * other for value, other in zip(values, others, strict=True)]
+    mean, half = interval(beyond)
+    noise = ", within noise" if abs(mean) <= half < math.inf else ""
     check = _check(what, values, fmean(values) >= share * fmean(others))
-    return {**check, "found": f"{check['found']} against {_text(others)}"}
+    return {**check, "found": f"{check['found']} against {_text(others)}{noise}"}
 
 
 def clearly_better(what: str, values: Sequence[float], others: Sequence[float]) -> Check:

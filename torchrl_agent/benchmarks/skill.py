@@ -49,9 +49,8 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
             "frames": iteration.frames,
             "seconds": time.perf_counter() - start,
         }
-        rows.append(
-            {**row, **_judge(acting_policy(iteration.agent), iteration.agent.attach(_judging_world(experiment)))}
-        )
+        agent = iteration.agent
+        rows.append({**row, **_judge(acting_policy(agent), agent.attach(_judging_world(experiment)))})
     returns, mark = (
         [row["return_mean"] for row in rows if row["player"] == experiment.algorithm_class.name],
         experiment.evaluation.mark,

@@ -19,13 +19,10 @@ MEMORY = "memory"
 
 
 def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
-    """What :func:`without` can take away from an agent: by name the module, and what it writes for others: its first
-    key, and the social model's forecast, which a world model may read; the rest is for people.
-    """
+    """What :func:`without` can take away from an agent: by name the module, and what it writes for others."""
     acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
     result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
-        name: (module, [key for key in module.out_keys if key in (module.out_keys[0], keys.FORECAST)])
-        for name, module in acting.items()
+        name: (module, [module.out_keys[0], *module.overheard_keys]) for name, module in acting.items()
     }
     if agent.perception is not None and agent.perception.memory:
         result[MEMORY] = (agent.perception, [(keys.NEXT, name) for name in agent.perception.memory])

@@ -23,7 +23,7 @@ from torchrl.modules import QValueModule
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.distributions import MaskedCategorical
+from torchrl_agent.models.distributions import MaskedCategorical, legal_actions
 from torchrl_agent.models.networks import ACTIVATIONS, mlp
 from torchrl_agent.models.specs import action_bounds, action_heads, action_masked
 
@@ -131,8 +131,7 @@ class EpsilonGreedy(MaskedCategorical):
     """
 
     def __init__(self, logits: Tensor, epsilon: Tensor, mask: Tensor | None = None) -> None:
-        # nobody who may do nothing is asked; its row stays finite, as in MaskedCategorical
-        legal = torch.ones_like(logits, dtype=torch.bool) if mask is None else mask | ~mask.any(-1, keepdim=True)
+        legal = torch.ones_like(logits, dtype=torch.bool) if mask is None else legal_actions(mask)
         self.best = logits.masked_fill(~legal, torch.finfo(logits.dtype).min).argmax(-1)
         share = epsilon.unsqueeze(-1)
         greedy = nn.functional.one_hot(self.best, logits.shape[-1])

@@ -12,6 +12,13 @@ from torch.distributions import Categorical, Distribution
 from torchrl_agent import ranks
 
 
+def legal_actions(mask: Tensor) -> Tensor:
+    """The mask [..., A] of legal actions; where none is, all are: so it may be for the dead, whose actions count
+    nowhere.
+    """
+    return mask | ~mask.any(-1, keepdim=True)
+
+
 class MaskedCategorical(Categorical):
     """A categorical over the legal actions: illegal ones have probability 0 and their logits get no gradient.
 
@@ -20,15 +27,13 @@ class MaskedCategorical(Categorical):
 
     Args:
         logits: [..., A].
-        mask: bool [..., A], True where the action is legal. Where none is, it says nothing and all are taken as legal:
-            so it may be for the dead, whose actions count nowhere.
+        mask: bool [..., A], True where the action is legal; see :func:`legal_actions` for where none is.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
         logits = logits.float()  # probabilities are computed in full precision, also under autocast
         if mask is not None:
-            legal = mask | ~mask.any(-1, keepdim=True)
-            logits = logits.masked_fill(~legal, torch.finfo(logits.dtype).min)
+            logits = logits.masked_fill(~legal_actions(mask), torch.finfo(logits.dtype).min)
         super().__init__(logits=logits, validate_args=False)
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:

@@ -34,6 +34,7 @@ class AgentModule(TensorDictModuleBase):
         recorded_keys: what a rollout must keep for its losses, besides what the agent reads anyway.
         recalled_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
         value_key: whose values of the next states :meth:`look_back` is given: the critic's, or its own.
+        overheard_keys: what it writes besides its first out key that other modules read.
         acts: the policy runs it; otherwise it is only taught.
         clipped_alone: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
         foreseen: it runs upon imagined beliefs too; the world model does not foresee what other modules read.
@@ -44,6 +45,7 @@ class AgentModule(TensorDictModuleBase):
     recorded_keys: Sequence[NestedKey] = ()
     recalled_keys: Sequence[NestedKey] = ()
     value_key: NestedKey = keys.VALUE
+    overheard_keys: Sequence[NestedKey] = ()
     acts: bool = True
     clipped_alone: bool = True
     foreseen: bool = False
@@ -126,6 +128,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "losses": [module.loss] if hasattr(module, "loss") else [],
         "recorded_keys": (),
         "recalled_keys": (),
+        "overheard_keys": (),
         "value_key": keys.VALUE,
         "recalls": False,
         "acts": True,

@@ -116,7 +116,8 @@ class SocialModel(AgentModule):
         self.in_keys = [*((keys.BELIEF, name) for name in beliefs), keys.IS_INIT, keys.OTHERS_HIDDEN]
         self.recorded_keys = self.recalled_keys = THOUGHTS
         self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
-        self.out_keys += [keys.FORECAST] if forecasts else []
+        self.overheard_keys = [keys.FORECAST] if forecasts else []
+        self.out_keys += self.overheard_keys
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:

@@ -128,7 +128,7 @@ def learn(
             metrics = updater.update(data.train[rows])
             if update % every == 0 or update == config.updates:
                 told = to_host(dict(metrics.items()))
-                updater.check(told, "lower --learning-rate, or give --frames of a world without such numbers")
+                updater.check(told, "lower --learning-rate")
                 learnt = {f"train/{name}": value for name, value in told.items()}
                 validation = lesson.validate(data.validation)
                 shown = {"validation": f"{total_loss(validation):.4g}"}

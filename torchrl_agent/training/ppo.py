@@ -10,6 +10,7 @@ from itertools import chain
 
 import torch
 from tensordict import TensorDict
+from tensordict.utils import expand_as_right
 from torch import Tensor
 
 from torchrl_agent import keys, ranks
@@ -123,7 +124,7 @@ def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) ->
         valid: which of them count (frames of the living), bool, of its shape or with fewer dimensions; None for all.
     """
     drawn = advantage[draws].flatten(1)
-    counts = torch.ones_like(advantage) if valid is None else _like(valid, advantage).to(advantage.dtype)
+    counts = torch.ones_like(advantage) if valid is None else expand_as_right(valid, advantage).to(advantage.dtype)
     counts = counts[draws].flatten(1)
     count = counts.sum(1)
     mean = (drawn * counts).sum(1) / count.clamp_min(1)
@@ -136,10 +137,6 @@ def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) ->
     result = torch.empty_like(advantage)
     result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
     return result
-
-
-def _like(mask: Tensor, values: Tensor) -> Tensor:
-    return mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim)).expand_as(values)
 
 
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:

@@ -210,7 +210,7 @@ def test_the_weights_that_did_best_where_they_did_not_learn_are_kept(tmp_path):
     experiment.pretrained.policy = str(tmp_path / "clone")
     lesson, data = _prepare("policy", experiment, config)  # the same data, since the same seed
     assert lesson.validate(data.validation) == pytest.approx(found["validation_after"], abs=1e-6)
-    assert found["figures"]["accuracy"] == pytest.approx(found["validation_after"]["accuracy"], abs=0.02)
+    assert found["figures"]["accuracy"] == pytest.approx(lesson.validate(data.test)["accuracy"], abs=0.02)
 
 
 def test_the_first_weights_stay_if_nothing_better_comes():
@@ -432,10 +432,11 @@ def test_sequences_are_rows_of_one_agent_and_begin_without_memory(recorded):
     mine, rollout = recorded[0], recorded[1].clone()
     rollout[keys.HIDDEN].fill_(1.0)  # as if the agent had looked on
     data = make_sequences(rollout, mine, 8, ["wait", "random"], 16, RewardScaler(32, enabled=False))
-    assert data.train.shape == (3 * 2 * 4 * 2, 16)  # 3 worlds of 2 players, 4 agents, 2 sequences
-    assert data.validation.shape == (1 * 2 * 4 * 2, 16)
+    assert data.train.shape == (2 * 2 * 4 * 2, 16)  # 2 worlds of 2 players, 4 agents, 2 sequences
+    assert data.validation.shape == data.test.shape == (1 * 2 * 4 * 2, 16)
     assert torch.equal(data.train["meters"][1], rollout["meters"][16:, 0]), "the second half of the first agent's life"
-    assert torch.equal(data.validation["meters"][0], rollout["meters"][:16, 24])
+    assert torch.equal(data.validation["meters"][0], rollout["meters"][:16, 16])
+    assert torch.equal(data.test["meters"][0], rollout["meters"][:16, 24])
     assert data.train[keys.IS_INIT][:, 0].all()
     assert not data.train[keys.HIDDEN].any()
     assert mine.normalizer.running.count == data.train[keys.VALID].sum(), "what is held back is not looked at"

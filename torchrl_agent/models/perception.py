@@ -288,7 +288,7 @@ class PerceptionLoss(nn.Module):
         """Errors of seeing again and of foreseeing, as shares of the error of always saying the mean (which is 1).
 
         Args:
-            data: encoded validation sequences [R, T].
+            data: encoded test sequences [R, T].
             train: encoded training sequences, for the mean.
         """
         assert self.decoder is not None and self.predictor is not None, "pre-training switches both on"

@@ -287,7 +287,7 @@ class SocialModelLoss(nn.Module):
         """How well others are read, among those who are seen.
 
         Args:
-            data: validation sequences [R, T] on which the model has run.
+            data: test sequences [R, T] on which the model has run.
             train: training sequences on which it has run, for what is most frequent.
         """
         social, meters = data.get(keys.SOCIAL), data.get(LABELS[1])

@@ -259,7 +259,7 @@ class WorldModelLoss(nn.Module):
         """How well consequences are foreseen without looking.
 
         Args:
-            data: encoded validation sequences [R, T].
+            data: encoded test sequences [R, T].
             train: encoded training sequences, for the mean.
 
         Returns:

@@ -86,12 +86,12 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
         "players": data.players,
         "frames": data.frames,
         "updates": config.updates,
-        "sequences": {"train": data.train.shape[0], "validation": data.validation.shape[0]},
+        "sequences": {name: getattr(data, name).shape[0] for name in ("train", "validation", "test")},
         "validation_before": before,
         "validation_after": best.losses,
         "validation_last": last,
         "best_update": best.update,
-        "figures": lesson.figures(data.train, data.validation),
+        "figures": lesson.figures(data.train, data.test),
         "versions": versions(),
     }
     if module == "policy":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from torchrl_agent.training.rollout import agent_rows, play, under
 from torchrl_agent.transforms import RewardScaler
 
 RANDOM = "random"
-VALIDATION = 5
-"""Of so many worlds of each player, one is for validation."""
+HELD_BACK = 5
+"""Of so many worlds of each player, one is held back: half of those choose the weights, the others judge them."""
 STRETCH = 5
 """Steps for which a player who is disturbed does something else, on average."""
 MOST_DISTURBED = 0.8
@@ -38,7 +39,8 @@ class Sequences:
         train: [rows, T] frames: what the agent reads, ``action``, scaled ``reward``, ``done``, ``terminated``,
             ``value_target`` (discounted rewards to the episode's or the recording's end), ``shifted_valid`` (alive),
             and the labels of others if they are shown.
-        validation: likewise, of other worlds.
+        validation: likewise, of other worlds, by which the best weights are chosen.
+        test: likewise, of others still, which those weights are judged by.
         players: their names.
         frames: steps summed over worlds.
         scaler: of the rewards.
@@ -46,6 +48,7 @@ class Sequences:
 
     train: TensorDictBase
     validation: TensorDictBase
+    test: TensorDictBase
     players: list[str]
     frames: int
     scaler: RewardScaler
@@ -164,10 +167,10 @@ def make_sequences(
         ValueError: too few worlds to hold some back.
     """
     rows, later, alive = rollout.shape[1], rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
-    if worlds < 2 * len(players):
+    if worlds < 3 * len(players):
         raise ValueError(
-            f"world.num_envs is {worlds} but {len(players)} players need {2 * len(players)} worlds, one each to learn "
-            "from and one to be judged by: use more."
+            f"world.num_envs is {worlds} but {len(players)} players need {3 * len(players)} worlds, one each to learn "
+            "from, one to choose the weights by and one to judge them by: use more."
         )
     scaler.update(later.get(keys.REWARD), later.get(keys.DONE), alive)
     data = rollout.exclude(keys.NEXT, keys.ALIVE)
@@ -183,12 +186,13 @@ def make_sequences(
             if state in data.keys():
                 data.get(state).zero_()
     groups = worlds // len(players)  # worlds of every player; the last ones are held back
-    held = max(1, groups // VALIDATION)
+    held = max(2, groups // HELD_BACK)
     world = torch.arange(data.shape[0], device=data.device) // (data.shape[0] // rows) // (rows // worlds)
     part = torch.div(world, len(players), rounding_mode="floor")
-    train, validation = data[part < groups - held], data[(part >= groups - held) & (part < groups)]
+    begins = (0, groups - held, groups - held // 2, groups)
+    train, validation, test = (data[(part >= first) & (part < end)] for first, end in itertools.pairwise(begins))
     agent.normalizer.update(agent.normalizer.join(train), train.get(keys.VALID))
-    return Sequences(train, validation, list(players), rollout.shape[0] * worlds, scaler)
+    return Sequences(train, validation, test, list(players), rollout.shape[0] * worlds, scaler)
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:

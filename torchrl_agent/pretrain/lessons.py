@@ -65,12 +65,12 @@ class Lesson:
         return {name: value.item() for name, value in sorted(found.items())}
 
     @torch.no_grad()
-    def figures(self, train: TensorDictBase, validation: TensorDictBase) -> dict[str, Any]:
+    def figures(self, train: TensorDictBase, test: TensorDictBase) -> dict[str, Any]:
         """What the module can do, beside what is possible without it (see the ``figures`` of its loss)."""
-        some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, validation.shape[0])]]
+        some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, test.shape[0])]]
         with set_recurrent_mode(True):
             data, known = (
-                torch.cat([self._encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (validation, some)
+                torch.cat([self._encode(part) for part in rows.split(ROWS_AT_ONCE)]) for rows in (test, some)
             )
         return self.loss.figures(data, known)
 
@@ -147,7 +147,7 @@ class CloningLoss(nn.Module):
         """How often the likeliest action is the player's, in the first head of the action.
 
         Args:
-            data: validation sequences [R, T] with the policy's ``logits``.
+            data: test sequences [R, T] with the policy's ``logits``.
             train: training sequences, for what is most frequent.
         """
         legal, valid = data.get(keys.ACTION_MASK, None), data.get(keys.VALID)

@@ -18,6 +18,7 @@ from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, c
 from torchrl_agent.cli import main
 from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.memory import Memory
 
 QUICK = [
     "total_frames=512",
@@ -131,6 +132,23 @@ def test_a_memory_that_does_not_help_fails():
     assert all(check["holds"] for check in judge("memory", figures([96.0, 97.0], [50.0, 60.0], [0.9, 0.9])))
     found = judge("memory", figures([80.0, 90.0], [85.0, 60.0], [0.1, 0.9]))
     assert [check["holds"] for check in found] == [False, False, False]
+
+
+def test_a_gain_within_noise_is_no_gain():
+    """Of a module that is said to matter: a mean that is higher by chance is not enough."""
+
+    def holds(returns, kept):
+        flat = {"parameters": [1.0] * 3, "return_mean": [10.0, 12.0, 8.0], "alternative_when_taken": [0.2, 0.2, 0.2]}
+        flat |= {"reward_after_move": [10.0, 12.0, 8.0], "recovery": [0.5, 0.5, 0.5]}
+        mine = {"parameters": [1.0] * 3, "return_mean": returns, "alternative_when_taken": kept}
+        mine |= {"reward_after_move": returns, "recovery": kept}
+        mine |= {"visits_when_taken": [9.0] * 3, "goal_entropy": [0.5] * 3, "goal_length": [5.0] * 3}
+        contested = judge("contested", {"with social model": mine, "without social model": flat})
+        recovery = judge("recovery", {"with manager": mine, "flat": flat})
+        return [[check["holds"] for check in checks] for checks in (contested, recovery)]
+
+    assert holds([12.0, 14.0, 10.0], [0.6, 0.6, 0.6]) == [[True] * 4, [True] * 5]
+    assert holds([20.0, 9.0, 8.0], [0.4, 0.9, 0.5]) == [[True, False, True, False], [True, True, True, False, False]]
 
 
 def test_a_figure_that_was_not_found_fails_its_check():
@@ -309,16 +327,35 @@ def test_goals_that_never_change_have_no_entropy():
 def test_a_leak_would_be_seen(monkeypatch):
     run = Run("leak", tuple(QUICK))
     found = measure(run, 0)
-    assert found["changed_after"] == 0
+    assert found["changed_after"] == found["changed_begun"] == 0
     assert found["changed_before"] > 0
+    assert found["changed_going_on"] > 0
     honest = measures._belief
 
     def leaking(learner, rows):
         belief = honest(learner, rows)
         return belief + rows["meters"][:, :1].sum()
 
-    monkeypatch.setattr(measures, "_belief", leaking)
-    assert measure(run, 0)["changed_after"] > 0
+    with monkeypatch.context() as patched:
+        patched.setattr(measures, "_belief", leaking)
+        assert measure(run, 0)["changed_after"] > 0
+
+
+def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
+    honest = Memory._reset
+
+    def leaking(memory, tensordict, tensordict_reset):
+        before = tensordict["agents", "hidden"].clone() if tensordict is not None and "_reset" in tensordict else None
+        after = honest(memory, tensordict, tensordict_reset)
+        if before is not None:
+            after["agents", "hidden"] = before
+            after["agents", "is_init"] = torch.zeros_like(after["agents", "is_init"])
+        return after
+
+    monkeypatch.setattr(Memory, "_reset", leaking)
+    found = measure(Run("leak", tuple(QUICK)), 0)
+    assert found["changed_after"] == 0, "sequences do not ask the transform"
+    assert found["changed_begun"] > 0
 
 
 def test_figures_are_those_of_learners_where_residents_live():

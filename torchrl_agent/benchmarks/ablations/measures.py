@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
@@ -27,7 +28,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.pretrain import PretrainConfig, pretrain, switch_on
 from torchrl_agent.runs.run import train
 from torchrl_agent.training.pretrained import read_module
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.training.rollout import agent_rows, play, under
 
 CONFIG = "small_town"
 """Of claims that name no other."""
@@ -36,6 +37,8 @@ RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
 WITHOUT, ELSEWHERE = "return_without_", "return_in_"
 """What the figures of a trained agent begin with in which a module says nothing, or which plays in another world."""
+PLAYED = 4
+"""Steps of a game before a reset in the middle of it, and after."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,8 @@ def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
 
 def leak(experiment: Experiment) -> dict[str, float]:
     """Numbers of the belief after a reset that differ, bit by bit, when everything before the reset is changed; and of
-    those before it, to show that the change was one.
+    those before it, to show that the change was one: in sequences as learning reads them, and in play, where worlds
+    begin anew beside others that go on.
     """
     learner = experiment.make_learner()
     rows = agent_rows(learner.collector.collect(), learner.agent.group).transpose(0, 1).clone()
@@ -126,13 +130,39 @@ def leak(experiment: Experiment) -> dict[str, float]:
         beliefs = [_belief(learner, part) for part in (rows, other)]
     different = beliefs[0] != beliefs[1]
     before, after = int(different[:, :reset].sum()), int(different[:, reset:].sum())
-    return {"changed_before": float(before), "changed_after": float(after)}
+    honest, changed = (_beliefs_in_play(learner.agent, experiment, change) for change in (False, True))
+    going_on, begun = (int((a != b).sum()) for a, b in zip(honest, changed, strict=True))
+    return {
+        "changed_before": float(before),
+        "changed_after": float(after),
+        "changed_going_on": float(going_on),
+        "changed_begun": float(begun),
+    }
 
 
 def _belief(learner: Learner, rows: TensorDictBase) -> torch.Tensor:
     agent = learner.agent
     assert agent.perception is not None
     return agent.perception(agent.normalizer(rows.copy())).get((keys.BELIEF, "mean"))
+
+
+@torch.no_grad()
+def _beliefs_in_play(agent: Agent, experiment: Experiment, change: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Beliefs [T, N / 2, ...] of worlds that go on, and of those that begin anew, in the steps after every other world
+    of a game was reset: the game is the same each time, up to the memory at the reset, which may be changed.
+    """
+    env = agent.attach(experiment.make_world())
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        root = deque(play(env, agent.policy, env.reset(), PLAYED), maxlen=1)[0].get(keys.NEXT).clone()
+        for key in agent.memory if change else ():
+            value = root.get(under(agent.group, key))
+            if value.is_floating_point():
+                value.copy_(torch.rand_like(value))
+        begins = torch.arange(env.batch_size[0], device=env.device) % 2 == 1
+        root = env.reset(root.set("_reset", begins.unsqueeze(-1)))
+        belief = under(agent.group, (keys.BELIEF, "mean"))
+        beliefs = torch.stack([step.get(belief).clone() for step in play(env, agent.policy, root, PLAYED)])
+    return beliefs[:, ~begins], beliefs[:, begins]
 
 
 def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:

@@ -90,6 +90,8 @@ def _leak(figures: Figures) -> list[Check]:
     for memory, values in figures.items():
         checks.append(above(f"{memory}: numbers of the belief changed before the reset", values["changed_before"], 1))
         checks.append(below(f"{memory}: numbers changed after it", values["changed_after"], 1))
+        checks.append(above(f"{memory}: in play, changed in worlds that go on", values["changed_going_on"], 1))
+        checks.append(below(f"{memory}: in play, changed in worlds that begin anew", values["changed_begun"], 1))
     return checks
 
 
@@ -128,9 +130,9 @@ def _contested(figures: Figures) -> list[Check]:
     taken = "alternative_when_taken"
     return [
         _equal_size(with_social, without),
-        better("return with social model at least that without", with_social["return_mean"], without["return_mean"]),
+        raises("return with social model against without:", with_social["return_mean"], without["return_mean"]),
         above("visits when the nearest place was taken", with_social["visits_when_taken"], 1),
-        better("chose the alternative when the nearest was taken", with_social[taken], without[taken]),
+        raises("chose the alternative when the nearest was taken", with_social[taken], without[taken]),
     ]
 
 
@@ -152,8 +154,8 @@ def _recovery(figures: Figures) -> list[Check]:
         _equal_size(planned, flat),
         above("entropy of goals", planned["goal_entropy"], 0.2),
         above("steps that a goal lives", planned["goal_length"], 2),
-        better("reward after the places moved", planned["reward_after_move"], flat["reward_after_move"]),
-        better("share of the reward that is kept", planned["recovery"], flat["recovery"]),
+        raises("reward after the places moved", planned["reward_after_move"], flat["reward_after_move"]),
+        raises("share of the reward that is kept", planned["recovery"], flat["recovery"]),
     ]
 
 

@@ -151,6 +151,22 @@ def test_a_gain_within_noise_is_no_gain():
     assert holds([20.0, 9.0, 8.0], [0.4, 0.9, 0.5]) == [[True, False, True, False], [True, True, True, False, False]]
 
 
+def test_who_is_twice_as_fast_needs_half_the_frames_to_what_the_other_has_in_the_end():
+    def verdicts(*mine):
+        points = {"return_afterwards_0": 0, "return_afterwards_100": 1, "return_afterwards_20": 2}  # not in their order
+        flat = {"parameters": [1.0] * 3} | dict(zip(points, ([1.0] * 3, [10.0] * 3, [8.9] * 3), strict=True))
+        quick = {"parameters": [1.0] * 3} | dict(zip(points, map(list, zip(*mine, strict=True)), strict=True))
+        return judge("new purpose", {"with manager": quick, "flat": flat})
+
+    at_once = verdicts((9.0, 20.0, 0.0), (9.1, 20.0, 0.0), (9.2, 20.0, 0.0))
+    assert at_once[1]["values"] == [0, 0, 0], "90 % of what the flat one has after 100 frames"
+    assert all(check["holds"] for check in at_once)
+    later = verdicts((2.0, 20.0, 9.0), (2.0, 20.0, 9.0), (2.0, 20.0, 8.9))
+    assert later[1]["values"] == [20, 20, 100] and not later[1]["holds"]
+    never = verdicts((2.0, 8.0, 9.0), (2.0, 8.0, 8.0), (2.0, 8.0, 9.0))
+    assert never[1]["values"] == [20, math.inf, 20] and not never[1]["holds"] and not never[3]["holds"]
+
+
 def test_a_figure_that_was_not_found_fails_its_check():
     shares = {f"error_by_confidence_quartile_{part}": [1.0 / part] for part in (1, 2, 3, 4)}
     found = {"state_error_1": [0.1], "state_error_1_of_no_change": [0.5], "end_auroc": [math.nan], **shares}
@@ -169,7 +185,13 @@ def test_every_claim_has_a_judge_and_variants_of_equal_size():
     assert JUDGES.keys() <= CLAIMS.keys()
     pays = {name: tuple(CLAIMS[name]["variants"]) for name in CLAIMS.keys() - JUDGES.keys()}
     assert all(len(pair) == 2 for pair in pays.values())
-    pairs = {"contested": ("with social model", "without social model"), "recovery": ("with manager", "flat"), **pays}
+    planned = ("with manager", "flat")
+    pairs = {
+        "contested": ("with social model", "without social model"),
+        "recovery": planned,
+        "new purpose": planned,
+        **pays,
+    }
     for name, pair in pairs.items():
         sizes = []
         for variant in pair:
@@ -356,6 +378,16 @@ def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
     found = measure(Run("leak", tuple(QUICK)), 0)
     assert found["changed_after"] == 0, "sequences do not ask the transform"
     assert found["changed_begun"] > 0
+
+
+def test_a_trained_agent_learns_on_in_a_changed_world():
+    config = ("total_frames=1024", "world.num_envs=8", *QUICK[2:])
+    run = ablations._run("new purpose", "flat", [*config, "evaluation.every=512"])
+    found = measure(run, 0)
+    after = {name: value for name, value in found.items() if name.startswith("return_afterwards_")}
+    assert list(after) == [f"return_afterwards_{frames}" for frames in (0, 512, 1024)]
+    assert all(math.isfinite(value) for value in after.values())
+    assert after["return_afterwards_0"] != found["return_mean"], "money counts, and nothing else"
 
 
 def test_figures_are_those_of_learners_where_residents_live():

@@ -20,9 +20,9 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.thought import Thought
-from torchrl_agent.judging import evaluate
+from torchrl_agent.judging import EVALUATION_RETURN, evaluate
 from torchrl_agent.learner import Learner
-from torchrl_agent.loop import learn
+from torchrl_agent.loop import iterate, learn
 from torchrl_agent.models.ablation import removable, without
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.pretrain import PretrainConfig, pretrain, switch_on
@@ -35,8 +35,10 @@ CONFIG = "small_town"
 EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
-WITHOUT, ELSEWHERE = "return_without_", "return_in_"
-"""What the figures of a trained agent begin with in which a module says nothing, or which plays in another world."""
+WITHOUT, ELSEWHERE, AFTERWARDS = "return_without_", "return_in_", "return_afterwards_"
+"""What the figures of a trained agent begin with in which a module says nothing, which plays in another world, or which
+has learnt on in one for so many frames.
+"""
 PLAYED = 4
 """Steps of a game before a reset in the middle of it, and after."""
 
@@ -58,6 +60,10 @@ class Run:
     """The configuration, by name."""
     watched: str | None = None
     """Instead of training: the player in whose games the pre-trained agent looks on."""
+    afterwards: tuple[str, ...] = ()
+    """Changes of the configuration, of its world too, in which the trained agent learns on: everything but the agent
+    begins anew.
+    """
 
     def experiment(self, seed: int, *changes: str) -> Experiment:
         """What is run, with further changes."""
@@ -92,7 +98,8 @@ def measure(run: Run, seed: int) -> dict[str, float]:
     size = sum(parameter.numel() for parameter in agent.parameters())
     figures = {name: result[name] for name in RESULTS if name in result}
     figures |= ablations(experiment, agent) | elsewhere(run, seed, agent)
-    return {**figures, **town_figures(agent, experiment), "parameters": float(size)}
+    figures |= {**town_figures(agent, experiment), "parameters": float(size)}
+    return figures | learning_on(run, seed, agent)
 
 
 def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
@@ -110,6 +117,22 @@ def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
         f"{ELSEWHERE}{name}": evaluate(run.experiment(seed, *changes), agent)["return_mean"]
         for name, changes in run.elsewhere
     }
+
+
+def learning_on(run: Run, seed: int, agent: Agent) -> dict[str, float]:
+    """The trained agent's return in what comes afterwards, by the frames that it has learnt from there; nothing where
+    nothing comes.
+    """
+    if not run.afterwards:
+        return {}
+    experiment = run.experiment(seed, *run.afterwards)
+    learner = experiment.make_learner(pretrained=False)
+    learner.agent.load_state_dict(agent.state_dict())
+    found = {f"{AFTERWARDS}0": evaluate(experiment, learner.agent)["return_mean"]}
+    for iteration in iterate(learner):
+        if EVALUATION_RETURN in iteration.metrics:
+            found[f"{AFTERWARDS}{iteration.frames}"] = iteration.metrics[EVALUATION_RETURN]
+    return found
 
 
 def leak(experiment: Experiment) -> dict[str, float]:

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from torchrl_agent.benchmarks.ablations.measures import ELSEWHERE, WITHOUT
+from torchrl_agent.benchmarks.ablations.measures import AFTERWARDS, ELSEWHERE, WITHOUT
 from torchrl_agent.confidence import interval
 
 Figures = dict[str, dict[str, list[float]]]
 """variant: measure: one number per seed."""
 Check = dict[str, Any]
+END = 0.9
+"""Of what somebody has in the end: it was reached then."""
 
 
 def judge(name: str, figures: Figures) -> list[Check]:
@@ -62,6 +64,16 @@ def raises(what: str, values: Sequence[float], others: Sequence[float], least: f
     check = _check(f"{what} at least {least:.0%} higher", values, share >= least and mean - half > 0)
     paired = f"{share:+.1%}, difference by seed {_text(differences)}"
     return {**check, "found": f"{check['found']} against {_text(others)}: {paired}"}
+
+
+def twice_as_fast(what: str, values: Sequence[float], others: Sequence[float]) -> Check:
+    """Frames are at most half of the others': the 95 % interval of what is left of theirs, by seed, after twice these
+    lies above 0.
+    """
+    left = [other - 2 * value for value, other in zip(values, others, strict=True)]
+    mean, half = interval(left)
+    check = _check(f"{what} at most half", values, mean - half > 0)
+    return {**check, "found": f"{check['found']} against {_text(others)}"}
 
 
 def _check(what: str, values: Sequence[float], holds: bool) -> Check:
@@ -159,6 +171,37 @@ def _recovery(figures: Figures) -> list[Check]:
     ]
 
 
+def _new_purpose(figures: Figures) -> list[Check]:
+    planned, flat = figures["with manager"], figures["flat"]
+    mine, theirs = _curves_afterwards(planned), _curves_afterwards(flat)
+    bars = [END * end for end in _returns(theirs, -1)]
+    return [
+        _equal_size(planned, flat),
+        twice_as_fast(
+            f"frames to {END:.0%} of what the flat one has in the end",
+            [_frames_to(bar, curve) for bar, curve in zip(bars, mine, strict=True)],
+            [_frames_to(bar, curve) for bar, curve in zip(bars, theirs, strict=True)],
+        ),
+        raises("return at once, after the purpose changed,", _returns(mine, 0), _returns(theirs, 0)),
+        raises("return in the end", _returns(mine, -1), _returns(theirs, -1)),
+    ]
+
+
+def _curves_afterwards(figures: dict[str, list[float]]) -> list[list[tuple[int, float]]]:
+    """By seed: pairs of frames and return, as the agent learnt on."""
+    points = {int(name.removeprefix(AFTERWARDS)): name for name in figures if name.startswith(AFTERWARDS)}
+    seeds = range(len(figures[points[0]]))
+    return [[(frames, figures[points[frames]][seed]) for frames in sorted(points)] for seed in seeds]
+
+
+def _returns(curves: list[list[tuple[int, float]]], place: int) -> list[float]:
+    return [curve[place][1] for curve in curves]
+
+
+def _frames_to(bar: float, curve: list[tuple[int, float]]) -> float:
+    return next((float(frames) for frames, value in curve if value >= bar), math.inf)
+
+
 def _false_belief(figures: Figures) -> list[Check]:
     mine, other = figures.values()
     knowing = mine["expected_if_it_knew"]
@@ -194,6 +237,7 @@ JUDGES: dict[str, Callable[[Figures], list[Check]]] = {
     "contested": _contested,
     "false belief": _false_belief,
     "recovery": _recovery,
+    "new purpose": _new_purpose,
     "whole": _whole,
     "open mind": _open_mind,
 }

@@ -18,6 +18,7 @@ from torchrl_agent.benchmarks.ablations.verdicts import JUDGES, above, better, c
 from torchrl_agent.cli import main
 from torchrl_agent.confidence import interval
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import evaluate
 from torchrl_agent.models.memory import Memory
 
 QUICK = [
@@ -152,18 +153,29 @@ def test_a_gain_within_noise_is_no_gain():
 
 
 def test_who_is_twice_as_fast_needs_half_the_frames_to_what_the_other_has_in_the_end():
-    def verdicts(*mine):
-        points = {"return_afterwards_0": 0, "return_afterwards_100": 1, "return_afterwards_20": 2}  # not in their order
-        flat = {"parameters": [1.0] * 3} | dict(zip(points, ([1.0] * 3, [10.0] * 3, [8.9] * 3), strict=True))
-        quick = {"parameters": [1.0] * 3} | dict(zip(points, map(list, zip(*mine, strict=True)), strict=True))
-        return judge("new purpose", {"with manager": quick, "flat": flat})
+    frames = (0, 100, 20, 60)  # not in their order
 
-    at_once = verdicts((9.0, 20.0, 0.0), (9.1, 20.0, 0.0), (9.2, 20.0, 0.0))
-    assert at_once[1]["values"] == [0, 0, 0], "90 % of what the flat one has after 100 frames"
+    def verdicts(*by_seed):
+        flat = [[1.0, 10.0, 8.9, 8.9]] * 3  # so 9 is the mark
+        sides = ("with manager", by_seed), ("flat", flat)
+        figures = {
+            side: {"parameters": [1.0] * 3}
+            | {
+                f"return_afterwards_{at}": list(values)
+                for at, values in zip(frames, zip(*curves, strict=True), strict=True)
+            }
+            for side, curves in sides
+        }
+        return judge("new purpose", figures)
+
+    at_once = verdicts((9.0, 20.0, 0.0, 0.0), (9.1, 20.0, 0.0, 0.0), (9.2, 20.0, 0.0, 0.0))
+    assert at_once[1]["values"] == [0, 0, 0]
     assert all(check["holds"] for check in at_once)
-    later = verdicts((2.0, 20.0, 9.0), (2.0, 20.0, 9.0), (2.0, 20.0, 8.9))
-    assert later[1]["values"] == [20, 20, 100] and not later[1]["holds"]
-    never = verdicts((2.0, 8.0, 9.0), (2.0, 8.0, 8.0), (2.0, 8.0, 9.0))
+    sooner = verdicts(*[(2.0, 20.0, 8.9, 9.0)] * 3)
+    assert sooner[1]["values"] == [60, 60, 60] and not sooner[1]["holds"]
+    mostly = verdicts(*[(2.0, 20.0, 9.0, 9.0)] * 2, (2.0, 20.0, 8.9, 8.9))
+    assert mostly[1]["values"] == [20, 20, 100] and not mostly[1]["holds"]
+    never = verdicts((2.0, 8.0, 9.0, 8.0), (2.0, 8.0, 8.0, 8.0), (2.0, 8.0, 9.0, 8.0))
     assert never[1]["values"] == [20, math.inf, 20] and not never[1]["holds"] and not never[3]["holds"]
 
 
@@ -383,11 +395,17 @@ def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
 def test_a_trained_agent_learns_on_in_a_changed_world():
     config = ("total_frames=1024", "world.num_envs=8", *QUICK[2:])
     run = ablations._run("new purpose", "flat", [*config, "evaluation.every=512"])
-    found = measure(run, 0)
-    after = {name: value for name, value in found.items() if name.startswith("return_afterwards_")}
-    assert list(after) == [f"return_afterwards_{frames}" for frames in (0, 512, 1024)]
-    assert all(math.isfinite(value) for value in after.values())
-    assert after["return_afterwards_0"] != found["return_mean"], "money counts, and nothing else"
+    changed = run.experiment(0, *run.afterwards)
+    agent, fresh = (changed.make_learner().agent for _ in range(2))
+    torch.manual_seed(0)
+    for parameter in agent.parameters():
+        parameter.data.normal_()
+    found = measures.learning_on(run, 0, agent)
+    assert list(found) == [f"return_afterwards_{frames}" for frames in (0, 512, 1024)]
+    as_it_was, untaught = (evaluate(changed, one)["return_mean"] for one in (agent, fresh))
+    assert found["return_afterwards_0"] == as_it_was != untaught
+    assert found["return_afterwards_1024"] != as_it_was, "a copy has learnt"
+    assert evaluate(run.experiment(0), agent)["return_mean"] != as_it_was, "money counts, and nothing else"
 
 
 def test_figures_are_those_of_learners_where_residents_live():

@@ -198,6 +198,7 @@ def test_running_returns_go_on_over_rollouts():
     assert whole.returns.item() == pytest.approx(7 * 0.9 + 8)
 
 
+@pytest.mark.slow
 def test_compiled_code_keeps_what_it_merges():
     """PyTorch 2.13 on a CPU loses what compiled code writes to a float64 tensor without dimensions."""
     eager, compiled = RewardScaler(2, gamma=0.5), RewardScaler(2, gamma=0.5)

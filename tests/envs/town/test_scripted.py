@@ -72,9 +72,9 @@ def play(level, players, **options):
 
 
 @pytest.mark.parametrize(
-    "level",  # of each kind one or two, as all take long
+    "level",  # of each kind one, as all take long
     [
-        level if level in ("L0", "L2", "L3", "L6") else pytest.param(level, marks=pytest.mark.slow)
+        level if level in ("L0", "L3", "L6") else pytest.param(level, marks=pytest.mark.slow)
         for level in (*LESSONS, *LONELY, *CONTESTED)
     ],
 )

@@ -70,7 +70,7 @@ class ManagerConfig:
 class Manager(AgentModule):
     """Reads the agent's features, its meters and character, and the goal it has; writes ``goal``:
 
-    ``type`` [...], ``priority`` [..., 1] (the probability with which it was chosen), ``target`` [..., M] (0 where a
+    ``type`` [...], ``priority`` [..., 1] (the probability that it has now), ``target`` [..., M] (0 where a
     meter does not matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its
     ``log_prob`` and the manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
 

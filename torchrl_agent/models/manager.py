@@ -117,10 +117,10 @@ class Manager(AgentModule):
         """If it is switched on; it reads what the controller reads."""
         config, model = context.config.manager, context.config
         if config.enabled:
-            if config.options and model.world_model.enabled:
+            if config.intrinsic_coeff > 0 and model.world_model.enabled:
                 raise ValueError(
-                    "model.manager.options lets the critic value what the manager pays, and the world model dreams of "
-                    "the world's reward: use one of them, or pay beside that reward (model.manager.options=false)."
+                    "with model.manager.intrinsic_coeff above 0 the critic values what the manager pays, too, and the "
+                    "world model dreams of the world's reward alone: set it to 0, or model.world_model.enabled=false."
                 )
             module = cls(context.env, config, context.read, model.activation, context.gamma)
             module.losses.append(ManagerLoss(module))

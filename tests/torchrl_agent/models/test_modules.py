@@ -1064,8 +1064,9 @@ def test_every_actor_critic_learns_from_options(algorithm):
     assert not all(torch.equal(one, other) for one, other in zip(*goals, strict=True))
 
 
-def test_what_the_controller_is_paid_is_not_the_managers_nor_the_world_models():
+def test_what_the_controller_is_paid_is_not_the_managers():
     changes = ["+model.manager.goals.grow={fitness: 2.0, energy: 2.0}", "algorithm.gamma=0.9"]
+    changes.append("model.world_model.enabled=false")
     paid, unpaid = (
         Experiment.load("town_agent", *SMALL, *changes, f"model.manager.intrinsic_coeff={coeff}").make_learner()
         for coeff in (1.0, 0.0)
@@ -1111,10 +1112,11 @@ def test_options_that_pay_nothing_are_refused(other, coeff, reason):
         Agent(town(), config(manager=town_manager(goals=goals, options=True, intrinsic_coeff=coeff)))
 
 
-def test_options_beside_dreams_of_the_worlds_reward_are_refused():
+@pytest.mark.parametrize("options", [False, True])
+def test_wages_beside_dreams_of_the_worlds_reward_are_refused(options):
     goals = {"rich": {"money": 0.6}, "well": {"energy": 0.5}}
-    manager, dreams = town_manager(goals=goals, options=True, intrinsic_coeff=1.0), WorldModelConfig(enabled=True)
-    with pytest.raises(ValueError, match="use one of them, or pay beside that reward"):
+    manager, dreams = town_manager(goals=goals, options=options, intrinsic_coeff=1.0), WorldModelConfig(enabled=True)
+    with pytest.raises(ValueError, match="set it to 0, or model"):
         Agent(town(), config(manager=manager, world_model=dreams))
 
 

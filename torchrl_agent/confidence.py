@@ -14,7 +14,7 @@ STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Mean and half width of its 95 % interval (Student's t over seeds); infinite for a single one."""
     if len(values) < 2 or not all(map(math.isfinite, values)):
-        return fmean(values), math.inf
+        return sum(values) / len(values), math.inf  # nan, where fmean raises, of infinities that point both ways
     return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 

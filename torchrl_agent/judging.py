@@ -65,6 +65,8 @@ class Judge:
     have had anyway.
 
     Worlds of ours begin anew as if freshly made, and are kept, so that nothing is compiled twice; others are made anew.
+    Its games are others than those of :func:`evaluate` (the next seed's), so that what is chosen by these looks, the
+    best checkpoint or when to stop, is judged by games that chose nothing.
     """
 
     def __init__(self, experiment: Experiment, agent: Agent) -> None:
@@ -88,7 +90,7 @@ class Judge:
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with forked_random(device):
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
-            figures = summarize(evaluator(self.experiment.evaluation.seed))
+            figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
         self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
         judged = {f"eval/{name}": float(value) for name, value in figures.items()}
         return {**judged, "time/eval_seconds": time.perf_counter() - start}

@@ -1,8 +1,18 @@
-"""Rank correlation, by hand."""
+"""Intervals and rank correlation, by hand."""
+
+import math
 
 import pytest
 
-from torchrl_agent.confidence import rank_correlation
+from torchrl_agent.confidence import interval, rank_correlation
+
+
+def test_an_interval_by_hand():
+    assert interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
+    assert interval([5.0]) == (5.0, math.inf)
+    assert interval([5.0, math.inf]) == (math.inf, math.inf)
+    middle, half = interval([-math.inf, math.inf])
+    assert math.isnan(middle) and half == math.inf, "nothing is said, and nothing raised"
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from torchrl.envs import EnvBase
 from envs.arena import observation
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.composition import CONFIGS
+from torchrl_agent.judging import Judge
 from torchrl_agent.loop import check_finite
 from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
@@ -585,6 +586,16 @@ def test_the_best_checkpoint_is_the_one_that_was_judged_best(tmp_path, tiny_worl
     assert best["score"] == max(scores.values())
     assert best["checkpoint"] == f"checkpoint_{latest_of_the_best}.pt"
     assert (tmp_path / "run" / "checkpoints" / best["checkpoint"]).is_file()
+
+
+def test_looks_on_the_way_choose_by_other_games_than_those_that_judge(tmp_path):
+    experiment = smoke(tmp_path, "evaluation.episodes=4", "+evaluation.world.rules={max_steps: 60}")
+    agent = experiment.make_learner().agent
+    look = Judge(experiment, agent)()
+    experiment.evaluation.seed += 1
+    assert look["eval/return_mean"] == evaluate(experiment, agent)["return_mean"]
+    experiment.evaluation.seed -= 1
+    assert look["eval/return_mean"] != evaluate(experiment, agent)["return_mean"]
 
 
 def test_training_ends_at_the_wanted_skill(tmp_path, tiny_worlds):

@@ -48,12 +48,17 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
         if name not in possible:
             known = ", ".join(possible) or "nothing, as it is one plain network"
             raise ValueError(f"this agent has no {name!r} to be judged without: it has {known}.")
+    if not names:
+        yield
+        return
     hooks = [possible[name][0].register_forward_hook(_silence(possible[name][1])) for name in names]
+    torch.compiler.reset()  # compiled code does not notice that hooks came or went (skip_nnmodule_hook_guards)
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+        torch.compiler.reset()
 
 
 def _silence(written: list[NestedKey]) -> Any:

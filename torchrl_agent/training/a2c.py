@@ -63,9 +63,10 @@ class A2C(OnPolicyActorCritic):
         return {**self.conclude(data, torch.stack(updates)), **explained}
 
     def draws(self, count: int) -> Iterator[Draw]:
-        """All at once, or each share."""
+        """All at once, or each share; in a random order where modules are taught by the first frames of a draw."""
         parts = self.config.num_minibatches
-        return iter([slice(None)]) if parts == 1 else self.shuffled(count, count // parts)
+        at_once = parts == 1 and self.agent.taught_share == 1
+        return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
 
     def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""

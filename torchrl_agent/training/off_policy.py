@@ -137,7 +137,7 @@ class OffPolicy(Algorithm):
     def _update_from_replay(self) -> TensorDict:
         """Learn from a batch of the replay."""
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
-        following = batch.get(keys.NEXT)  # scaled now, so that old frames count in today's unit
+        following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
         self.replay.update_priorities(index, metrics.pop(TD_ERROR))

@@ -77,6 +77,17 @@ def test_what_a_module_tells_is_0_and_the_others_speak_on(agent, silent):
     assert again.get(HEARD[silent]).any(), "afterwards it speaks again"
 
 
+@pytest.mark.slow
+def test_compiled_code_hears_who_falls_silent(agent):
+    env = agent.attach(town())
+    root, policy = env.reset(), torch.compile(agent.policy, backend="eager")
+    with torch.no_grad():
+        assert policy(root.clone()).get(agent.group).get(keys.WISH).any()
+        with without(agent, ["manager"]):
+            assert not policy(root.clone()).get(agent.group).get(keys.WISH).any()
+        assert policy(root.clone()).get(agent.group).get(keys.WISH).any()
+
+
 def test_without_memory_every_step_is_the_first(agent):
     _, second, following = play(agent)
     assert following.get(keys.HIDDEN).any() and following.get(keys.OTHERS_HIDDEN).any()

@@ -62,6 +62,18 @@ def test_a2c_learns_once_from_each_rollout():
     assert metrics["updates"] == 1
 
 
+def test_a2c_teaches_modules_by_other_frames_each_time():
+    """The first of a draw, of which there is one."""
+    whole, share = (
+        Experiment.load("smoke", "algorithm=a2c", f"model.taught_share={share}", "device=cpu").make_learner().algorithm
+        for share in (1.0, 0.25)
+    )
+    assert list(whole.draws(64)) == [slice(None)]
+    (one,), (other,) = share.draws(64), share.draws(64)
+    assert one.sort().values.tolist() == other.sort().values.tolist() == list(range(64))
+    assert one[:16].tolist() != other[:16].tolist()
+
+
 def test_a2c_learns_from_shares_of_a_rollout_each_frame_once():
     learner = Experiment.load("smoke", "algorithm=a2c", "algorithm.num_minibatches=4", "device=cpu").make_learner()
     seen, update = [], learner.algorithm.updater.update

@@ -31,7 +31,7 @@ from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.precision import without_float8
-from torchrl_agent.training.pretrained import begin_with
+from torchrl_agent.training.pretrained import begin_with, go_on_in_unit
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.training.sharding import shard
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
@@ -120,10 +120,14 @@ def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
         return experiment.algorithm_class.make_agent(env, experiment.model, experiment.algorithm)
 
 
-def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True) -> Algorithm:
-    """An algorithm with a fresh agent, for so many rows of this world."""
-    agent = make_agent(experiment, env)
-    begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
+def make_algorithm(
+    experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True, agent: Agent | None = None
+) -> Algorithm:
+    """An algorithm for so many rows of this world, with a fresh agent, or with one that has learnt already."""
+    fresh = agent is None
+    if agent is None:
+        agent = make_agent(experiment, env)
+        begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
     acceleration, config, device = experiment.acceleration, experiment.algorithm, resolve_device(experiment.device)
     in_parts = experiment.run.shard and ranks.size() > 1
     if in_parts:
@@ -131,13 +135,16 @@ def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: 
         acceleration = dataclasses.replace(acceleration, step=False, update=False)  # layers move in between
     if in_parts or experiment.has_members:
         config = dataclasses.replace(config, precision=without_float8(config.precision, device))
-    return experiment.algorithm_class(agent, config, rows, acceleration)
+    algorithm = experiment.algorithm_class(agent, config, rows, acceleration)
+    if fresh:
+        go_on_in_unit(algorithm.scaler, agent, experiment.pretrained, experiment.frozen, pretrained)
+    return algorithm
 
 
 # --- learners --------------------------------------------------------------------------------------------------------
 
 
-def make_learner(experiment: Experiment, pretrained: bool = True) -> Learner:
+def make_learner(experiment: Experiment, pretrained: bool = True, agent: Agent | None = None) -> Learner:
     """See :meth:`~torchrl_agent.experiment.Experiment.make_learner`."""
     _prepare_process(experiment)
     check_ranks(experiment)
@@ -153,7 +160,7 @@ def make_learner(experiment: Experiment, pretrained: bool = True) -> Learner:
     if spreads(experiment):
         algorithm = make_algorithm(experiment, env, rows // ranks.size(), pretrained)
         return SpreadLearner(env, algorithm.agent, algorithm, experiment.total_frames, experiment)
-    algorithm = make_algorithm(experiment, env, rows, pretrained)
+    algorithm = make_algorithm(experiment, env, rows, pretrained, agent)
     governor = experiment.governor if experiment.governor.enabled else None
     return Learner(env, algorithm.agent, algorithm, None, experiment.total_frames, governor, experiment)
 

@@ -195,16 +195,17 @@ class Experiment:
         """A freshly initialised agent for a world."""
         return assembly.make_agent(self, env)
 
-    def make_learner(self, pretrained: bool = True) -> Learner:
+    def make_learner(self, pretrained: bool = True, agent: Agent | None = None) -> Learner:
         """World, agent and algorithm put together, seeded.
 
         Args:
             pretrained: begin with the pre-trained modules; a checkpoint that follows replaces them anyway.
+            agent: who learns on, in a process of one agent, instead of a fresh one.
 
         Raises:
             ValueError: a configuration that cannot work.
         """
-        return assembly.make_learner(self, pretrained)
+        return assembly.make_learner(self, pretrained, agent)
 
 
 @dataclass

@@ -277,9 +277,9 @@ def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> d
 
 
 def set_statistics(
-    normalizer: ObservationNormalizer, scaler: RewardScaler | None, statistics: dict[str, float | list[float]]
+    normalizer: ObservationNormalizer | None, scaler: RewardScaler | None, statistics: dict[str, float | list[float]]
 ) -> None:
-    """Put back what :func:`get_statistics` gave.
+    """Put back what :func:`get_statistics` gave, into those that are given.
 
     Raises:
         ValueError: keys are missing or unknown, a shape differs, or a number is not finite; nothing is changed then.
@@ -287,9 +287,12 @@ def set_statistics(
     if statistics.keys() != set(STATISTICS):
         wrong = ", ".join(sorted(statistics.keys() ^ set(STATISTICS)))
         raise ValueError(f"normalisation statistics need exactly the keys {', '.join(STATISTICS)}; check {wrong}.")
-    buffers = [*_buffers(normalizer.running), *(_buffers(scaler.running) if scaler is not None else [])]
+    buffers: dict[str, Tensor] = {}
+    for names, holder in ((STATISTICS[:3], normalizer), (STATISTICS[3:], scaler)):
+        if holder is not None:
+            buffers.update(zip(names, _buffers(holder.running), strict=True))
     pairs = []
-    for name, buffer in zip(STATISTICS, buffers, strict=False):
+    for name, buffer in buffers.items():
         try:
             value = torch.tensor(statistics[name], dtype=buffer.dtype, device=buffer.device)
         except (TypeError, ValueError):

@@ -297,6 +297,46 @@ def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
     assert gates(mine) == {**before, keys.COMPANY: 1.0}
 
 
+def test_a_policy_hears_the_other_modules_as_when_it_was_taught(tmp_path):
+    one, file = agent("seed=2"), tmp_path / "module.pt"
+    (join,) = (part for part in one.encoder if isinstance(part, Join))
+    join.gates.data.copy_(torch.tensor([0.3, 0.5, 0.7]))
+    save_module(file, one, "policy", RewardScaler(1))
+    for mine in (agent(), agent("seed=3")):
+        load_module(mine, file, frozen=True)
+        (join,) = (part for part in mine.encoder if isinstance(part, Join))
+        assert join.gates.tolist() == pytest.approx([0.3, 0.5, 0.7])
+        assert not join.gates.requires_grad, "a frozen policy learns nothing"
+    content = torch.load(file, weights_only=True)
+    del content["parts"]["policy"]["join.gates"]
+    torch.save(content, file)
+    load_module(mine, file)
+    assert join.gates.tolist() == pytest.approx([NEARLY_SHUT] * 3), "before, cloning left them as they begin"
+
+
+def test_a_world_model_goes_on_in_the_unit_of_rewards_that_it_was_taught(tmp_path):
+    def learner(*changes, load=True):
+        return Experiment.load("town_agent", *SMALL, *changes).make_learner(load)
+
+    taught, file = RewardScaler(1), tmp_path / "module.pt"
+    taught.running.update(torch.tensor([-12.5, 12.5]))
+    save_module(file, agent("seed=2"), "world_model", taught)
+    brought = f"pretrained.world_model={file}"
+    rewards = [
+        learner(*changes).algorithm.scaler.scale(torch.ones(())).item()
+        for changes in ([], [brought], [brought, "frozen=[world_model]"])
+    ]
+    assert rewards == pytest.approx([1, 1 / 12.5, 1 / 12.5])
+    again = [
+        learner(brought, f"frozen=[{name}]", load=False).algorithm.scaler for name in ("world_model", "perception")
+    ]
+    assert [scaler.frozen for scaler in again] == [True, False], "also in a run that goes on from its checkpoint"
+    assert not learner("frozen=[world_model]").algorithm.scaler.frozen, "nobody has taught it"
+    upon = Experiment.load("town_agent", *SMALL, brought)
+    _, data = _prepare("social_model", upon, PretrainConfig(frames=128))
+    assert data.scaler.scale(torch.ones(())).item() == pytest.approx(1 / 12.5)
+
+
 @pytest.mark.parametrize(
     ("changes", "held"),
     [([], {"perception", "social_model"}), (["model.social_model.context=false"], {"social_model"})],
@@ -419,6 +459,16 @@ def recorded():
     env = experiment.make_world()
     mine = experiment.make_agent(env)
     return mine, collect(env, mine, choose_players(env, ["wait", "random"], False), 8 * 32, 16, goals=False)
+
+
+def test_goals_are_recorded_and_thoughts_are_not():
+    experiment = Experiment.load("town_agent", *SMALL)
+    env = experiment.make_world()
+    mine = experiment.make_agent(env)
+    rollout = collect(env, mine, choose_players(env, ["wait"], False), 8 * 16, 16, goals=True)
+    there = set(rollout.keys(True, True))
+    assert set(mine.manager.recalled_keys) <= there
+    assert not there & (set(mine.recalled_keys) - set(mine.manager.recalled_keys)), "they would be of untaught modules"
 
 
 def test_every_player_has_worlds_of_its_own(recorded):
@@ -592,6 +642,11 @@ def test_cloning_leaves_out_the_dead_and_the_forbidden():
     losses["loss_cloning"].backward()
     assert logits.grad[0, 0].any() and not logits.grad[0, 1:].any()
     assert logits.grad.isfinite().all()
+    data[keys.VALID][0, 2] = True
+    data[keys.LOGITS] = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
+    figures = CloningLoss([2]).figures(data, data)
+    assert figures["accuracy"] == 1, "nobody can do what is forbidden"
+    assert figures["accuracy_of_the_most_frequent"] == 0.5, "of the two that count"
 
 
 def test_the_function_does_what_the_command_does(tmp_path):

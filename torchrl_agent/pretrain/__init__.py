@@ -22,7 +22,14 @@ from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json, write_text
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.metrics import MetricsWriter, to_host
-from torchrl_agent.training.pretrained import MODULES, begin_with, brings_statistics, current_name, save_module
+from torchrl_agent.training.pretrained import (
+    MODULES,
+    begin_with,
+    brings_statistics,
+    current_name,
+    go_on_in_unit,
+    save_module,
+)
 from torchrl_agent.training.updates import Updater
 from torchrl_agent.transforms import RewardScaler
 
@@ -179,7 +186,9 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     rollout = collect(env, agent, players, config.frames, length, goals)
     learning = experiment.algorithm
     scaler = RewardScaler(rollout.shape[1], learning.gamma, learning.clip_rewards, enabled=learning.scale_rewards)
-    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler.to(rollout.device))
+    scaler.to(rollout.device)
+    go_on_in_unit(scaler, agent, experiment.pretrained, frozen=MODULES)
+    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler)
 
 
 def _batch(data: Sequences, config: PretrainConfig) -> int:

@@ -132,7 +132,9 @@ def collect(
     choose = _mixture(list(players.values()), env)
     steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
     alive = [] if group is None else [keys.ALIVE]
-    mine = [key for key in agent.recorded_keys if key != keys.STATE and (goals or key not in agent.recalled_keys)]
+    decided = agent.manager.recalled_keys if goals and agent.manager is not None else ()  # thoughts are made anew
+    left_out = {keys.STATE, *agent.recalled_keys} - set(decided)
+    mine = [key for key in agent.recorded_keys if key not in left_out]
     recorded = [
         *(under(group, key) for key in (*mine, keys.ACTION, *alive)),
         *(under(keys.NEXT, under(group, key)) for key in (keys.REWARD, *alive)),

@@ -150,13 +150,17 @@ class CloningLoss(nn.Module):
             data: test sequences [R, T] with the policy's ``logits``.
             train: training sequences, for what is most frequent.
         """
-        legal, valid = data.get(keys.ACTION_MASK, None), data.get(keys.VALID)
-        logits = data.get(keys.LOGITS)[..., : self.heads[0]]
-        if legal is not None:
-            logits = logits.masked_fill(~legal[..., : self.heads[0]], -torch.inf)
-        action, usual = (first_head(part.get(keys.ACTION), self.heads) for part in (data, train))
-        frequent = most_frequent(usual, train.get(keys.VALID), self.heads[0])
+        (action, legal, counted), (usual, _, usually) = (self._first_heads(part) for part in (data, train))
+        logits = data.get(keys.LOGITS)[..., : self.heads[0]].masked_fill(~legal, -torch.inf)
+        frequent = most_frequent(usual, usually, self.heads[0])
         return {
-            "accuracy": masked_mean((logits.argmax(-1) == action).float(), valid).item(),
-            "accuracy_of_the_most_frequent": masked_mean((action == frequent).float(), valid).item(),
+            "accuracy": masked_mean((logits.argmax(-1) == action).float(), counted).item(),
+            "accuracy_of_the_most_frequent": masked_mean((action == frequent).float(), counted).item(),
         }
+
+    def _first_heads(self, data: TensorDictBase) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the first head: actions [R, T], which were legal [R, T, choices], and which frames count [R, T]."""
+        action, mask = first_head(data.get(keys.ACTION), self.heads), data.get(keys.ACTION_MASK, None)
+        everything = torch.ones(*action.shape, self.heads[0], dtype=torch.bool, device=action.device)
+        legal = everything if mask is None else mask[..., : self.heads[0]]
+        return action, legal, data.get(keys.VALID) & legal.gather(-1, action.unsqueeze(-1)).squeeze(-1)

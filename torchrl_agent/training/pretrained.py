@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import Join
+from torchrl_agent.models.networks import NEARLY_SHUT, Join
 from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
@@ -23,6 +23,10 @@ OLD_NAMES = {"social": "social_model"}
 """What files and configurations of the last release say."""
 USES_NORMALIZER = ("perception", "policy")
 """Modules that read normalised observations: the statistics belong to them."""
+DREAMER = "world_model"
+"""It foretells scaled rewards: their unit belongs to it."""
+GATES = "join.gates"
+"""Weights of the policy: how much it hears of the other modules."""
 
 
 @dataclass
@@ -71,8 +75,12 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     """The modules that an agent has, by name; ``policy`` is what makes logits of the other modules' features."""
     result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
     others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
-    inside = [part for part in agent.encoder if part not in others and not isinstance(part, Join)]
-    return {**result, "policy": nn.ModuleDict({"trunk": nn.ModuleList(inside), "head": agent.actor_head})}
+    inside = [part for part in agent.encoder if part not in others]
+    trunk = nn.ModuleList(part for part in inside if not isinstance(part, Join))
+    policy = nn.ModuleDict({"trunk": trunk, "head": agent.actor_head})
+    for join in (part for part in inside if isinstance(part, Join)):
+        policy["join"] = join
+    return {**result, "policy": policy}
 
 
 def reads(agent: Agent, name: str) -> list[str]:
@@ -111,6 +119,24 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
 def brings_statistics(agent: Agent, config: PretrainedConfig) -> bool:
     """Whether the normalisation comes from a file."""
     return any(set(reads(agent, name)) & set(USES_NORMALIZER) for name in config.paths())
+
+
+def go_on_in_unit(
+    scaler: RewardScaler, agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True
+) -> None:
+    """Let rewards begin in the unit in which a pre-trained world model foretells them, and stay in it if it is frozen.
+
+    Args:
+        scaler: of the rewards that the agent will learn from.
+        agent: who has the model.
+        config: files.
+        frozen: modules.
+        load: False if a checkpoint is loaded instead.
+    """
+    taught = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
+    if taught and load:
+        set_statistics(None, scaler, read_module(taught[0]).statistics)
+    scaler.frozen = bool(taught) and DREAMER in frozen
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:
@@ -209,6 +235,7 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
     """Check everything, then change the agent."""
     holder: dict[str, ModuleFile] = {}
     for file in files:
+        _complete(agent, file)
         for part, weights in file.parts.items():
             _check_sizes(agent, file, part)
             first = holder.setdefault(part, file)
@@ -224,8 +251,15 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         _find(agent, part).load_state_dict(file.parts[part])
         if part == "perception":
             _load_decoders(agent, file.decoders)
-        if part in agent.agent_modules:
+        if part in agent.agent_modules and "policy" not in holder:  # a policy brings the gates that it was taught with
             _open_gate(agent, agent.agent_modules[part].out_keys[0])
+
+
+def _complete(agent: Agent, file: ModuleFile) -> None:
+    """Give a policy of an earlier version its gates, which stayed as they begin while it was taught."""
+    own = agent_modules(agent)["policy"].state_dict()
+    if GATES in own:
+        file.parts.get("policy", {}).setdefault(GATES, torch.full_like(own[GATES], NEARLY_SHUT))
 
 
 def _open_gate(agent: Agent, key: NestedKey) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.nn.utils import parameters_to_vector
 
 from torchrl_agent.benchmarks import ablations
 from torchrl_agent.benchmarks.ablations import CLAIMS, kept, measures, prove, table, town
@@ -177,6 +178,14 @@ def test_who_is_twice_as_fast_needs_half_the_frames_to_what_the_other_has_in_the
     assert mostly[1]["values"] == [20, 20, 100] and not mostly[1]["holds"]
     never = verdicts((2.0, 8.0, 9.0, 8.0), (2.0, 8.0, 8.0, 8.0), (2.0, 8.0, 9.0, 8.0))
     assert never[1]["values"] == [20, math.inf, 20] and not never[1]["holds"] and not never[3]["holds"]
+
+
+def test_nine_tenths_of_a_loss_is_a_worse_loss():
+    """So that whoever ends with one has reached its own mark."""
+    flat = {"parameters": [1.0] * 2, "return_afterwards_0": [-30.0, -20.0], "return_afterwards_100": [-10.0, -8.0]}
+    mine = {"parameters": [1.0] * 2, "return_afterwards_0": [-10.9, -50.0], "return_afterwards_100": [-9.0, -8.0]}
+    checks = judge("new purpose", {"with manager": mine, "flat": flat})
+    assert checks[1]["values"] == [0, 100] and checks[1]["found"].endswith("against 100 +- 0")
 
 
 def test_a_figure_that_was_not_found_fails_its_check():
@@ -405,6 +414,9 @@ def test_a_trained_agent_learns_on_in_a_changed_world():
     as_it_was, untaught = (evaluate(changed, one)["return_mean"] for one in (agent, fresh))
     assert found["return_afterwards_0"] == as_it_was != untaught
     assert found["return_afterwards_1024"] != as_it_was, "a copy has learnt"
+    learner = run.experiment(0, *run.afterwards, "algorithm.lag=1").make_learner(agent=agent)
+    mine, played = (parameters_to_vector(each.parameters()) for each in (agent, learner.algorithm.behavior))
+    assert torch.equal(mine, played), "who plays with older weights begins with the same"
     assert evaluate(run.experiment(0), agent)["return_mean"] != as_it_was, "money counts, and nothing else"
 
 

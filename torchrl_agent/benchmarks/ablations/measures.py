@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import tempfile
 from collections import deque
@@ -126,8 +127,7 @@ def learning_on(run: Run, seed: int, agent: Agent) -> dict[str, float]:
     if not run.afterwards:
         return {}
     experiment = run.experiment(seed, *run.afterwards)
-    learner = experiment.make_learner(pretrained=False)
-    learner.agent.load_state_dict(agent.state_dict())
+    learner = experiment.make_learner(agent=copy.deepcopy(agent))
     found = {f"{AFTERWARDS}0": evaluate(experiment, learner.agent)["return_mean"]}
     for iteration in iterate(learner):
         if EVALUATION_RETURN in iteration.metrics:

@@ -174,7 +174,7 @@ def _recovery(figures: Figures) -> list[Check]:
 def _new_purpose(figures: Figures) -> list[Check]:
     planned, flat = figures["with manager"], figures["flat"]
     mine, theirs = _curves_afterwards(planned), _curves_afterwards(flat)
-    bars = [END * end for end in _returns(theirs, -1)]
+    bars = [end - (1 - END) * abs(end) for end in _returns(theirs, -1)]
     return [
         _equal_size(planned, flat),
         twice_as_fast(

@@ -60,7 +60,7 @@ class EvaluationConfig:
     ``stop_at_mark``."""
     every: int | None = field(default=None, metadata=FRAMES)
     """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
-    the best checkpoint."""
+    the best checkpoint, by the games of the next seed."""
     stop_at_mark: bool = False
     """End training at the first of these evaluations that reaches the mark."""
     world: dict[str, Any] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class AlgorithmConfig:
     scale_rewards: bool = True
     """Reward scaling: divide rewards by the running standard deviation of the discounted return."""
     clip_rewards: float = field(default=10.0, metadata=INFINITE)
-    """Reward clipping: largest absolute scaled reward."""
+    """Reward clipping: largest absolute scaled reward; off-policy, sum of n of them."""
     adam_epsilon: float = 1e-5
     """Epsilon in the denominator of Adam."""
     precision: str = "float32"

@@ -251,7 +251,7 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         _find(agent, part).load_state_dict(file.parts[part])
         if part == "perception":
             _load_decoders(agent, file.decoders)
-        if part in agent.agent_modules and "policy" not in holder:  # a policy brings the gates that it was taught with
+        if part in agent.agent_modules:  # a policy, which comes last, puts back the gates that it was taught with
             _open_gate(agent, agent.agent_modules[part].out_keys[0])
 
 

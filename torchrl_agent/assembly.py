@@ -148,6 +148,8 @@ def make_learner(experiment: Experiment, pretrained: bool = True, agent: Agent |
     """See :meth:`~torchrl_agent.experiment.Experiment.make_learner`."""
     _prepare_process(experiment)
     check_ranks(experiment)
+    if agent is not None and (experiment.has_members or spreads(experiment)):
+        raise ValueError("one agent was given to learn on: populations and run.spread_agents begin with fresh ones.")
     if experiment.has_members:
         return _make_population(experiment, pretrained)
     if ranks.size() > 1 and experiment.plays_apart:

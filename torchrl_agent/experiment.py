@@ -200,7 +200,7 @@ class Experiment:
 
         Args:
             pretrained: begin with the pre-trained modules; a checkpoint that follows replaces them anyway.
-            agent: who learns on, in a process of one agent, instead of a fresh one.
+            agent: who learns on, instead of a fresh one; it is changed.
 
         Raises:
             ValueError: a configuration that cannot work.

@@ -417,6 +417,8 @@ def test_a_trained_agent_learns_on_in_a_changed_world():
     learner = run.experiment(0, *run.afterwards, "algorithm.lag=1").make_learner(agent=agent)
     mine, played = (parameters_to_vector(each.parameters()) for each in (agent, learner.algorithm.behavior))
     assert torch.equal(mine, played), "who plays with older weights begins with the same"
+    with pytest.raises(ValueError, match="one agent was given to learn on"):
+        run.experiment(0, "population.members=2").make_learner(agent=agent)
     assert evaluate(run.experiment(0), agent)["return_mean"] != as_it_was, "money counts, and nothing else"
 
 

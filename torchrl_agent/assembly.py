@@ -120,14 +120,17 @@ def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
         return experiment.algorithm_class.make_agent(env, experiment.model, experiment.algorithm)
 
 
-def make_algorithm(
-    experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True, agent: Agent | None = None
-) -> Algorithm:
-    """An algorithm for so many rows of this world, with a fresh agent, or with one that has learnt already."""
-    fresh = agent is None
-    if agent is None:
-        agent = make_agent(experiment, env)
-        begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
+def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True) -> Algorithm:
+    """An algorithm with a fresh agent, for so many rows of this world."""
+    agent = make_agent(experiment, env)
+    begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
+    algorithm = _algorithm_for(experiment, agent, rows)
+    go_on_in_unit(algorithm.scaler, agent, experiment.pretrained, experiment.frozen, pretrained)
+    return algorithm
+
+
+def _algorithm_for(experiment: Experiment, agent: Agent, rows: int) -> Algorithm:
+    """What improves an agent as it is."""
     acceleration, config, device = experiment.acceleration, experiment.algorithm, resolve_device(experiment.device)
     in_parts = experiment.run.shard and ranks.size() > 1
     if in_parts:
@@ -135,10 +138,7 @@ def make_algorithm(
         acceleration = dataclasses.replace(acceleration, step=False, update=False)  # layers move in between
     if in_parts or experiment.has_members:
         config = dataclasses.replace(config, precision=without_float8(config.precision, device))
-    algorithm = experiment.algorithm_class(agent, config, rows, acceleration)
-    if fresh:
-        go_on_in_unit(algorithm.scaler, agent, experiment.pretrained, experiment.frozen, pretrained)
-    return algorithm
+    return experiment.algorithm_class(agent, config, rows, acceleration)
 
 
 # --- learners --------------------------------------------------------------------------------------------------------
@@ -162,7 +162,10 @@ def make_learner(experiment: Experiment, pretrained: bool = True, agent: Agent |
     if spreads(experiment):
         algorithm = make_algorithm(experiment, env, rows // ranks.size(), pretrained)
         return SpreadLearner(env, algorithm.agent, algorithm, experiment.total_frames, experiment)
-    algorithm = make_algorithm(experiment, env, rows, pretrained, agent)
+    if agent is None:
+        algorithm = make_algorithm(experiment, env, rows, pretrained)
+    else:
+        algorithm = _algorithm_for(experiment, agent, rows)
     governor = experiment.governor if experiment.governor.enabled else None
     return Learner(env, algorithm.agent, algorithm, None, experiment.total_frames, governor, experiment)
 

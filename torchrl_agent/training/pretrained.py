@@ -257,9 +257,9 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
 
 def _complete(agent: Agent, file: ModuleFile) -> None:
     """Give a policy of an earlier version its gates, which stayed as they begin while it was taught."""
-    own = agent_modules(agent)["policy"].state_dict()
-    if GATES in own:
-        file.parts.get("policy", {}).setdefault(GATES, torch.full_like(own[GATES], NEARLY_SHUT))
+    policy, own = file.parts.get("policy"), agent_modules(agent)["policy"].state_dict()
+    if policy is not None and GATES in own:
+        policy.setdefault(GATES, torch.full_like(own[GATES], NEARLY_SHUT))
 
 
 def _open_gate(agent: Agent, key: NestedKey) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchrl_agent.judging import evaluate
     from torchrl_agent.learner import Learner
     from torchrl_agent.loop import Iteration, iterate, learn
-    from torchrl_agent.runs.load import load_agent
+    from torchrl_agent.runs.load import load, load_agent
     from torchrl_agent.runs.run import train
     from torchrl_agent.world_check import check_world
 
@@ -31,10 +31,12 @@ HOMES = {
     "evaluate": "judging",
     "iterate": "loop",
     "learn": "loop",
+    "load": "runs.load",
     "load_agent": "runs.load",
     "train": "runs.run",
 }
-__all__ = ["Experiment", "Iteration", "Learner", "check_world", "evaluate", "iterate", "learn", "load_agent", "train"]
+__all__ = ["Experiment", "Iteration", "Learner", "check_world", "evaluate", "iterate", "learn", "load", "load_agent"]
+__all__ += ["train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,6 +26,7 @@ from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.ratings import Standings, bradley_terry
 from torchrl_agent.population.seats import SEATS, check_seats, pairings
 from torchrl_agent.population.stack import Stack
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.members import FOLDER
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
@@ -62,7 +63,8 @@ def match(one: str, other: str, games: int = 512, device: str = "auto", seed: in
     of the first run.
 
     Args:
-        one: a run's folder, or the name of one of the world's own players.
+        one: a run's folder, an agent that comes with the package (``shipped:NAME``), or the name of one of the world's
+            own players.
         other: likewise; one of both is a run.
         games: worlds that play one episode each; an even number.
         device: where to play.
@@ -75,13 +77,11 @@ def match(one: str, other: str, games: int = 512, device: str = "auto", seed: in
     Raises:
         ValueError: neither is a run, a player is unknown, the world has no two seats, or agents do not fit it.
     """
-    runs = [name for name in (one, other) if Path(name).exists()]
+    runs = [name for name in (one, other) if find_run(name).exists()]
     if not runs:
         raise ValueError(f"neither {one} nor {other} is a run: give the folder of one, such as runs/NAME.")
     experiment, _ = load_agent(runs[0], device)
-    contestants = [
-        Contestant(name, load_agent(name, device)[1] if Path(name).exists() else None) for name in (one, other)
-    ]
+    contestants = [Contestant(name, load_agent(name, device)[1] if name in runs else None) for name in (one, other)]
     played = play_tournament(experiment, contestants, games, seed)
     return {"one": one, "other": other, "games": games, **{way: points(found) for way, found in played.items()}}
 
@@ -116,7 +116,7 @@ def rate_league(
         ValueError: see :func:`match`.
     """
     experiment, _ = load_agent(runs[0], device)
-    contestants = [each for run in runs for each in contestants_of(Path(run), snapshots, device)]
+    contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device)]
     scripted = list(match_world(experiment, 1, seed).players())
     contestants += [Contestant(name) for name in scripted]
     result: dict[str, Any] = {"players": [each.name for each in contestants], "games": games}

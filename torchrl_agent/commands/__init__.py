@@ -13,12 +13,13 @@ VERBS = {
     "plot": ("commands.plot", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("commands.compare", "a table of runs, with mean and deviation over a configuration's seeds"),
     "bench": ("commands.bench", "measure speed, skill and claims, or learning against Stable-Baselines3"),
-    "export": ("commands.export", "write a run's agent, or one module, as a file for PyTorch or ONNX runtimes"),
+    "export": ("commands.export", "write a run's agent, or one module, for PyTorch or ONNX runtimes, or to share"),
     "profile": ("commands.profile", "say where the time of a training iteration goes"),
     "roofline": ("commands.roofline", "compute what a GPU could do at best, without one"),
     "convert": ("commands.convert", "make a run of a Stable-Baselines3 model, or the other way round"),
     "completion": ("commands.completion", "print what a shell needs to complete this command's words"),
     "doctor": ("commands.doctor", "check versions, device and compiler, and say what to do"),
+    "runs": ("commands.runs", "list runs and the agents that come with the package, with their figures"),
     "configs": ("commands.configs", "list configurations, or show one in full"),
 }
 """What can be asked for: its module, with ``add_arguments`` and ``run`` (and perhaps ``complete``, for words that may

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.composition import config_names
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.members import find_member
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.evaluation import clearly_other, intervals
@@ -28,14 +29,16 @@ def add_overrides(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """A run with one of its checkpoints, and of a population one of its members; see :func:`run_of`."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder or a checkpoint file")
+    parser.add_argument(
+        "run_folder", metavar="RUN", help="a run folder, a checkpoint file or shipped:NAME (torchrl-agent runs)"
+    )
     parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
     parser.add_argument("--member", metavar="NUMBER", help="of a population: its number, or best (best)")
 
 
 def run_of(parsed: argparse.Namespace) -> Path:
     """The run that is meant, or that of the member that is meant."""
-    run = Path(parsed.run_folder)
+    run = find_run(parsed.run_folder)
     return run if parsed.member is None else find_member(run, parsed.member)
 
 

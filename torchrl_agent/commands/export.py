@@ -1,4 +1,4 @@
-"""``torchrl-agent export``: write a run's agent, or one module, as a file for PyTorch or ONNX runtimes."""
+"""``torchrl-agent export``: write a run's agent, or one module, for PyTorch or ONNX runtimes, or to share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="policy",
         help="perception, world_model, social_model, policy, or all (policy)",
     )
-    parser.add_argument("--format", default="torch_export", help="torch_export, or onnx with the extra 'export'")
-    parser.add_argument("--output", help="the file, or the folder of the files of 'all' (in RUN)")
+    parser.add_argument(
+        "--format", default="torch_export", help="torch_export, onnx with the extra 'export', or run: a folder to share"
+    )
+    parser.add_argument("--output", help="the file, or the folder of the run or of the files of 'all' (in RUN)")
 
 
 def run(parsed: argparse.Namespace) -> None:

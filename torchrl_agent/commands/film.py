@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides, check_least, run_of
 from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.run_names import output_of
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.load import load_agent
 
@@ -16,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_agent(parser)
     add_overrides(parser)
     add_acting(parser)
-    parser.add_argument("--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif)")
+    parser.add_argument(
+        "--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif; NAME_film.gif of shipped:NAME)"
+    )
     parser.add_argument("--worlds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the game")
     parser.add_argument("--every", type=int, default=3, help="draw each so many steps of the game")
@@ -29,16 +32,17 @@ def run(parsed: argparse.Namespace) -> None:
     overrides = (*parsed.changes, *parsed.overrides)
     experiment, agent = load_agent(run_folder, parsed.device, parsed.checkpoint, overrides)
     world = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
-    folder = run_folder if run_folder.is_dir() else run_folder.parent.parent
     path = film_policy(
         agent.attach(world),
         acting_policy(agent),
-        Path(parsed.output or folder / "film.gif"),
+        Path(parsed.output or output_of(run_folder, "film.gif")),
         parsed.steps,
         parsed.every,
         not parsed.stochastic,
         experiment.acceleration,
     )
     if path is None:
-        raise ValueError(f"the world of {run_folder} cannot be drawn: only worlds with a draw method can be filmed.")
+        raise ValueError(
+            f"the world of {parsed.run_folder} cannot be drawn: only worlds with a draw method can be filmed."
+        )
     print(path)

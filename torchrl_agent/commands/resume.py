@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_overrides
 from torchrl_agent.commands.train import follow, joined
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.run import train
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Go on, with progress on the way and figures in the end."""
-    folder = Path(parsed.run_folder)
+    folder = find_run(parsed.run_folder)
     if not (folder / "config.yaml").is_file():
         raise ValueError(
             f"{folder} is not a run (it has no config.yaml): give the path of a run folder, such as runs/NAME."

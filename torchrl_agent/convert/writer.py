@@ -21,17 +21,18 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import read_statistics
 
 
-def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], list[str]]:
+def to_sb3(run: Path | str, output: Path, which: str = "last") -> tuple[list[Path], list[str]]:
     """Write the agent of a run as a model for ``PPO.load``, or ``DQN.load`` if it values actions, and beside it, if the
     run normalises anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
     Args:
-        run: a run folder, or a checkpoint file inside one.
+        run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         output: the model; ``.zip`` is added if missing.
         which: ``last`` or ``best``.
 
@@ -47,7 +48,7 @@ def to_sb3(run: Path, output: Path, which: str = "last") -> tuple[list[Path], li
         from stable_baselines3.common.vec_env import DummyVecEnv
     except ImportError:
         raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
-    checkpoint = find_checkpoint(run, which)
+    checkpoint = find_checkpoint(find_run(run), which)
     experiment, agent = load_agent(checkpoint, "cpu")
     world = experiment.make_world(evaluation=True, num_envs=1)
     _check(run, experiment, world)
@@ -78,7 +79,7 @@ def _write(files: dict[Path, Callable[[Path], object]]) -> None:
             raise ValueError(f"{path} cannot be written: choose another place for OUTPUT.zip.") from None
 
 
-def _check(run: Path, experiment: Experiment, world: EnvBase) -> None:
+def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
     """Raise ValueError unless the agent is two networks that read one vector."""
     model = experiment.model
     more = {

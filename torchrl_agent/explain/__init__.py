@@ -21,6 +21,7 @@ from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.models.ablation import without
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_text
 from torchrl_agent.transforms import RewardScaler
@@ -50,7 +51,7 @@ def explain(
     """What an agent thinks in a step of an evaluation episode (its fixed seed, most likely actions).
 
     Args:
-        run: a run folder, or a checkpoint file inside one.
+        run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         step: of the episode, from 0.
         world: number of the evaluation world.
         agent: its number, 0 in a world of one agent.
@@ -75,7 +76,7 @@ def explain(
     env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
     check_agent(env, player, agent)
     with without(player, silent):
-        thought = think(env, player, world, agent, step, reward_unit(experiment, Path(run), which))
+        thought = think(env, player, world, agent, step, reward_unit(experiment, find_run(run), which))
     return dataclasses.replace(thought, silent=tuple(silent))
 
 

@@ -25,9 +25,11 @@ from torchrl.data import Composite
 
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.export import run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.run_names import find_run, output_of
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
 
@@ -49,30 +51,36 @@ def export_run(
     """Write a part of a run's agent as a file, with a JSON file beside it that says what goes in and comes out.
 
     Args:
-        run: a run folder, or a checkpoint file inside one.
+        run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         module: ``perception`` (observations to beliefs), ``world_model`` (a belief and a plan to what follows),
             ``social_model`` (who is in sight to what they want), ``policy`` (observations to actions: the whole
             agent), or ``all`` that the agent has.
-        format: ``torch_export`` (read by ``torch.export.load``) or ``onnx``.
-        output: the file, or the folder of the files of ``all``; by default ``<module>.pt2`` or ``.onnx`` in the run.
+        format: ``torch_export`` (read by ``torch.export.load``), ``onnx``, or ``run``: a run folder to share, see
+            :func:`~torchrl_agent.export.run_folder.write_run`.
+        output: the file, or the folder of the files of ``all`` or of the run; by default ``<module>.pt2`` or ``.onnx``
+            in the run.
         checkpoint: ``last`` or ``best``.
 
     Returns:
-        the files written, without their JSON files.
+        the files written, without their JSON files; the folder of a run.
 
     Raises:
         ValueError: the agent has no such part, the format is unknown or its packages are missing, the part cannot be
             traced, or the output cannot be written.
     """
+    run = find_run(run)
+    if format == run_folder.FORMAT:
+        _check_whole(module)
+        return [run_folder.write_run(run, output, checkpoint)]
     check_format(format)
     experiment, agent = load_agent(run, "cpu", checkpoint)
     found = parts(agent)
     if module != "all" and module not in found:
         raise ValueError(_absent(module, list(found)))
-    path = find_checkpoint(Path(run), checkpoint)
+    path = find_checkpoint(run, checkpoint)
     written = []
     for name in found if module == "all" else [module]:
-        target = _target(path.parent.parent, name, format, output, several=module == "all")
+        target = _target(run, name, format, output, several=module == "all")
         origin = {
             "folder": path.parent.parent.resolve().name,
             "checkpoint": path.name,
@@ -87,12 +95,17 @@ def export_run(
 def check_format(format: str) -> None:
     """Raise ValueError if there is no such format, or if the packages that it needs are missing."""
     if format not in SUFFIXES:
-        raise ValueError(f"format {format!r} is unknown: use one of {', '.join(SUFFIXES)}.")
+        raise ValueError(f"format {format!r} is unknown: use one of {', '.join((*SUFFIXES, run_folder.FORMAT))}.")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if format == "onnx" and missing:
         raise ValueError(
             f"format onnx needs {' and '.join(missing)}, not installed here: pip install 'torchrl-agent[export]'."
         )
+
+
+def _check_whole(module: str) -> None:
+    if module != "policy":
+        raise ValueError(f"format {run_folder.FORMAT} writes the whole agent, not {module} alone: leave --module out.")
 
 
 def trace(part: Part, example: dict[str, Tensor]) -> torch.export.ExportedProgram:
@@ -189,10 +202,10 @@ def _describe(part: Part, key: NestedKey, value: Tensor) -> dict[str, Any]:
     return {"name": flat_name(key), "shape": [BATCH, *value.shape[1:]], "dtype": dtype, "meaning": what}
 
 
-def _target(folder: Path, name: str, format: str, output: Path | str | None, several: bool) -> Path:
+def _target(run: Path, name: str, format: str, output: Path | str | None, several: bool) -> Path:
     suffix = SUFFIXES[format]
     if output is None:
-        return folder / f"{name}{suffix}"
+        return output_of(run, f"{name}{suffix}")
     if several:
         return Path(output) / f"{name}{suffix}"
     if Path(output).suffix != suffix:

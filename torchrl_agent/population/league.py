@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torchrl_agent.population.pool import Pool, draw_weights
 from torchrl_agent.population.ratings import Ratings, Standings, bradley_terry
 from torchrl_agent.population.seats import Seats, seat_table
 from torchrl_agent.population.stack import Stack
+from torchrl_agent.run_names import find_run
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 
 FADES = 0.98
@@ -73,7 +73,7 @@ class League:
             ValueError: an agent is of another kind than the members.
         """
         for slot, run in enumerate(self.config.against):
-            agent = load_checkpoint(find_checkpoint(Path(run)), device)["agent"]
+            agent = load_checkpoint(find_checkpoint(find_run(run)), device)["agent"]
             place = self.pool.add(0, slot, self.shares())
             for name, value in self.pool.snapshots.member(place).items():
                 part, _, name = name.partition(".")

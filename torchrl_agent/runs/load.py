@@ -7,6 +7,7 @@ from pathlib import Path
 from torchrl_agent.devices import resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.members import find_member
 from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
 
@@ -21,13 +22,13 @@ def load_agent(
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
     Args:
-        run: a run folder, or a checkpoint file inside one.
+        run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         device: where to put it.
         which: ``last`` or ``best``.
         overrides: changes of the run's configuration.
         member: of a population: its number, or ``best``, which it also is if none is named.
     """
-    run = Path(run) if member is None else find_member(Path(run), member)
+    run = find_run(run) if member is None else find_member(find_run(run), member)
     path = find_checkpoint(run, which)
     config = (run if run.is_dir() else path.parent.parent) / "config.yaml"
     if not config.is_file():
@@ -47,3 +48,7 @@ def load_agent(
             "if that is it, observations have changed since: use the version of the code that code.json names."
         ) from None
     return experiment, agent
+
+
+load = load_agent
+"""Its name in the package: ``torchrl_agent.load``."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.run_names import PREFIX, run_name_of
 from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.runs.members import FOLDER
 from torchrl_agent.training.checkpoint import write_text
@@ -59,8 +60,16 @@ def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> 
         "time": f"{summary['seconds']:,.0f} s on {summary['device']}, since the run began or was last resumed",
         "versions": ", ".join(f"{name} {version}" for name, version in code.get("versions", {}).items()) or "unknown",
         "commit": commit,
+        **_origin(summary),
     }
     return _table("what", "value", rows)
+
+
+def _origin(summary: dict[str, Any]) -> dict[str, str]:
+    """Modules of an exported agent that were trained before it."""
+    origin = summary.get("origin", {})
+    frozen = [f"{name} (frozen)" if name in origin["frozen"] else name for name in origin.get("pretrained", [])]
+    return {"pre-trained modules": ", ".join(frozen)} if frozen else {}
 
 
 def _population(folder: Path, summary: dict[str, Any]) -> str:
@@ -99,22 +108,32 @@ def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
 
 def _usage(folder: Path, summary: dict[str, Any]) -> str:
     """A snippet and commands; no film of a world that is known not to be drawn."""
-    run = shlex.quote(str(folder))
+    name = run_name_of(folder)
+    run = shlex.quote(name)
     commands = [f"torchrl-agent evaluate {run}"]
     if summary.get("film", "untried") is not None:
         commands.append(f"torchrl-agent film {run}")
     more = "" if summary.get("ended") == "stopped" else f" total_frames={2 * summary['frames']}"
-    commands.append(f"torchrl-agent resume {run}{more}")
+    exported = "origin" in summary
+    made = "exported" if exported else "trained"
+    if not exported:
+        commands.append(f"torchrl-agent resume {run}{more}")
     return (
         "```python\n"
-        "from pathlib import Path\n"
-        "from torchrl_agent import load_agent\n"
-        f"experiment, agent = load_agent(Path({json.dumps(str(folder), ensure_ascii=False)}))\n"
+        "from torchrl_agent import load\n"
+        f"experiment, agent = load({json.dumps(name, ensure_ascii=False)})\n"
         "world = agent.attach(experiment.make_world(evaluation=True, num_envs=4))\n"
         "played = world.rollout(100, agent.policy)\n"
         "```\n\n"
-        "```\n" + "\n".join(commands) + "\n```\n\n"
-        "The path holds where the run was trained; give the present one after moving it.\n"
+        "```\n"
+        + "\n".join(commands)
+        + "\n```\n\n"
+        + (
+            ""
+            if name.startswith(PREFIX)
+            else f"The path holds where the run was {made}; give the present one after moving it.\n"
+        )
+        + ("It has no optimizer and no worlds to go on with, so it cannot be resumed.\n" if exported else "")
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from torchrl_agent.run_names import find_run, run_name_of
 from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.algorithms import ALGORITHMS
@@ -114,6 +115,7 @@ def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
     """The runs of each configuration, by a label that tells the configurations apart; beside runs, folders of
     pre-trained modules are left out, so that ``runs/*`` may hold some.
     """
+    folders = [find_run(folder) for folder in folders]
     folders = [folder for folder in folders if not (folder / MODULE_FILE).is_file()] or folders
     groups: dict[tuple, list[Run]] = {}
     given: set[Path] = set()
@@ -277,7 +279,7 @@ def _figures(run: Run) -> dict[str, Any]:
         known = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
     except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError):
         raise ValueError(f"{path} is damaged: delete it, or leave this run out.") from None
-    return {"run": str(run.folder), "seed": run.seed, **dict.fromkeys(figures), **known}
+    return {"run": run_name_of(run.folder), "seed": run.seed, **dict.fromkeys(figures), **known}
 
 
 def _unfinished(folder: Path) -> dict[str, Any]:

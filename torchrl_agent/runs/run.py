@@ -17,6 +17,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
 from torchrl_agent.processes.actors import ActorsLearner
 from torchrl_agent.processes.shares import check_actors, check_ranks
+from torchrl_agent.run_names import CONFIG, find_run, run_name_of
 from torchrl_agent.runs.folder import new_run, run_to_go_on
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
@@ -85,7 +86,7 @@ def _train(
     by_itself = resume is None and experiment.run.resume == "auto"
     if by_itself:
         resume = ranks.first(lambda: run_to_go_on(experiment))
-    folder = None if resume is None else Path(resume)
+    folder = None if resume is None else find_run(resume)
     state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
     # before anything is written: a configuration that cannot work leaves no trace
     check_wandb(experiment.run.wandb)
@@ -108,6 +109,12 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
     """The last checkpoint of a run, as the first rank reads it; ``its_own``: of this very configuration."""
     device = resolve_device(experiment.device) if ranks.size() == 1 else torch.device("cpu")
     state = ranks.first(lambda: load_checkpoint(find_checkpoint(folder), device, replay=True))
+    if "world" not in state:
+        raise ValueError(
+            f"{run_name_of(folder)} was exported without its optimizer and worlds, so it cannot be resumed: train anew "
+            f"with 'torchrl-agent train {folder / CONFIG}', or give its weights to a new learner "
+            '(docs/howto/resume.md, "Take an agent along").'
+        )
     if its_own and state["metadata"]["config_hash"] != experiment.hash():
         raise ValueError(
             f"run.resume=auto: {folder} was trained with another configuration: choose another run.name=, or change it "

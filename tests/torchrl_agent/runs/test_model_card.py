@@ -52,7 +52,7 @@ def test_the_snippet_and_the_commands_work(config, tmp_path, capsys):
     """In worlds of one agent, of Gymnasium and of several agents; in a folder that must be quoted."""
     run, card = trained(tmp_path / "our runs", "run.name=run", *OFF, *SMALL[config], config=config)
     snippet, commands = blocks(card)
-    assert len(snippet.splitlines()) == 5
+    assert len(snippet.splitlines()) == 4
     names = {}
     exec(snippet, names)
     assert names["experiment"].name == config

@@ -1,0 +1,128 @@
+"""A run folder to share: the configuration, the agent alone, its figures and its model card, a few hundred kB."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent.experiment import Experiment, RunConfig
+from torchrl_agent.judging import configured_way, evaluate_ways
+from torchrl_agent.population.config import LeagueConfig, PopulationConfig
+from torchrl_agent.run_names import CONFIG
+from torchrl_agent.runs.load import load_agent
+from torchrl_agent.runs.members import FOLDER as MEMBERS
+from torchrl_agent.runs.model_card import write_model_card
+from torchrl_agent.training.checkpoint import (
+    find_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    write_json,
+    write_text,
+)
+from torchrl_agent.training.pretrained import PretrainedConfig
+from torchrl_agent.transforms import read_statistics
+
+FORMAT = "run"
+COPIED = ("code.json", "metrics.csv")
+"""Files of a run that are taken along as they are."""
+TOLD = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
+"""What is taken over of a run's summary."""
+
+
+def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") -> Path:
+    """Write a new run folder that holds an agent without what only its training needs: optimizer, worlds, replay
+    buffer, other members, files of pre-trained modules. Whatever takes a run takes it, but it cannot be resumed.
+
+    The agent is evaluated in both ways of acting, so that the figures are those of the weights that are written.
+
+    Args:
+        run: a run folder, or a checkpoint file inside one.
+        output: the new folder.
+        checkpoint: ``last`` or ``best``.
+
+    Raises:
+        ValueError: no folder is given, it exists already, or cannot be made; the run has not ended.
+    """
+    if output is None:
+        raise ValueError(f"format {FORMAT} writes a new folder: give it with --output.")
+    output = Path(output)
+    if output.exists():
+        raise ValueError(f"{output} exists already: give a new folder with --output.")
+    experiment, agent = load_agent(run, "cpu", checkpoint)
+    path = find_checkpoint(run, checkpoint)
+    state = load_checkpoint(path)
+    source = path.parent.parent
+    told = _summary(source)
+    ways = evaluate_ways(experiment, agent)
+    try:
+        (output / "checkpoints").mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"{output} cannot be made ({error.strerror}): give another folder with --output.") from None
+    alone = _alone(experiment)
+    save_checkpoint(
+        output / "checkpoints",
+        state["frames"],
+        _agent_state(state),
+        read_statistics(path.with_suffix(".normalization.json")),
+        alone.hash(),
+        score=None,
+        keep=1,
+    )
+    write_text(output / CONFIG, alone.to_yaml())
+    for name in COPIED:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, output / name)
+    figures = {"evaluation": ways[configured_way(experiment)], "ways": ways}
+    summary = {"origin": _origin(path, experiment, state), **told, "frames": state["frames"], **figures}
+    write_json(output / "summary.json", summary)
+    write_model_card(output, alone, summary)
+    return output
+
+
+def _alone(experiment: Experiment) -> Experiment:
+    """The experiment of one agent, which has all of its weights: on any device, in no population, from no files."""
+    return dataclasses.replace(
+        experiment,
+        device="auto",
+        population=PopulationConfig(),
+        league=LeagueConfig(),
+        pretrained=PretrainedConfig(),
+        frozen=[],
+        run=RunConfig(),
+    )
+
+
+def _agent_state(state: dict[str, Any]) -> dict[str, Any]:
+    """What playing and explaining need of a checkpoint: weights, statistics of observations and of rewards."""
+    algorithm = state["algorithm"]
+    scaler = {name: value for name, value in algorithm["reward_scaler"].items() if name != "returns"}
+    return {
+        "agent": state["agent"],
+        "algorithm": {"name": algorithm["name"], "reward_scaler": scaler},
+        "frames": state["frames"],
+    }
+
+
+def _summary(source: Path) -> dict[str, Any]:
+    """What the run's own summary says of its training."""
+    path = source / "summary.json"
+    if not path.is_file():
+        raise ValueError(f"{source} has no summary.json yet: let its training end, or stop it, before you share it.")
+    known = json.loads(path.read_text(encoding="utf-8"))
+    return {name: known[name] for name in TOLD if name in known}
+
+
+def _origin(path: Path, experiment: Experiment, state: dict[str, Any]) -> dict[str, Any]:
+    """Where the agent comes from: its run and checkpoint by their names, and modules that did not begin with it."""
+    folder = path.parent.parent.resolve()
+    population = f"{folder.parent.parent.name}/{MEMBERS}/" if folder.parent.name == MEMBERS else ""
+    return {
+        "run": population + folder.name,
+        "checkpoint": path.name,
+        "config_hash": state["metadata"]["config_hash"],
+        "pretrained": list(experiment.pretrained.paths()),
+        "frozen": list(experiment.frozen),
+    }

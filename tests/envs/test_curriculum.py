@@ -80,6 +80,18 @@ def test_a_new_stage_is_judged_by_its_own_episodes_alone():
     assert not curriculum.update(episodes(1, stage=1, spawners=0.0)), "their mean is 1.5; with those before it is 2.75"
 
 
+@pytest.mark.parametrize(
+    ("played", "stage"),
+    [({"win": 0.1, "damage": 90.0}, 0), ({"win": 0.1, "damage": 50.0}, 1), ({"win": 0.5, "damage": 90.0}, 1)],
+)
+def test_a_stage_is_left_backwards_only_if_all_says_that_it_is_too_hard(played, stage):
+    retreat = {"win": (None, 0.2), "damage_taken": (80, None)}
+    stages = [Stage("easy", {}), Stage("hard", {}, criteria={"win": (0.9, None)}, retreat=retreat)]
+    curriculum = Curriculum(stages, num_envs=10, stage=1)
+    assert curriculum.update(episodes(10, stage=1, **played)) == (stage == 0)
+    assert curriculum.stage == stage
+
+
 def test_a_fixed_stage_stays():
     assert not Curriculum(STAGES, num_envs=1, automatic=False).update(episodes(1000))
 

@@ -74,3 +74,12 @@ def test_made_by_hand_it_is_no_run_that_could_be_saved(experiment, tmp_path):
     iteration = next(iterate(by_hand(experiment)))
     with pytest.raises(ValueError, match="experiment"):
         save(iteration, tmp_path)
+
+
+def test_resumed_it_counts_on(experiment):
+    """By the number of the iteration a league draws opponents."""
+    one, other = (experiment.make_learner() for _ in range(2))
+    for _ in zip(iterate(one), range(2), strict=False):
+        pass
+    other.load_state_dict(one.state_dict())
+    assert (other.frames, other.number) == (one.frames, 2)

@@ -6,9 +6,9 @@ import torch
 from tensordict import TensorDict
 
 
-def transition(action=0, reward=1.0, reached=2.0, terminated=False, mask=(True, True), steps=1):
+def transition(action=0, reward=1.0, reached=2.0, terminated=False, truncated=False, mask=(True, True), steps=1):
     """One transition from x = 5."""
-    flags = {key: torch.tensor([[terminated]]) for key in ("done", "terminated")}
+    flags = {"done": torch.tensor([[terminated or truncated]]), "terminated": torch.tensor([[terminated]])}
     following = {"observation": torch.tensor([[reached]]), "action_mask": torch.tensor([mask]), **flags}
     return TensorDict(
         {

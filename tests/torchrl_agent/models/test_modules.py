@@ -479,6 +479,19 @@ def test_gradients_pass_through_dreams(model):
     assert belief.grad.abs().sum() > 0
 
 
+def test_a_dream_goes_on_with_what_the_agent_would_do_then(model):
+    belief, known = torch.randn(5, 6), torch.rand(5, 3)
+    futures = model.candidates(belief, known, None)
+    first, later = futures["actions"][..., 0], futures["actions"][..., 1:]
+    assert torch.equal(first, model.propose(belief, known).topk(3, -1).indices)
+    assert (later != first.unsqueeze(-1)).any(), "no dream repeats its first action because it was the first"
+    now, own = (value.unsqueeze(1).expand(5, 3, -1) for value in (belief, known))
+    for step in range(3):
+        outcome = model(now, own, model.first_head(futures["actions"][..., step]))
+        now, own = outcome["belief"], outcome["known_state"]
+        assert torch.equal(later[..., step], model.propose(now, own).argmax(-1))
+
+
 def test_only_the_likeliest_legal_candidates_are_imagined(model):
     mask = torch.tensor([[True, False, True, True], [True, True, True, False]])
     futures = model.candidates(torch.randn(2, 6), torch.rand(2, 3), mask)
@@ -604,6 +617,31 @@ def test_nothing_is_foreseen_beyond_an_episodes_end(model):
     loss = WorldModelLoss(model)
     assert loss(two_frames(model, False, False))["loss_world_state"].item() > 1
     assert loss(two_frames(model, True, True))["loss_world_state"].item() == 0
+
+
+def test_every_foreseen_step_learns_from_its_own_frame(model):
+    """Of a model that says that nothing changes, with rewards of 0, an end of one half, and values of 0."""
+    with torch.no_grad():
+        for part in (model.change, model.ensemble, model.end):
+            part[-1].weight.zero_()
+            part[-1].bias.zero_()
+        model.value[-1].weight.zero_()
+    model.config.stride = 3  # from the first of three frames
+    data = TensorDict({"action": torch.zeros(1, 3).long()}, [1, 3])
+    data["reward"] = symexp(torch.tensor([[[2.0], [3.0], [9.0]]]))
+    data["done"] = data["terminated"] = torch.tensor([[[False], [False], [False]]])
+    data["value_target"] = symexp(torch.tensor([[[0.0], [1.0], [2.0]]]))
+    known = torch.tensor([[[0.0] * 3, [0.1] * 3, [0.3] * 3]])
+    mean = torch.tensor([[[0.0] * 6, [1.0] * 6, [2.0] * 6]])
+    data["belief"] = TensorDict({"mean": mean, "known_state": known}, [1, 3])
+    found = {name: value.item() / model.config.coeff for name, value in WorldModelLoss(model)(data).items()}
+    # errors of the own state are told in tenths; those of the belief count a tenth
+    assert found["loss_world_state"] == pytest.approx(1 + 0.1 * 1 + 9 + 0.1 * 4, rel=1e-5)
+    assert found["loss_world_reward"] == pytest.approx(2**2 + 3**2, rel=1e-5)
+    assert found["loss_world_end"] == pytest.approx(2 * math.log(2), rel=1e-5)
+    seen = (0 + 1 + 4) / 3
+    assert found["loss_world_value"] == pytest.approx(seen + 1 + 4, rel=1e-5)
+    assert found["world_error"] * model.config.coeff == pytest.approx(0.1, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -751,6 +789,37 @@ def test_what_another_does_next_is_learnt_within_an_episode_only(ended):
     data["belief"] = TensorDict(seen, [1, 2])
     expected = 0.0 if ended else math.log(4.0)
     assert loss(data)["loss_social_action"].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("visible", "counted"),
+    [
+        ([[True, True], [True, True]], [1, 1]),
+        ([[True, True], [True, False]], [1, 0]),  # nobody sees what the second does next
+        ([[True, False], [True, True]], [1, 0]),  # nobody saw the second, so there is nothing to learn of it
+        ([[True, True], [False, False]], [0, 0]),
+    ],
+)
+def test_what_is_learned_of_others_is_what_was_seen_of_them(visible, counted):
+    model = SimpleNamespace(agents=2, config=SocialModelConfig(coeff=1.0), think=lambda data: data.get("social"))
+    thoughts = {"goal": torch.zeros(1, 2, 2, 3), "meters": torch.zeros(1, 2, 2, 2)}
+    thoughts["next_action"] = torch.tensor([[0.0, math.log(3.0)], [0.0, math.log(7.0)]]).expand(1, 2, 2, 2)
+    labels = {"others_need": torch.zeros(1, 2, 2).long(), "others_meters": torch.zeros(1, 2, 2, 2)}
+    labels["others_action"] = torch.tensor([[[1, 1], [0, 0]]])  # both do 0 next: with 1/4 and 1/8, say the thoughts
+    number = torch.tensor([[[0, 1], [0, 1]]])
+    belief = {"visible": torch.tensor([visible]), "number": torch.where(torch.tensor([visible]), number, 2)}
+    parts = {"social": thoughts, "privileged": labels, "belief": belief}
+    data = TensorDict({name: TensorDict(part, [1, 2]) for name, part in parts.items()}, [1, 2])
+    data["done"] = torch.zeros(1, 2, 1, dtype=torch.bool)
+    expected = (counted[0] * math.log(4.0) + counted[1] * math.log(8.0)) / max(sum(counted), 1)
+    loss = SocialModelLoss(model)
+    found = loss(data)
+    assert found["loss_social_action"].item() == pytest.approx(expected)
+    assert found["social_action_accuracy"].item() == 0
+    seen = torch.tensor(visible).sum()
+    assert found["loss_social_goal"].item() == pytest.approx(math.log(3.0) if seen else 0.0)
+    data[keys.VALID] = torch.tensor([[False, False]])  # of an agent that is dead
+    assert not any(value.any() for value in loss(data).values())
 
 
 def test_a_new_episode_begins_among_strangers():
@@ -1172,6 +1241,10 @@ def test_the_managers_loss_by_hand():
     assert found["manager_decisions"].item() == pytest.approx(2 / 3)
     data[keys.VALID] = torch.tensor([[True, True, False]])  # of an agent that is dead in the third
     assert loss(data)["manager_decisions"].item() == 1.0
+    data[keys.GOAL, "decided"] = torch.ones(1, 3, dtype=torch.bool)  # and decides all the same
+    dead = loss(data)
+    for name in ("loss_manager_objective", "loss_manager_critic", "loss_manager_entropy"):
+        assert dead[name].item() == pytest.approx(found[name].item()), name
 
 
 def test_choosing_goals_does_not_change_the_belief(learner):

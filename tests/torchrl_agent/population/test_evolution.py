@@ -168,6 +168,14 @@ def test_evolution_goes_on_as_it_would_have():
     assert torch.equal(one.founders, other.founders)
 
 
+def test_copies_have_their_time_of_grace_after_a_resume_too():
+    one, other = evolution(grace=150), evolution(grace=150)
+    one.look(100, torch.arange(8.0))
+    other.load_state_dict(one.state_dict())
+    assert other.births == 2
+    assert other.look(200, torch.arange(8.0)).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
+
+
 def test_diversity_is_a_mean_distance_in_units_of_the_bounds():
     one = Evolution(PopulationConfig(members=2, genes={RATE: GENES[RATE]}), CONFIGURED, 0)
     one.genes[RATE] = torch.tensor([1e-5, 1e-2], dtype=torch.float64)

@@ -127,6 +127,17 @@ def test_results_are_entered_for_who_played_and_from_the_members_view():
     assert "rollout/hits_dealt" not in told, "what the first seat alone says is told of nobody"
 
 
+def test_ratings_are_anchored_at_the_first_scripted_player_that_is_met():
+    learner = learner_of("population.members=2", "league.slots=1", "league.scripted={turret: 0, scripted: 0.25}")
+    league, games = learner.league, 44
+    members, scripted = torch.zeros(games).long(), torch.full((games,), 3)  # the turret, in place 2, is not met
+    league.standings.enter(members, scripted, torch.tensor([1.0] * 40 + [0.0] * 4))
+    league.rate()
+    assert league.ratings.rating[3].item() == pytest.approx(1000)
+    assert 1350 < league.ratings.rating[0].item() < 1400, "ten to one, a little less for want of games"
+    assert learner.best() == 0
+
+
 def test_games_in_which_somebody_was_replaced_do_not_count():
     learner = learner_of("population.members=2", "league.slots=1")
     finished = {"win": torch.ones(3), "draw": torch.zeros(3)}

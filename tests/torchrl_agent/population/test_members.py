@@ -217,6 +217,24 @@ def test_target_kl_stops_the_member_that_went_too_far_and_no_other():
     assert 1 <= updates[2] < 8
 
 
+def test_a_member_that_target_kl_stopped_learns_in_the_next_iteration():
+    played = Played("plain", members=2, **{"algorithm.learning_rate.initial": [1e-5, 1.0]})
+    played.algorithm.config.target_kl = 0.01
+    assert played.learn(played.rows()[0])["updates"][1] < 8
+    played.algorithm.config.target_kl = 1e9
+    assert played.learn(played.rows()[0])["updates"].tolist() == [8, 8]
+
+
+def test_updates_that_members_skipped_are_counted_over_a_resume(tmp_path):
+    played, other = (Played("plain", members=2) for _ in range(2))
+    rows, _ = played.rows()
+    rows[keys.NEXT, keys.REWARD][:, : rows.shape[1] // 2] = torch.nan
+    played.learn(rows)
+    assert played.algorithm.skips_in_row.tolist() == [8, 0]
+    other.algorithm.load_state_dict(played.algorithm.state_dict())
+    assert other.algorithm.skips_in_row.tolist() == [8, 0]
+
+
 def test_an_algorithm_that_does_not_say_what_it_draws_is_refused():
     class OneOfOnesOwn(PPO):
         name = "own"

@@ -234,6 +234,16 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
     assert torch.equal(learner.algorithm.stack.flat[1], learner.algorithm.stack.flat[2])
 
 
+def test_fitness_is_the_mean_of_whole_episodes(tmp_path):
+    learner = smoke(tmp_path, *PBT, "population.least_episodes=2").make_learner()
+    values = {"return": torch.tensor([1.0, 2.0, 30.0]), "complete": torch.tensor([1.0, 1.0, 0.0])}
+    learner._count_fitness(0, values)
+    learner._count_fitness(1, {name: each[1:] for name, each in values.items()})
+    fitness = learner.fitness()
+    assert fitness[0].item() == 1.5, "the third began midway"
+    assert fitness[1:].isnan().all(), "one whole episode is too few, and so is none"
+
+
 def test_a_member_that_broke_stops_nobody_and_is_replaced(tmp_path, caplog):
     short = ["population.every=512", "world.rules={max_steps: 50}", "population.evolve=none", "total_frames=4096"]
     overrides = [word for word in PBT if not word.startswith(("population.every", "population.evolve", "world.rules"))]

@@ -221,6 +221,17 @@ def test_a_replay_goes_on_as_it_was():
         Replay(2, 2).load_state_dict(replay.state_dict())
 
 
+def test_a_full_replay_goes_on_where_it_was():
+    replay, other = Replay(6, 2), Replay(6, 2)
+    for first in range(0, 8, 2):  # the fourth rollout took the place of the first
+        replay.add(numbered(first, first + 1))
+    other.load_state_dict(replay.state_dict())
+    other.add(numbered(8, 9))
+    assert other.sample(200, 0.0)[1]["x"].unique().tolist() == [4, 5, 6, 7, 8, 9], (
+        "of 2 and 3, the oldest, none is left"
+    )
+
+
 def test_the_replay_ratio_sets_the_number_of_updates():
     dqn = make(batch_size=32, replay_ratio=3.0, learning_starts=16)
     updates = []

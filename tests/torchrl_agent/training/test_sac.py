@@ -61,6 +61,8 @@ def make(**changes):
         ({"steps": 3}, 1 + 0.125 * (UNLIKELY * 4 + LIKELY * 2 + TEMPERATURE * ENTROPY)),
         ({"mask": (True, False)}, 1 + 0.5 * 4),  # one legal action: nothing to be undecided about
         ({"terminated": True}, 1.0),
+        # an episode that is cut off could have gone on
+        ({"truncated": True}, 1 + 0.5 * (UNLIKELY * 4 + LIKELY * 2 + TEMPERATURE * ENTROPY)),
     ],
 )
 def test_targets_by_hand(changes, expected):
@@ -151,6 +153,14 @@ def test_continuous_actions_fill_their_bounds_and_the_likeliest_is_the_squashed_
     middle = distribution.deterministic_sample[0]  # of a mean of 0
     torch.testing.assert_close(middle, torch.tensor([1.0, 3.0]), atol=1e-4, rtol=0)
     assert agent.default_entropy == -2.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [(None, 0.1 * math.log(2)), (0.3, 0.3)],  # a tenth of the greatest entropy of two actions
+)
+def test_the_entropy_that_discrete_actions_are_made_to_have(asked, expected):
+    assert make(target_entropy=asked).loss.target_entropy == pytest.approx(expected)
 
 
 def test_gradients_are_clipped_apart():

@@ -309,6 +309,7 @@ def test_a_run_folder_holds_everything(tmp_path, monkeypatch):
     folder = tmp_path / "full"
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        ".lock",
         "config.yaml",
         "code.json",
         "metrics.csv",

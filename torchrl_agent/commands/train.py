@@ -21,10 +21,10 @@ from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import Iteration
 from torchrl_agent.progress import Progress, log
-from torchrl_agent.runs.folder import run_name, run_to_go_on
+from torchrl_agent.runs.folder import SUMMARY, reserve_names, run_folder, run_to_go_on
 from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
-from torchrl_agent.training.checkpoint import checkpoints
+from torchrl_agent.training.checkpoint import checkpoints, frames_of
 
 HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "stage": "curriculum/stage"}
 """Metrics that are shown on the way."""
@@ -60,9 +60,9 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
     for experiment in experiments:
         if experiment.run.resume == "auto":
             run_to_go_on(experiment)  # refuses a run without a name, which would get another one each time
-    name_apart(experiments)
     code = 0
     with joined(experiments[0]):
+        name_apart(experiments)
         for number, (experiment, turn) in enumerate(zip(experiments, turns, strict=True), 1):
             name = f"{number} of {len(turns)}"
             log.info("%s: %s", name, " ".join(word for word in turn if word not in overrides))
@@ -79,8 +79,9 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
 
 
 def name_apart(experiments: Sequence[Experiment]) -> None:
-    """Number the names of runs, unless no two are called the same."""
-    default = run_name(experiments[0])
+    """Number the names of runs, unless no two are called the same; those without a name get one."""
+    unnamed = any(experiment.run.name is None for experiment in experiments)
+    default = ranks.first(lambda: reserve_names(experiments[0])) if unnamed else ""
     names = [experiment.run.name or default for experiment in experiments]
     if len(set(names)) < len(names):
         width = len(str(len(names)))
@@ -106,6 +107,7 @@ def follow(
         folder: of the run that goes on; None for a new one.
         name: of this training, where it is one of several.
     """
+    here = Path.cwd()  # a world may change it
     before_this = 0 if folder is None else _frames(folder) or 0
     progress = Progress(experiment.total_frames, "frame", name, done=before_this)
     try:
@@ -116,37 +118,33 @@ def follow(
                 progress.reach(iteration.frames, shown)
     except (KeyboardInterrupt, Terminated) as stop:
         if ranks.rank() == 0:
-            print(f"torchrl-agent: {_how_to_go_on(experiment, folder)}", file=sys.stderr)
+            print(f"torchrl-agent: {_how_to_go_on(experiment, folder, here)}", file=sys.stderr)
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
     if ranks.rank() > 0:
         return 0
-    folder = folder or _folder(experiment)
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    folder = folder or run_folder(experiment)
+    summary = json.loads((here / folder / SUMMARY).read_text(encoding="utf-8"))
     print(f"{folder}: {summary['frames']:,} frames in {summary['seconds']:.0f} s")
     if "ways" in summary:
         print_ways(summary["ways"])
     return 0
 
 
-def _folder(experiment: Experiment) -> Path:
-    return Path(experiment.run.folder) / str(experiment.run.name)
-
-
 def _frames(folder: Path) -> int | None:
     """Frames that the run's last checkpoint has seen."""
     found = checkpoints(folder / "checkpoints")
-    return int(found[-1].stem.rpartition("_")[2]) if found else None
+    return frames_of(found[-1]) if found else None
 
 
-def _how_to_go_on(experiment: Experiment, folder: Path | None) -> str:
+def _how_to_go_on(experiment: Experiment, folder: Path | None, here: Path) -> str:
     """A sentence about a run that was stopped, with a command that works."""
     if folder is None and experiment.run.name is None:
         return "stopped before the run had begun."
-    folder = folder or _folder(experiment)
-    frames = _frames(folder)
+    folder = folder or run_folder(experiment)
+    frames = _frames(here / folder)
     if frames is None:
         return f"stopped before {folder} had a checkpoint: begin again; its name is free."
     place = shlex.quote(str(folder))
     if frames >= experiment.total_frames:
-        return f"stopped after the last of {frames:,} frames; judge the agent with 'torchrl-agent evaluate {place}'."
+        return f"stopped after the last of {frames:,} frames; 'torchrl-agent resume {place}' judges the agent."
     return f"stopped, with a checkpoint at {frames:,} frames; go on with 'torchrl-agent resume {place}'."

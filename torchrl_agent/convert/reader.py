@@ -15,7 +15,8 @@ from torchrl_agent.convert.normalization import Normalization, read_normalizatio
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
-from torchrl_agent.runs.folder import new_run
+from torchrl_agent.runs.folder import new_run, run_folder
+from torchrl_agent.runs.locks import Locks
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import class_path, find_algorithm
 from torchrl_agent.training.checkpoint import save_checkpoint, write_json, write_text
@@ -227,7 +228,14 @@ def _check_world(archive: Archive, experiment: Experiment, config: str, notes: l
 def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
     """The run's folder: configuration, checkpoint, and where it comes from."""
     experiment = learner.experiment
-    folder = new_run(experiment)
+    with Locks() as locks:
+        folder = new_run(experiment, locks)
+        _write_into(folder, learner, archive, notes)
+    return run_folder(experiment)
+
+
+def _write_into(folder: Path, learner: Learner, archive: Archive, notes: list[str]) -> None:
+    experiment = learner.experiment
     write_text(folder / "config.yaml", experiment.to_yaml())
     save_checkpoint(
         folder / "checkpoints",
@@ -240,4 +248,3 @@ def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
     )
     origin = {"model": archive.path.name, "algorithm": archive.algorithm, "stable_baselines3": archive.version}
     write_json(folder / "converted.json", {**origin, "notes": notes})
-    return folder

@@ -1,20 +1,21 @@
-"""The folder of a run: made, found again, locked while somebody trains in it, and from which code it was written."""
+"""The folder of a run: made, found again, held while somebody trains in it, and from which code it was written."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
-import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.runs.members import FOLDER, member_folder
-from torchrl_agent.training.checkpoint import SOURCE, checkpoints, versions, write_json, write_text
+from torchrl_agent.runs.locks import LOCK, HeldError, Locks
+from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.training.checkpoint import SOURCE, checkpoints, read_json, versions, write_json
 
 WRITTEN = (
     "checkpoints",
@@ -33,35 +34,63 @@ LAST = ("code.json", "checkpoints")
 """What is taken away after all else."""
 
 
-def new_run(experiment: Experiment) -> Path:
-    """Make the run's folder, with the state of the code; one whose run ended before its first checkpoint is emptied and
-    used again.
+SUMMARY = "summary.json"
+
+
+class TakenError(ValueError):
+    """There is something already where a run's folder would be."""
+
+
+def new_run(experiment: Experiment, locks: Locks, here: Path | None = None) -> Path:
+    """Make the run's folder and hold it, with the state of the code inside; one whose run ended before its first
+    checkpoint is emptied and used again. A run without a configured name gets the first of its default names that is
+    free.
+
+    Args:
+        experiment: whose run it is; it gets the name.
+        locks: those of this training.
+        here: where ``run.folder`` begins unless it is absolute; by default the working directory.
 
     Raises:
-        ValueError: the folder is there already, or cannot be made.
+        HeldError: somebody else holds the folder.
+        TakenError: it is there already.
+        ValueError: it cannot be made.
     """
-    experiment.run.name = run_name(experiment)
-    folder = Path(experiment.run.folder) / experiment.run.name
-    try:
-        if not _emptied(folder):
-            folder.mkdir(parents=True)
-        (folder / "checkpoints").mkdir()
-    except FileExistsError:
-        raise ValueError(
-            f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume "
-            f"{folder}'."
-        ) from None
-    except OSError as error:
-        raise ValueError(
-            f"run folder {folder} cannot be made ({error.strerror}): choose another with run.folder=."
-        ) from None
+    base = Path(experiment.run.folder).expanduser()
+    for name in _names(experiment):
+        try:
+            _take(base / name, here or Path.cwd(), locks)
+        except (HeldError, TakenError):
+            if experiment.run.name is not None:
+                raise
+            continue
+        break
+    experiment.run.name = name
+    folder = (here or Path.cwd()) / base / name
+    (folder / "checkpoints").mkdir()
     write_json(folder / "code.json", running_code())
     return folder
 
 
-def run_name(experiment: Experiment) -> str:
-    """The configured name of the run's folder; by default the configuration's and the time."""
-    return experiment.run.name or f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
+def run_folder(experiment: Experiment) -> Path:
+    """The folder of a run that has a name."""
+    return Path(experiment.run.folder).expanduser() / str(experiment.run.name)
+
+
+def reserve_names(experiment: Experiment) -> str:
+    """A default name for runs called NAME-1, NAME-2, ..., of which the first gets its folder now, so that nobody else
+    begins with it.
+    """
+    base = Path(experiment.run.folder).expanduser()
+    for name in _names(experiment):
+        try:
+            (base / f"{name}-1").mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_be_made(base / f"{name}-1", error) from None
+        break
+    return name
 
 
 def run_to_go_on(experiment: Experiment) -> Path | None:
@@ -72,77 +101,80 @@ def run_to_go_on(experiment: Experiment) -> Path | None:
     """
     if experiment.run.name is None:
         raise ValueError("run.resume=auto goes on in the folder of the run's name: give run.name=.")
-    folder = Path(experiment.run.folder) / experiment.run.name
+    folder = run_folder(experiment)
     return folder if checkpoints(folder / "checkpoints") else None
 
 
-def _emptied(folder: Path) -> bool:
-    """Whether there was a run that ended before its first checkpoint; what it wrote is gone then."""
-    inside = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
+def _names(experiment: Experiment) -> Iterator[str]:
+    """The configured name; else the configuration's and the time, and the same numbered."""
+    if experiment.run.name is not None:
+        yield experiment.run.name
+        return
+    default = f"{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    yield default
+    yield from (f"{default}_{number}" for number in itertools.count(2))
+
+
+def _take(folder: Path, here: Path, locks: Locks) -> None:
+    """Make and hold a folder; empty it if a run ended in it before its first checkpoint.
+
+    It is made and held before anything is written in it, and what is in it decides only once it is held: of several
+    that try at once one gets it.
+    """
+    place = here / folder
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_be_made(folder, error) from None
+    if not _unused(place):
+        raise _taken(folder)
+    locks.hold(place)
+    if not _unused(place):  # somebody has had it in between
+        raise _taken(folder)
+    _empty(place)
+
+
+def _taken(folder: Path) -> TakenError:
+    return TakenError(
+        f"run {folder} exists already: choose another run.name=, or continue it with 'torchrl-agent resume {folder}'."
+    )
+
+
+def _cannot_be_made(folder: Path, error: OSError) -> ValueError:
+    reason = error.strerror
+    if isinstance(error, FileExistsError):
+        reason = f"{error.filename} is no folder but a file, or a link that leads nowhere"
+    return ValueError(f"run folder {folder} cannot be made ({reason}): choose another with run.folder=.")
+
+
+def _unused(folder: Path) -> bool:
+    """Whether there was no run in a folder, or one that ended before its first checkpoint."""
+    inside = {path.name for path in folder.iterdir()} - {LOCK}
     visible = {name for name in inside if not name.startswith(".")}  # hidden is what a killed process was writing
     whole = set(LAST) <= visible <= set(WRITTEN)
-    barely = folder.is_dir() and all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
-    if not (whole or barely) or checkpoints(folder / "checkpoints"):
-        return False
-    if "code.json" in inside:  # only then may somebody hold it
-        lock(folder).close()
+    barely = all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
+    return (whole or barely) and not checkpoints(folder / "checkpoints")
+
+
+def _empty(folder: Path) -> None:
+    """Take away what a run wrote before its first checkpoint."""
+    inside = [path for path in folder.iterdir() if path.name != LOCK]
     # what tells that it was a run goes last, or a kill between would leave a folder that is nobody's
-    for path in sorted(inside.values(), key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
+    for path in sorted(inside, key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return True
 
 
-def lock_all(folder: Path, members: int) -> list[IO[bytes]]:
-    """Locks on the run's folder and on those of its members, each of which may go on alone; see :func:`lock`."""
-    with ExitStack() as held:
-        locks = [held.enter_context(lock(folder))]
-        for place in (member_folder(folder, index) for index in range(members)):
-            place.mkdir(parents=True, exist_ok=True)
-            if not (place / "code.json").is_file():
-                write_text(place / "code.json", (folder / "code.json").read_text(encoding="utf-8"))
-            locks.append(held.enter_context(lock(place)))
-        held.pop_all()
-    return locks
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The summary of a run; nothing if it has none, or a damaged one."""
+    found = read_json(folder / SUMMARY)
+    whole = isinstance(found, dict) and isinstance(found.get("seconds"), (int, float))
+    return found if whole else {}
 
 
-def lock(folder: Path) -> IO[bytes]:
-    """Hold a run's folder for this process until the returned file is closed, or the process has ended in any way.
-
-    Raises:
-        ValueError: somebody else holds it.
-    """
-    path = folder / "code.json"
-    if not path.is_file():
-        write_json(path, running_code())
-    file = path.open("r+b")
-    if not _locked(file):
-        file.close()
-        raise ValueError(
-            f"run {folder} is in use: stop the process that trains it (in Python, close() the generator) first."
-        )
-    return file
-
-
-def _locked(file: IO[bytes]) -> bool:
-    """Whether the lock on an open file was free, and is ours now; also where the file system knows no locks."""
-    if sys.platform == "win32":
-        import msvcrt  # Windows alone has it
-
-        file.seek(2**30)  # beyond the end: a locked byte could not be read by anybody else
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl  # Unix alone has it
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
+def hold_run(folder: Path, locks: Locks) -> None:
+    """Hold the folder of a run that goes on, and those of its members."""
+    for place in (folder, *sorted((folder / FOLDER).glob("[0-9]*"))):
+        locks.hold(place)
 
 
 def running_code() -> dict[str, Any]:

@@ -22,34 +22,58 @@ from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import SEATS
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
-from torchrl_agent.training.checkpoint import TRAINING_RETURN, checkpoints, save_checkpoint, write_json, write_text
+from torchrl_agent.runs.locks import Locks, clean
+from torchrl_agent.training.checkpoint import (
+    TRAINING_RETURN,
+    checkpoints,
+    forget_checkpoint,
+    frames_of,
+    load_checkpoint,
+    save_checkpoint,
+    write_json,
+    write_text,
+)
 from torchrl_agent.training.metrics import MetricsWriter
 
 FOLDER = "members"
 BEST = "best"
+POPULATION = "population"
+"""Mark of a member's checkpoint that was written with its population's."""
 
 
 class MembersWriter:
     """Keeps each member's metrics, checkpoints and configuration, and the population's tables.
 
+    Nothing is written before :meth:`begin`.
+
     Args:
         folder: of the population's run.
         learner: the population.
         resumed: it goes on from a checkpoint in the folder.
+
+    Raises:
+        ValueError: a member has gone on alone, or its metrics are damaged.
     """
 
     def __init__(self, folder: Path, learner: PopulationLearner, resumed: bool) -> None:
         self.folder, self.learner = folder, learner
         self._folders = [member_folder(folder, index) for index in range(learner.members)]
-        self._writers = []
+        tensorboard, frames = learner.experiment.run.tensorboard, learner.frames if resumed else None
+        self._writers = [MetricsWriter(place, tensorboard, frames) for place in self._folders]
+        self._newer = [path for place in self._folders if resumed for path in newer_checkpoints(place, learner.frames)]
+        self._looks = 0
+
+    def begin(self, locks: Locks) -> None:
+        """Make and hold the members' folders, without what of them is newer than the population."""
+        for path in self._newer:
+            forget_checkpoint(path)
         for place in self._folders:
             (place / "checkpoints").mkdir(parents=True, exist_ok=True)
-            tensorboard = learner.experiment.run.tensorboard
-            self._writers.append(MetricsWriter(place, tensorboard, learner.frames if resumed else None))
-            if resumed:
-                check_untouched(place, learner.frames)
-                (place / "summary.json").unlink(missing_ok=True)
-        self._looks = 0
+            locks.hold(place)
+            clean(place)
+            (place / "summary.json").unlink(missing_ok=True)
+            if not (place / "code.json").is_file():
+                write_text(place / "code.json", (self.folder / "code.json").read_text(encoding="utf-8"))
         self._describe()
 
     def write(self) -> None:
@@ -63,7 +87,7 @@ class MembersWriter:
             write_table(self.folder / "lineage.csv", lineage_rows(self.learner))
 
     def save(self) -> None:
-        """Write a checkpoint of each member beside the population's."""
+        """Write a checkpoint of each member, before the population's, without which they do not count."""
         self._describe()
         for index, place in enumerate(self._folders):
             score = self.learner.member_metrics[index].get(TRAINING_RETURN, math.nan)
@@ -76,6 +100,7 @@ class MembersWriter:
                 experiment.hash(),
                 None if math.isnan(score) else score,
                 experiment.run.keep_checkpoints,
+                marks={POPULATION: True},
             )
 
     def summarize(self, summary: dict[str, Any]) -> None:
@@ -115,13 +140,19 @@ class MembersWriter:
             write_text(place / "config.yaml", member_experiment(self.learner, index).to_yaml())
 
 
-def check_untouched(place: Path, frames: int) -> None:
-    """Raise ValueError if a member has gone on alone beyond the population's frames: that would be lost."""
-    newer = [path.name for path in checkpoints(place / "checkpoints") if int(path.stem.rpartition("_")[2]) > frames]
-    if newer:
+def newer_checkpoints(place: Path, frames: int) -> list[Path]:
+    """A member's checkpoints beyond the population's frames, which a population wrote that was stopped before its own.
+
+    Raises:
+        ValueError: the member wrote them, as it has gone on alone: that would be lost.
+    """
+    newer = [path for path in checkpoints(place / "checkpoints") if frames_of(path) > frames]
+    if not all(load_checkpoint(path)["metadata"].get(POPULATION) for path in newer):
         raise ValueError(
-            f"{place} has gone on alone, to {newer[-1]}, so the population cannot go on: move that folder away first."
+            f"{place} has gone on alone, to {newer[-1].name}, so the population cannot go on: move that folder away "
+            "first."
         )
+    return newer
 
 
 def member_folder(run: Path, member: int) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from torchrl_agent.loop import Iteration, iterate, make_learner
 from torchrl_agent.processes.actors import ActorsLearner
 from torchrl_agent.processes.shares import check_actors, check_ranks
 from torchrl_agent.run_names import CONFIG, find_run, run_name_of
-from torchrl_agent.runs.folder import new_run, run_to_go_on
+from torchrl_agent.runs.folder import hold_run, new_run, read_summary, run_to_go_on
+from torchrl_agent.runs.locks import Locks
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
@@ -83,26 +86,60 @@ def _train(
     resume: Path | str | None,
     make: Callable[[Experiment, dict[str, Any] | None], Learner],
 ) -> Iterator[Iteration]:
+    here = Path.cwd()  # a world may change it
     by_itself = resume is None and experiment.run.resume == "auto"
     if by_itself:
         resume = ranks.first(lambda: run_to_go_on(experiment))
     folder = None if resume is None else find_run(resume)
-    state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
-    # before anything is written: a configuration that cannot work leaves no trace
-    check_wandb(experiment.run.wandb)
-    learner = make(experiment, state)
-    if folder is not None and learner.frames >= experiment.total_frames:
-        if not by_itself:
-            raise ValueError(
-                f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
-            )
-        if ranks.first((folder / "summary.json").is_file):
-            return  # else it was killed while it was judged
-    with _make_writer(experiment, learner, folder) as writer:
-        iterations = iterate(learner)
-        while (iteration := _next(iterations, writer)) is not None:
-            yield iteration
-        writer.finish()
+    with Locks() as locks:
+        if folder is not None:
+            ranks.first(functools.partial(hold_run, folder, locks))
+        state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
+        # before anything is written: a configuration that cannot work leaves no trace
+        check_wandb(experiment.run.wandb)
+        learner = make(experiment, state)
+        left = Left.FRAMES if folder is None else _what_is_left(experiment, here / folder, learner.frames, by_itself)
+        if left is Left.NOTHING:
+            return
+        with _make_writer(experiment, learner, folder, locks, here) as writer:
+            iterations = iterate(learner) if left is Left.FRAMES else iter(())
+            while (iteration := _next(iterations, writer)) is not None:
+                yield iteration
+            writer.finish()
+
+
+class Left(Enum):
+    """What a run has still to do."""
+
+    FRAMES = auto()
+    JUDGEMENT = auto()
+    NOTHING = auto()
+
+
+def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: bool) -> Left:
+    """What a run that goes on after so many frames has still to do.
+
+    Raises:
+        ValueError: nothing, and it does not go on ``by_itself``.
+    """
+    past = ranks.first(lambda: read_summary(folder))
+    if past.get("frames") != frames:  # of an earlier end
+        past = {}
+    trained = frames >= experiment.total_frames
+    at_mark = past.get("ended") == "mark" and experiment.evaluation.stop_at_mark
+    if not trained and not at_mark:
+        return Left.FRAMES
+    # a run of the last release does not say it
+    judged = past.get("judged", "evaluation" in past or (bool(past) and not experiment.run.final_evaluation))
+    if not judged:
+        return Left.JUDGEMENT
+    if by_itself:
+        return Left.NOTHING
+    if trained:
+        raise ValueError(
+            f"{folder} has already trained for its {experiment.total_frames} frames: give a larger total_frames=."
+        )
+    return Left.FRAMES
 
 
 def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str, Any]:
@@ -123,12 +160,15 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
     return state
 
 
-def _make_writer(experiment: Experiment, learner: Learner, folder: Path | None) -> RunWriter | SilentWriter:
+def _make_writer(
+    experiment: Experiment, learner: Learner, folder: Path | None, locks: Locks, here: Path
+) -> RunWriter | SilentWriter:
     """What writes the run that goes on in this folder, or a new one: on the first rank."""
     if ranks.rank() > 0:
         return SilentWriter(learner)
-    resumed = folder is not None
-    return RunWriter(new_run(experiment) if folder is None else folder, learner, resumed)
+    if folder is None:
+        return RunWriter(new_run(experiment, locks, here), learner, False, locks)
+    return RunWriter(here / folder, learner, True, locks)
 
 
 def _next(iterations: Iterator[Iteration], writer: RunWriter | SilentWriter) -> Iteration | None:

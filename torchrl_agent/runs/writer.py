@@ -17,7 +17,8 @@ from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.runs.folder import lock_all
+from torchrl_agent.runs.folder import SUMMARY, read_summary
+from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.members import MembersWriter
 from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.checkpoint import (
@@ -41,25 +42,27 @@ class RunWriter:
         folder: of the run.
         learner: that trains.
         resumed: the learner goes on from a checkpoint in the folder.
+        locks: those that hold the folder; let go of when the context is left.
 
     Raises:
-        ValueError: the folder is in use, or cannot be written to.
+        ValueError: the folder holds what must not be lost, is damaged, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, learner: Learner, resumed: bool) -> None:
+    def __init__(self, folder: Path, learner: Learner, resumed: bool, locks: Locks) -> None:
         self.folder, self.learner, self.experiment = folder, learner, learner.experiment
-        members = learner.members if isinstance(learner, PopulationLearner) else 0
-        self._locks = lock_all(folder, members)
-        text, self._hash = self.experiment.to_yaml(), self.experiment.hash()
-        write_text(folder / "config.yaml", text)
-        logger = wandb_logger(folder, self.experiment.run.wandb)
-        frames = learner.frames if resumed else None
-        self._writer = MetricsWriter(folder, self.experiment.run.tensorboard, frames, logger)
-        self._writer.describe(text, self.experiment.settings())
+        self._locks, self._hash, text = locks, self.experiment.hash(), self.experiment.to_yaml()
+        # before anything is written: who is refused here has changed nothing
+        frames, tensorboard = learner.frames if resumed else None, self.experiment.run.tensorboard
         self._members = MembersWriter(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
-        self._metrics: dict[str, float] = {}
+        self._writer = MetricsWriter(folder, tensorboard, frames, wandb_logger(folder, self.experiment.run.wandb, text))
+        self._metrics, past = self._writer.last, read_summary(folder)
+        clean(folder)
+        write_text(folder / "config.yaml", text)
+        self._writer.describe(text, self.experiment.settings())
+        if self._members is not None:
+            self._members.begin(locks)
         self._saved_frames, self._saved_at = learner.frames, time.monotonic()
-        self._start = time.monotonic()
+        self._start = time.monotonic() - (past["seconds"] if past.get("frames") == learner.frames else 0.0)
         self._between = False
 
     def __enter__(self) -> RunWriter:
@@ -69,7 +72,7 @@ class RunWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         atexit.unregister(self.__exit__)
-        if self._locks[0].closed:
+        if self._locks.closed:
             return
         try:
             # ranks save together or not at all
@@ -79,8 +82,7 @@ class RunWriter:
             self._writer.close()
             if self._members is not None:
                 self._members.close()
-            for each in self._locks:
-                each.close()
+            self._locks.close()
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
@@ -91,8 +93,7 @@ class RunWriter:
 
     def write(self, metrics: dict[str, float]) -> None:
         """Write down an iteration that the learner has just finished; a checkpoint too, if one is due."""
-        if not self._metrics:  # of a run that is resumed
-            (self.folder / "summary.json").unlink(missing_ok=True)
+        (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learnt before
         self._metrics = metrics
         self._writer.write(self.learner.frames, metrics)
         if self._members is not None:
@@ -105,7 +106,7 @@ class RunWriter:
         seconds left only.
         """
         self._save_unless_saved()
-        self._summarize("stopped", {})
+        self._summarize("stopped")
 
     def finish(self) -> None:
         """Write the last checkpoint, summary and model card; then evaluate and film, and write the last two anew."""
@@ -114,14 +115,14 @@ class RunWriter:
         ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
         if self._members is not None:
             self._members.picture()
-        self._summarize(ended, {})
-        agent = self.learner.present()
-        if sharded(agent):
-            return  # no process holds all of its weights: `evaluate` reads the checkpoint
-        with ranks.alone():  # the others have nothing left to do
-            judgement = self._judge(agent)
-        if judgement:
-            self._summarize(ended, judgement)
+        agent, run = self.learner.present(), self.experiment.run
+        # of a sharded agent no process holds all weights: `evaluate` reads the checkpoint
+        wanted = (run.final_evaluation or run.film) and not sharded(agent)
+        self._summarize(ended, judged=not wanted)
+        if wanted:
+            with ranks.alone():  # the others have nothing left to do
+                judgement = self._judge(agent)
+            self._summarize(ended, judged=True, **judgement)
 
     def where_to_go_on(self) -> str:
         """What to go on from after an error, as the end of a sentence."""
@@ -156,7 +157,7 @@ class RunWriter:
         if self._saved_frames != self.learner.frames:
             self._save()
 
-    def _summarize(self, ended: str, judgement: dict[str, Any]) -> None:
+    def _summarize(self, ended: str, judged: bool = False, **judgement: Any) -> None:
         learner = self.learner
         summary: dict[str, Any] = {
             "config": self.experiment.name,
@@ -164,6 +165,7 @@ class RunWriter:
             "device": str(learner.device),
             "frames": learner.frames,
             "ended": ended,
+            "judged": judged,
             "seconds": round(time.monotonic() - self._start, 1),
             "compile_seconds": round(learner.compile_seconds, 1),
             "acceleration": learner.modes(),
@@ -173,7 +175,7 @@ class RunWriter:
         if self._members is not None:
             self._members.summarize(summary)
             summary["population"] = self._members.describe()
-        write_json(self.folder / "summary.json", summary)
+        write_json(self.folder / SUMMARY, summary)
         write_model_card(self.folder, self.experiment, summary)
 
     def _judge(self, agent: Agent) -> dict[str, Any]:

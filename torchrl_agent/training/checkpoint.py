@@ -60,6 +60,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
+def read_json(path: Path) -> Any:
+    """What a file holds; None if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def save_checkpoint(
     folder: Path,
     frames: int,
@@ -69,6 +77,7 @@ def save_checkpoint(
     score: float | None,
     keep: int,
     measure: str = TRAINING_RETURN,
+    marks: dict[str, Any] | None = None,
 ) -> Path:
     """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
     best. A ``replay`` in the state becomes a file beside the newest checkpoint only, as it is large.
@@ -82,12 +91,12 @@ def save_checkpoint(
         score: higher is better, decides the best; None if there is none yet.
         keep: number of newest checkpoints to keep.
         measure: the metric that the score is of; scores of another one are not compared with it.
+        marks: more of its metadata.
     """
     path = folder / f"checkpoint_{frames}.pt"
-    for leftover in folder.glob(".checkpoint_*"):  # of a save that was killed
-        leftover.unlink()
     told = {"score": score, "measure": measure}
     metadata = {"format": FORMAT, "frames": frames, **told, "config_hash": config_hash, "versions": versions()}
+    metadata |= marks or {}
     write_json(path.with_suffix(".normalization.json"), statistics)
     write_json(path.with_suffix(".json"), metadata)
     state = {"metadata": metadata, **state}
@@ -141,6 +150,17 @@ def checkpoints(folder: Path) -> list[Path]:
     return [path for _, path in sorted(result)]
 
 
+def frames_of(path: Path) -> int:
+    """The frames that a checkpoint had seen."""
+    return int(path.stem.rpartition("_")[2])
+
+
+def forget_checkpoint(path: Path) -> None:
+    """Take away a checkpoint with all that belongs to it."""
+    for suffix in (".pt", ".json", ".normalization.json", REPLAY):
+        path.with_suffix(suffix).unlink(missing_ok=True)
+
+
 def find_checkpoint(run: Path, which: str = "last") -> Path:
     """The checkpoint of a run: ``last`` or ``best``; ``run`` may also be a checkpoint file."""
     if run.is_file():
@@ -186,10 +206,7 @@ def code_digest() -> str:
 
 def _best(folder: Path) -> dict[str, Any]:
     """What best.json says; nothing if it is missing or damaged."""
-    try:
-        found = json.loads((folder / BEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    found = read_json(folder / BEST)
     return found if isinstance(found, dict) else {}
 
 
@@ -197,5 +214,4 @@ def _forget_old(folder: Path, keep: int) -> None:
     kept = _best(folder).get("checkpoint")
     for path in checkpoints(folder)[:-keep]:
         if path.name != kept:
-            for suffix in (".pt", ".json", ".normalization.json"):
-                path.with_suffix(suffix).unlink(missing_ok=True)
+            forget_checkpoint(path)

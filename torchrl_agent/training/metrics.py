@@ -20,6 +20,7 @@ from torchrl_agent.spans import spanned
 from torchrl_agent.training.checkpoint import write_text
 
 if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
     from torchrl.record import WandbLogger
 
 
@@ -89,38 +90,63 @@ class MetricsWriter:
     """Writes one row per iteration to ``metrics.csv``, TensorBoard and Weights & Biases (a logger of
     :func:`wandb_logger`), x axis frames.
 
-    A run that is resumed drops the rows that the checkpoint does not know (``frames`` beyond ``resumed_at``).
+    A run that is resumed drops the rows that the checkpoint does not know (``frames`` beyond ``resumed_at``), once it
+    writes; before, nothing is touched.
+
+    Raises:
+        ValueError: ``metrics.csv`` of a run that is resumed is damaged.
     """
 
     def __init__(
         self, folder: Path, tensorboard: bool, resumed_at: int | None = None, wandb: WandbLogger | None = None
     ) -> None:
         self.path, self._wandb = folder / "metrics.csv", wandb
-        self._columns: list[str] = []
-        if resumed_at is not None and self.path.is_file():
-            self._keep_rows_until(resumed_at)
-        self._events, self._begins = None, resumed_at or 0
-        if tensorboard:
+        self._tensorboard, self._resumed_at = tensorboard, resumed_at
+        self._events: SummaryWriter | None = None
+        self._kept = [] if resumed_at is None else _rows_until(self.path, resumed_at)
+        self._columns: list[str] = list(self._kept[0]) if self._kept else []
+        self._begun = False
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The metrics of the last row that a resumed run keeps."""
+        kept = self._kept[-1] if self._kept else {}
+        try:
+            return {name: float(value) for name, value in kept.items() if name != "frames" and value}
+        except (TypeError, ValueError) as error:
+            raise _damaged(self.path, error) from None
+
+    def begin(self) -> None:
+        """Drop the rows that the checkpoint does not know, and open what is written to."""
+        if self._begun:
+            return
+        self._begun = True
+        if self._columns:
+            self._rewrite(self._kept)
+        if self._tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
 
-            newer = None if resumed_at is None else resumed_at + 1
-            self._events = SummaryWriter(str(folder / "tensorboard"), purge_step=newer)
+            newer = None if self._resumed_at is None else self._resumed_at + 1
+            self._events = SummaryWriter(str(self.path.with_name("tensorboard")), purge_step=newer)
 
     def describe(self, configuration: str, settings: dict[str, Any]) -> None:
         """Show what the run is made from in TensorBoard: its configuration as text, and its settings as
         hyper-parameters of the plugin of that name, in the run's own folder.
         """
+        self.begin()
         if self._events is None:
             return
         from torch.utils.tensorboard.summary import hparams
 
-        self._events.add_text("configuration", f"```yaml\n{configuration}\n```", self._begins)
+        begins = self._resumed_at or 0
+        self._events.add_text("configuration", f"```yaml\n{configuration}\n```", begins)
         experiment, session, _ = hparams(settings, dict.fromkeys(JUDGED))
         for summary in (experiment, session):  # SummaryWriter.add_hparams would begin a run of its own for them
-            self._events.file_writer.add_summary(summary, self._begins)
+            self._events.file_writer.add_summary(summary, begins)
 
     def write(self, frames: int, metrics: dict[str, float]) -> None:
         """Write one iteration."""
+        self.begin()
         row = {"frames": frames, **metrics}
         new = [name for name in row if name not in self._columns]
         if new:
@@ -148,19 +174,25 @@ class MetricsWriter:
     def _table(self, file: TextIO) -> csv.DictWriter:
         return csv.DictWriter(file, self._columns, restval="", extrasaction="ignore", lineterminator="\n")
 
-    def _keep_rows_until(self, frames: int) -> None:
-        rows = read_metrics(self.path)
-        if not rows:
-            return
-        self._columns = list(rows[0])
-        self._rewrite([row for row in rows if float(row["frames"]) <= frames])
-
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
         text = io.StringIO()
         table = self._table(text)
         table.writeheader()
         table.writerows(rows)
         write_text(self.path, text.getvalue())
+
+
+def _rows_until(path: Path, frames: int) -> list[dict[str, str]]:
+    """The rows of a ``metrics.csv``, if there is one, up to so many frames."""
+    try:
+        rows = read_metrics(path) if path.is_file() else []
+        return [row for row in rows if float(row["frames"]) <= frames]
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path} is damaged ({error}): move it away, and the run begins a new one.")
 
 
 def check_wandb(project: str | None) -> None:
@@ -172,8 +204,8 @@ def check_wandb(project: str | None) -> None:
         )
 
 
-def wandb_logger(folder: Path, project: str | None) -> WandbLogger | None:
-    """TorchRL's logger to a project of Weights & Biases, which is shown the run's ``config.yaml``; None for no project.
+def wandb_logger(folder: Path, project: str | None, configuration: str) -> WandbLogger | None:
+    """TorchRL's logger to a project of Weights & Biases, which is shown the run's configuration; None for no project.
     The run's number there is kept in ``wandb_id.txt``, so that a resumed run goes on where it was.
     """
     if project is None:
@@ -186,7 +218,7 @@ def wandb_logger(folder: Path, project: str | None) -> WandbLogger | None:
     logger = WandbLogger(
         folder.name, project=project, id=path.read_text(encoding="utf-8"), save_dir=folder, log_env_packages=False
     )
-    logger.log_hparams(yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8")))
+    logger.log_hparams(yaml.safe_load(configuration))
     return logger
 
 

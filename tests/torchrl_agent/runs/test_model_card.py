@@ -102,7 +102,7 @@ def test_resuming_renews_the_card(tmp_path):
     assert "| frames | 512 (" in card
     assert cli.main(["resume", str(run), "total_frames=1024"]) == 0
     assert "| frames | 1,024 (" in (run / "README.md").read_text()
-    assert not list(run.glob(".*"))
+    assert [path.name for path in run.glob(".*")] == [".lock"]
 
 
 def test_the_card_of_a_run_that_was_stopped_says_so(tmp_path):

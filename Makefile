@@ -3,15 +3,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+TORCH ?= 2.11 2.13 newest
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu mutants fuzz check clean
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Make .venv and install the project in it (PYTHON=python3.12 chooses another Python)
 
@@ -48,11 +49,32 @@ test-slow: install ## Run the tests that compile or train
 test-gpu: install ## Run the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu $(ARGS)
 
+# what constraints.txt ties to its own torch moves with another one, within the bounds of pyproject.toml
+TIED := torch|triton|torchrl|tensordict|torchao
+
+$(VENV)-torch-%/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(@D)
+	grep -vE '^($(TIED))==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip install --quiet $(if $(filter newest,$*),torch,'torch==$*.*')
+	$(@D)/bin/python -m pip install --quiet -c $(@D)/constraints.txt -e ".[dev]"
+	@touch $@
+
+test-torch-%: $(VENV)-torch-%/.installed
+	$(<D)/bin/python -c 'import torch; print("torch", torch.__version__)'
+	$(<D)/bin/python -m pytest -m "not gpu and not fuzz" $(ARGS)
+
+.PRECIOUS: $(VENV)-torch-%/.installed
+
+test-versions: $(TORCH:%=test-torch-%) ## Run fast and slow tests with other versions of torch (TORCH="2.11 newest")
+
 mutants: install ## Plant deliberate bugs and see whether the tests find them (ARGS="ppo --jobs 2")
 	$(BIN)/python tests/mutation/run.py $(ARGS)
 
 fuzz: install ## Try hostile configurations, worlds, files and kills for long, each time others
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough tests/fuzz $(ARGS)
+
+nightly: ## Run what takes hours: tests with every version of torch, deliberate bugs, fuzzers
+	$(MAKE) --keep-going test-versions mutants fuzz
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)
@@ -60,6 +82,6 @@ check: install ## Format, lint, import direction and types (with CI=true it only
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-clean: ## Remove caches and build artefacts; runs/ and .venv stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+clean: ## Remove caches, build artefacts and environments of other versions; runs/ and .venv stay
+	rm -rf build dist *.egg-info $(VENV)-torch-* .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

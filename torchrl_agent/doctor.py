@@ -15,17 +15,15 @@ from importlib import metadata
 from pathlib import Path
 
 import torch
+import yaml
 
 from torchrl_agent.hidden import foreign_worlds
 from torchrl_agent.tables import aligned
 
 OLDEST_PYTHON = (3, 10)
 
-TESTED_VERSIONS = {"torch": "2.13.0", "torchrl": "0.14.1", "tensordict": "0.14.3", "gymnasium": "1.4.0"}
-"""Used where the package was installed without its repository; otherwise constraints.txt speaks."""
-
-OLDEST_SUPPORTED = {"torch": (2, 11)}
-"""Where an older minor version than the tested one is known to work too."""
+TESTED_VERSIONS = yaml.safe_load(Path(__file__).with_name("tested_versions.yaml").read_text(encoding="utf-8"))
+"""Versions that the tests run with, by package: first that of constraints.txt, with which every commit is tested."""
 
 EXTRAS = {
     "bench": {"stable-baselines3": "stable_baselines3"},
@@ -98,10 +96,13 @@ def report(checks: list[Check]) -> str:
 
 
 def read_pins(path: Path = Path(__file__).parents[1] / "constraints.txt") -> dict[str, str]:
-    """Tested version of each package: constraints.txt beside the package if it is there, over TESTED_VERSIONS."""
+    """Version of each package that every commit is tested with: constraints.txt beside this package if it is there,
+    over the first of :data:`TESTED_VERSIONS`.
+    """
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     pins = (re.match(r"([\w.-]+)==([^\s;]+)", line) for line in lines)
-    return TESTED_VERSIONS | {pin[1]: pin[2] for pin in pins if pin}
+    first = {package: versions[0] for package, versions in TESTED_VERSIONS.items()}
+    return first | {pin[1]: pin[2] for pin in pins if pin}
 
 
 def check_python() -> Check:
@@ -113,16 +114,19 @@ def check_python() -> Check:
 
 
 def check_version(package: str, pins: dict[str, str]) -> Check:
-    """Whether `package` is the tested version, or one that is supported."""
-    tested, install = pins[package], f"pip install {requirement(package, pins)}"
-    version = installed_version(package)
+    """Whether `package` is one of the tested versions, or supported as its minor version lies between theirs."""
+    pin, install = pins[package], f"pip install {requirement(package, pins)}"
+    version, tested = installed_version(package), {pin, *TESTED_VERSIONS[package]}
     if version is None:
         return Check(package, False, "not installed", install)
-    if version.split("+")[0] == tested:
+    release, known = version.split("+")[0], " and ".join(sorted(tested, key=minor))
+    if release == pin:
         return Check(package, True, version)
-    if OLDEST_SUPPORTED.get(package, minor(tested)) <= minor(version) <= minor(tested):
-        return Check(package, True, f"{version} (supported, tested pin is {tested})")
-    return Check(package, False, f"{version} (untested, tested pin is {tested})", install)
+    if release in tested:
+        return Check(package, True, f"{version} (tested, every commit with {pin})")
+    if min(map(minor, tested)) <= minor(version) <= max(map(minor, tested)):
+        return Check(package, True, f"{version} (supported, tested with {known})")
+    return Check(package, False, f"{version} (untested, tested with {known})", install)
 
 
 def installed_version(package: str) -> str | None:

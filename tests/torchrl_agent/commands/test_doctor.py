@@ -11,7 +11,7 @@ import torch
 from torchrl_agent import doctor
 from torchrl_agent.doctor import Check
 
-PINS = dict(doctor.TESTED_VERSIONS)
+PINS = {package: versions[0] for package, versions in doctor.TESTED_VERSIONS.items()}
 
 
 def with_version(monkeypatch, version):
@@ -50,6 +50,7 @@ def test_every_failed_check_gives_advice(monkeypatch, tmp_path):
         ("torch", "2.13.0", True),
         ("torch", "2.13.0+cpu", True),
         ("torch", "2.11.0+cu128", True),
+        ("torch", "2.12.1", True),
         ("torch", "2.10.0", False),
         ("torch", "2.14.0", False),
         ("torchrl", "0.14.1", True),
@@ -67,9 +68,19 @@ def test_versions_against_pins(monkeypatch, package, version, ok):
     assert check.advice == ("" if ok else f"pip install {package}=={PINS[package]}")
 
 
-def test_a_supported_version_names_the_tested_one(monkeypatch):
-    with_version(monkeypatch, "2.11.0")
-    assert doctor.check_version("torch", PINS).found == "2.11.0 (supported, tested pin is 2.13.0)"
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.13.0+cpu", ""),
+        ("2.11.0", " (tested, every commit with 2.13.0)"),
+        ("2.12.1", " (supported, tested with 2.11.0 and 2.13.0)"),
+        ("2.99.0", " (untested, tested with 2.11.0 and 2.13.0)"),
+    ],
+)
+def test_a_version_is_told_beside_the_tested_ones(monkeypatch, version, words):
+    monkeypatch.setitem(doctor.TESTED_VERSIONS, "torch", ["2.13.0", "2.11.0"])
+    with_version(monkeypatch, version)
+    assert doctor.check_version("torch", PINS).found == version + words
 
 
 def test_pins_are_read_from_constraints(tmp_path):
@@ -77,6 +88,14 @@ def test_pins_are_read_from_constraints(tmp_path):
     path.write_text('# a comment\ntorch==9.8.7\nnumpy==2.4.6; python_version >= "3.11"\n')
     assert doctor.read_pins(path) == PINS | {"torch": "9.8.7", "numpy": "2.4.6"}
     assert doctor.read_pins(tmp_path / "absent.txt") == PINS
+
+
+def test_every_tested_version_of_torch_is_one_that_the_makefile_tries():
+    makefile = (Path(doctor.__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    *tried, newest = re.search(r"^TORCH \?= (.*)$", makefile, re.MULTILINE)[1].split()
+    tested = {".".join(map(str, doctor.minor(version))) for version in doctor.TESTED_VERSIONS["torch"]}
+    assert newest == "newest"
+    assert tested == set(tried)
 
 
 def test_constants_agree_with_constraints():

@@ -448,7 +448,7 @@ def test_imagination_equals_step_after_step(model):
     futures = model.imagine(belief, known, actions)
     assert futures.shape == (5, 2)
     for candidate in range(2):
-        now, own = belief, known
+        now, own, spreads = belief, known, []
         for step in range(4):
             one_hot = torch.nn.functional.one_hot(actions[:, candidate, step], 4).float()
             outcome = model(now, own, one_hot)
@@ -457,6 +457,9 @@ def test_imagination_equals_step_after_step(model):
             torch.testing.assert_close(futures["rewards"][:, candidate, step], symexp(outcome["reward"]))
             torch.testing.assert_close(futures["dones"][:, candidate, step], outcome["end"].sigmoid())
             torch.testing.assert_close(futures["values"][:, candidate, step], symexp(model.symlog_value(now, own)))
+            spreads.append(spread(outcome["opinions"]))
+        doubt = torch.stack(spreads).mean(0) / 2  # in units of twice what is usual
+        torch.testing.assert_close(futures["confidence"][:, candidate], torch.exp(-doubt))
 
 
 def test_a_dream_that_ended_stands_still(model):
@@ -620,11 +623,14 @@ def test_nothing_is_foreseen_beyond_an_episodes_end(model):
 
 
 def test_every_foreseen_step_learns_from_its_own_frame(model):
-    """Of a model that says that nothing changes, with rewards of 0, an end of one half, and values of 0."""
+    """Two heads say that all becomes less by 0.1 and that rewards are -1, two say the contrary: in the mean nothing
+    changes. Ends have a chance of one half, and values are 0.
+    """
     with torch.no_grad():
         for part in (model.change, model.ensemble, model.end):
             part[-1].weight.zero_()
             part[-1].bias.zero_()
+        model.ensemble[-1].bias.copy_(torch.tensor([-1.0, 1.0, -1.0, 1.0]).repeat_interleave(4))
         model.value[-1].weight.zero_()
     model.config.stride = 3  # from the first of three frames
     data = TensorDict({"action": torch.zeros(1, 3).long()}, [1, 3])
@@ -636,8 +642,9 @@ def test_every_foreseen_step_learns_from_its_own_frame(model):
     data["belief"] = TensorDict({"mean": mean, "known_state": known}, [1, 3])
     found = {name: value.item() / model.config.coeff for name, value in WorldModelLoss(model)(data).items()}
     # errors of the own state are told in tenths; those of the belief count a tenth
-    assert found["loss_world_state"] == pytest.approx(1 + 0.1 * 1 + 9 + 0.1 * 4, rel=1e-5)
-    assert found["loss_world_reward"] == pytest.approx(2**2 + 3**2, rel=1e-5)
+    first, second = (0**2 + 2**2) / 2, (2**2 + 4**2) / 2
+    assert found["loss_world_state"] == pytest.approx(first + 0.1 * 1 + second + 0.1 * 4, rel=1e-5)
+    assert found["loss_world_reward"] == pytest.approx((1**2 + 3**2) / 2 + (2**2 + 4**2) / 2, rel=1e-5)
     assert found["loss_world_end"] == pytest.approx(2 * math.log(2), rel=1e-5)
     seen = (0 + 1 + 4) / 3
     assert found["loss_world_value"] == pytest.approx(seen + 1 + 4, rel=1e-5)
@@ -1020,7 +1027,12 @@ def test_a_goal_that_the_manager_hardly_wants_any_more_is_given_up():
         row.update({key: torch.zeros(2, size) for key, size in zip(manager.features, [8, 8], strict=False)})
         row.update({"meters": torch.zeros(2, 8), keys.IS_INIT: torch.zeros(2, 1, dtype=torch.bool)})
         row.set(keys.GOAL_STEPS, torch.full((2, 1), 7.0))
-        assert manager(row)["goal", "decided"].tolist() == [not kept] * 2, give_up
+        goal = manager(row)["goal"]
+        assert goal["decided"].tolist() == [not kept] * 2, give_up
+        chances = torch.tensor([[0.25], [0.75]])
+        torch.testing.assert_close(goal["priority"], chances[goal["type"]])
+        row.set(keys.IS_INIT, torch.ones(2, 1, dtype=torch.bool))
+        assert manager(row)["goal", "decided"].all(), "a new episode begins with a choice"
 
 
 def test_the_controller_is_paid_for_what_the_goal_lacks_less():

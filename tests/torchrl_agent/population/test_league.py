@@ -13,6 +13,7 @@ from torchrl_agent.loop import iterate
 from torchrl_agent.matches import Contestant, rate_league, seat_contestants, snapshots_of
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.population.agent import Member
+from torchrl_agent.population.league import FADES
 from torchrl_agent.population.league_learner import EXPLOITED
 from torchrl_agent.population.seats import pairings
 from torchrl_agent.runs.members import member_experiment
@@ -125,6 +126,8 @@ def test_results_are_entered_for_who_played_and_from_the_members_view():
     told = learner.member_metrics[0]
     assert told["rollout/success_rate"] == pytest.approx(1 / 3), "of the three whole games"
     assert "rollout/hits_dealt" not in told, "what the first seat alone says is told of nobody"
+    learner._enter(finished, worlds)
+    assert standings.games[0, place] == pytest.approx(2 * FADES + 2), "older games count less"
 
 
 def test_ratings_are_anchored_at_the_first_scripted_player_that_is_met():
@@ -147,6 +150,17 @@ def test_games_in_which_somebody_was_replaced_do_not_count():
         "the second game of world 0 is whole"
     )
     assert learner.league._counts(finished, worlds).tolist() == [True, True, True]
+
+
+def test_a_snapshot_in_anothers_place_has_not_played_yet():
+    league = learner_of("population.members=2", "league.slots=1", "league.pool=4").league
+    for member in range(2):
+        league.keep(member, 10)
+    places = league.snapshots_from + torch.arange(4)
+    league.standings.enter(torch.zeros(4).long(), places, torch.ones(4))
+    league.keep(0, 20)
+    assert league.standings.games[0, places].tolist() == [float(frames != 20) for frames in league.pool.frames]
+    assert (league.pool.frames == 20).sum() == 1
 
 
 def test_opponents_are_drawn_by_how_hard_they_are():

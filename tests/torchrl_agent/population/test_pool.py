@@ -40,6 +40,8 @@ def test_of_two_that_fare_alike_one_goes_but_never_an_owners_first_or_newest():
     assert pool.frames.tolist() == [0, 5, 2, 3, 4]
     assert pool.add(0, 6, shares) == 3  # with the one of 4 frames it is alike; that of 5 is the newest
     assert pool.frames.tolist() == [0, 5, 2, 6, 4]
+    shares = torch.tensor([[0.1, 0.3, 0.5, 0.9, 0.9]])
+    assert pool.add(0, 7, shares) == 4  # with that of 6 frames, the newest, it is alike
 
 
 def test_a_pool_of_nothing_but_first_and_newest_gives_one_away_nevertheless():

@@ -58,6 +58,13 @@ def test_known_strengths_are_found_within_their_errors():
     assert ((found.rating - truth).abs() <= 2 * found.error + 1e-9).float().mean() >= 0.9
 
 
+def test_who_wins_always_is_as_strong_as_the_prior_allows():
+    points, games = torch.tensor([[0.0, 10.0], [0.0, 0.0]]), torch.tensor([[0.0, 10.0], [10.0, 0.0]])
+    rating = bradley_terry(points, games).rating
+    odds = ((rating[0] - rating[1]) / ELO).item()  # of which each has a half: that is where the prior pulls as strongly
+    assert 10 * (1 - 1 / (1 + math.exp(-odds))) == pytest.approx(odds / 2 / 36, rel=1e-4)
+
+
 def test_who_wins_always_has_a_finite_rating_and_a_circle_does_not_fit():
     games = 10 * (1 - torch.eye(3))
     points = torch.zeros(3, 3)

@@ -94,7 +94,7 @@ def test_importance_weighs_the_values_alone():
 def test_frames_of_the_dead_do_not_count():
     sac = make()
     both = torch.cat([transition(), transition(reward=100.0)])
-    both["observation"][1] = 77.0
+    both["observation"][1], both["action_mask"][1, 1] = 77.0, False
     both["shifted_valid"] = torch.tensor([True, False])
     counted, alone = sac.loss(both), sac.loss(transition())
     for name in ("loss_value", "loss_actor", "loss_temperature", "mean_td_error"):
@@ -138,6 +138,15 @@ def test_the_state_value_is_that_of_the_policys_actions():
     assert agent.critic(seen)["state_value"].item() == pytest.approx(UNLIKELY * 5 + LIKELY * 2.5)
     one_legal = seen.set("action_mask", torch.tensor([[False, True]]))
     assert agent.critic(one_legal)["state_value"].item() == pytest.approx(2.5)
+
+
+def test_the_state_value_of_continuous_actions_is_the_smaller_one_of_the_likeliest():
+    agent = SoftAgent(Line(2, Bounded(-1, 1, (2, 1))), PLAIN)
+    fill(agent.actor_head[0].module[0], 0.0, 0.0)  # the likeliest action is 0
+    for network, slope in zip(agent.action_values.networks, (3.0, 1.0), strict=True):
+        fill(network, slope)  # times x + action
+    seen = TensorDict({"observation": torch.tensor([[5.0]])}, [1])
+    assert agent.critic(seen)["state_value"].item() == pytest.approx(5.0)
 
 
 def test_continuous_actions_fill_their_bounds_and_the_likeliest_is_the_squashed_mean():

@@ -70,3 +70,19 @@ def assert_same(one, other, where=""):
         assert torch.equal(one, other), where
     else:
         assert one == other, where
+
+
+def learnt_by_hand(experiment, iterations):
+    """Weights where one process plays and learns in turn, each with random numbers of its own."""
+    learner = experiment.make_learner()
+    playing = learning = torch.get_rng_state()
+    for _ in range(iterations):
+        torch.set_rng_state(playing)
+        rollout = learner.collect()
+        playing = torch.get_rng_state()
+        torch.set_rng_state(learning)
+        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
+        learner.report(rollout)
+        learner.frames += rollout.numel()
+        learning = torch.get_rng_state()
+    return learner.agent.state_dict()

@@ -201,6 +201,10 @@ def test_two_ranks_find_what_one_process_finds(tmp_path):
     torchrun(tmp_path, module="ranks_arithmetic")
 
 
+def test_every_learner_learns_the_same_in_two_ranks(tmp_path):
+    torchrun(tmp_path, module="ranks_learners")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("configuration", "iterations", "tolerance"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from launching import QUICK, assert_same, torchrun, two_ranks
+from launching import QUICK, assert_same, learnt_by_hand, torchrun, two_ranks
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
@@ -94,22 +94,6 @@ def test_a_lag_that_cannot_be_is_refused(overrides, named):
 
 
 # --- actors ----------------------------------------------------------------------------------------------------------
-
-
-def learnt_by_hand(experiment, iterations):
-    """Weights where one process plays and learns in turn, each with random numbers of its own."""
-    learner = experiment.make_learner()
-    playing = learning = torch.get_rng_state()
-    for _ in range(iterations):
-        torch.set_rng_state(playing)
-        rollout = learner.collect()
-        playing = torch.get_rng_state()
-        torch.set_rng_state(learning)
-        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
-        learner.report(rollout)
-        learner.frames += rollout.numel()
-        learning = torch.get_rng_state()
-    return learner.agent.state_dict()
 
 
 def an_actor(monkeypatch, device="cpu", lag=1):

@@ -137,7 +137,7 @@ class SpreadLearner(Learner):
             )
         return rollout
 
-    def played(self, rollout: TensorDict) -> int:
+    def frames_played(self, rollout: TensorDict) -> int:
         """Frames of a rollout: every rank played the same."""
         return rollout.numel()
 

@@ -15,7 +15,6 @@ from tensordict.nn import (
 )
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
-from torch.distributions import Distribution
 from torchrl.envs import EnvBase
 from torchrl.modules import TanhNormal
 
@@ -41,7 +40,9 @@ class SoftAgent(Agent):
     Attributes:
         action_values: :class:`TwinValues`.
         log_alpha: logarithm of the temperature.
-        default_entropy: that the temperature makes the policy have unless another is asked for, in nats.
+        action_range: :class:`ActionRange` of continuous actions, None for discrete ones.
+        default_entropy: that the temperature makes the policy have unless another is asked for, in nats; of continuous
+            actions in units of half their range.
 
     Raises:
         ValueError: several discrete actions at once, unbounded ones, a centralised critic, a memory, or modules with
@@ -59,6 +60,7 @@ class SoftAgent(Agent):
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         bounds = action_bounds(env)
         _check(env, config, bounds, self.sequential)
+        self.action_range = None if bounds is None else ActionRange(*bounds)
         if bounds is None:
             (num_actions,) = action_heads(env)
             actor = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
@@ -69,7 +71,7 @@ class SoftAgent(Agent):
             actor = squashed_head(bounds, entry, width, hidden, config.activation)
             self.action_values = TwinValues(width + size, 1, hidden, config.activation)
             self.default_entropy = -float(size)
-        return actor, PolicyValue(actor, self.action_values)
+        return actor, PolicyValue(actor, self.action_values, self.action_range)
 
     def parts(self) -> list[list[nn.Parameter]]:
         """The policy's gradient is clipped alone, the temperature's too."""
@@ -80,6 +82,29 @@ class SoftAgent(Agent):
     def module_names(self) -> dict[nn.Parameter, str]:
         """The same, the temperature by its own name."""
         return {**super().module_names(), self.log_alpha: "temperature"}
+
+
+class ActionRange(nn.Module):
+    """Continuous actions in units of half their range, -1 to 1, in which SAC values actions and counts entropy: so it
+    learns the same whatever the world's unit.
+
+    Args:
+        low: least value of each number of an action, [D].
+        high: largest, [D].
+    """
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("center", (low + high) / 2, persistent=False)
+        self.register_buffer("half_range", (high - low) / 2, persistent=False)
+
+    def forward(self, action: Tensor) -> Tensor:
+        """Actions [..., D] of the world, in -1 to 1."""
+        return (action - self.center) / self.half_range
+
+    def entropy(self, log_prob: Tensor) -> Tensor:
+        """Entropy [...] in nats of actions in -1 to 1, estimated from log-densities [...] of the world's actions."""
+        return -(log_prob + self.half_range.log().sum())  # a density per unit of the world, times that unit's volume
 
 
 class TwinValues(nn.Module):
@@ -97,7 +122,7 @@ class TwinValues(nn.Module):
         self.networks = nn.ModuleList([mlp(width, out, hidden, activation, 1.0) for _ in range(NUM_VALUES)])
 
     def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:
-        """Values [2, ..., A] of all discrete actions, or [2, ..., 1] of a continuous ``action`` [..., D]."""
+        """Values [2, ..., A] of all discrete actions, or [2, ..., 1] of a continuous ``action`` [..., D] in -1 to 1."""
         seen = features if action is None else torch.cat((features, action.to(features.dtype)), -1)
         return torch.stack([network(seen) for network in self.networks]).float()
 
@@ -107,25 +132,22 @@ class PolicyValue(TensorDictModuleBase):
     continuous one.
     """
 
-    def __init__(self, actor_head: ProbabilisticTensorDictSequential, values: TwinValues) -> None:
+    def __init__(
+        self, actor_head: ProbabilisticTensorDictSequential, values: TwinValues, action_range: ActionRange | None
+    ) -> None:
         super().__init__()
-        self.values = values
+        self.values, self.action_range = values, action_range
         self.__dict__["actor_head"] = actor_head  # not as a submodule: values do not own the policy
         self.in_keys, self.out_keys = actor_head.in_keys, [keys.VALUE]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         policy = self.actor_head.get_dist(tensordict.copy())
         features = tensordict.get(self.in_keys[0])
-        if is_discrete(policy):
+        if self.action_range is None:
             value = (policy.probs * self.values(features).amin(0)).sum(-1, keepdim=True)
         else:
-            value = self.values(features, policy.deterministic_sample).amin(0)
+            value = self.values(features, self.action_range(policy.deterministic_sample)).amin(0)
         return tensordict.set(keys.VALUE, value)
-
-
-def is_discrete(policy: Distribution) -> bool:
-    """Whether a policy knows the probability of every action."""
-    return hasattr(policy, "probs")
 
 
 def squashed_head(

@@ -27,8 +27,9 @@ class SACConfig(OffPolicyConfig):
     initial_temperature: float = 1.0
     """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learnt."""
     target_entropy: float | None = None
-    """Entropy in nats that the temperature makes the policy have; None is the agent's ``default_entropy``: minus the
-    size of a continuous action (Haarnoja et al. 2018), or a tenth of the greatest entropy of discrete ones.
+    """Entropy in nats that the temperature makes the policy have, of continuous actions in -1 to 1, whatever their
+    range; None is the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a
+    tenth of the greatest entropy of discrete ones.
     """
 
 

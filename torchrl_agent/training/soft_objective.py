@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent import keys
-from torchrl_agent.models.soft_agent import SoftAgent, is_discrete
+from torchrl_agent.models.soft_agent import SoftAgent
 from torchrl_agent.training.counted import mean_of_counted
 from torchrl_agent.training.replay import STEPS, TD_ERROR, WEIGHT
 
@@ -31,7 +31,7 @@ class SoftActorCriticLoss(nn.Module):
     Args:
         agent: with a policy and action values.
         gamma: discount factor.
-        target_entropy: that the temperature makes the policy have, in nats.
+        target_entropy: that the temperature makes the policy have, in nats, of continuous actions in -1 to 1.
     """
 
     def __init__(self, agent: SoftAgent, *, gamma: float, target_entropy: float) -> None:
@@ -79,8 +79,8 @@ class SoftActorCriticLoss(nn.Module):
     def action_values(self, encoded: TensorDictBase) -> Tensor:
         """Values of the actions taken, [2, B, 1]."""
         features, action = encoded.get(self.agent.actor_head.in_keys[0]), encoded.get(keys.ACTION)
-        if action.is_floating_point():
-            return self.agent.action_values(features, action)
+        if self.agent.action_range is not None:
+            return self.agent.action_values(features, self.agent.action_range(action))
         values = self.agent.action_values(features)
         return values.gather(-1, action.expand(values.shape[:-1]).unsqueeze(-1))
 
@@ -102,7 +102,7 @@ class SoftActorCriticLoss(nn.Module):
         self, encoded: TensorDictBase, temperature: Tensor, values: Callable[..., Tensor]
     ) -> tuple[Tensor, Tensor]:
         """``V = E[min Q(s, a) - temperature log pi(a|s)]`` [B, 1] over the policy's actions and its entropy [B]: the
-        mean over all discrete actions, or of one continuous action that is drawn.
+        mean over all discrete actions, or of one continuous action that is drawn, in units of half the actions' range.
 
         Args:
             encoded: what the policy reads.
@@ -111,13 +111,14 @@ class SoftActorCriticLoss(nn.Module):
         """
         policy = self.agent.actor_head.get_dist(encoded.copy())
         features = encoded.get(self.agent.actor_head.in_keys[0])
-        if is_discrete(policy):
+        action_range = self.agent.action_range
+        if action_range is None:
             entropy = policy.entropy()
             worth = (policy.probs * values(features).amin(0)).sum(-1, keepdim=True)
         else:
             action, log_prob = policy.rsample_and_log_prob()
-            entropy = -log_prob
-            worth = values(features, action).amin(0)
+            entropy = action_range.entropy(log_prob)
+            worth = values(features, action_range(action)).amin(0)
         return worth + temperature * entropy.unsqueeze(-1), entropy
 
 

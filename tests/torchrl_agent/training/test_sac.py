@@ -11,11 +11,12 @@ from transitions import transition
 
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.models.agent import ModelConfig
-from torchrl_agent.models.soft_agent import SoftAgent
+from torchrl_agent.models.soft_agent import ActionRange, SoftAgent
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.sac import SAC, SACConfig
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
+QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "device=cpu", "threads=1")
 PLAIN = ModelConfig([1], activation="relu", normalize_observations=False)
 LIKELY, UNLIKELY = 0.75, 0.25
 ENTROPY = -(LIKELY * math.log(LIKELY) + UNLIKELY * math.log(UNLIKELY))
@@ -172,6 +173,45 @@ def test_the_entropy_that_discrete_actions_are_made_to_have(asked, expected):
     assert make(target_entropy=asked).loss.target_entropy == pytest.approx(expected)
 
 
+def test_entropy_counts_actions_in_units_of_half_their_range():
+    """Uniform in a box of 4 x 0.02 the density is 1 / 0.08; in -1 to 1 it is 1 / 4, whatever the box."""
+    box = ActionRange(torch.tensor([-1.0, 0.01]), torch.tensor([3.0, 0.03]))
+    log_prob = torch.tensor([-math.log(4 * 0.02)])
+    assert box.entropy(log_prob).item() == pytest.approx(math.log(4), rel=1e-5)
+    edges = torch.tensor([[-1.0, 0.03], [1.0, 0.02]])
+    torch.testing.assert_close(box(edges), torch.tensor([[-1.0, 1.0], [0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("half_range", [100.0, 0.1, 0.001])
+def test_losses_do_not_depend_on_the_unit_of_the_actions(half_range):
+    found = []
+    for low, high in ((-1.0, 1.0), (0.5 - half_range, 0.5 + half_range)):
+        torch.manual_seed(3)
+        config = SACConfig(rollout_steps=4, replay_size=100, scale_rewards=False)
+        model = ModelConfig([4], normalize_observations=False)
+        sac = SAC(SAC.make_agent(Line(2, Bounded(low, high, (2, 1))), model, config), config, 2, EAGER)
+        frame = transition().exclude("action_mask", ("next", "action_mask"))
+        frame["action"] = torch.tensor([[(low + high) / 2 + 0.5 * (high - low) / 2]])
+        losses = sac.loss(frame)
+        value = sac.agent.critic(frame)["state_value"]
+        found.append(torch.stack([*(losses[name].mean() for name in sorted(losses.keys())), value.mean()]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half_range", [100.0, 1.0, 0.1, 0.001])
+def test_it_learns_alike_whatever_the_unit_of_the_actions(half_range):
+    options = ["algorithm=sac", "algorithm.rollout_steps=4", "algorithm.learning_starts=64", "algorithm.batch_size=64"]
+    options += ["algorithm.learning_rate.initial=0.003", "algorithm.replay_ratio=8", "model.hidden_sizes=[16]"]
+    experiment = Experiment.load("smoke", *options, *QUIET, "total_frames=6400")
+    experiment.world = {"_target_": "one_step_worlds.Hitting", "num_envs": 16, "half_range": half_range}
+    experiment.evaluation.world = {}
+    (*_, last) = learn(experiment)
+    assert evaluate(experiment, last.agent, episodes=16)["return_mean"] > -0.01
+    assert last.metrics["train/temperature"] < 0.3
+    assert last.metrics["train/entropy"] == pytest.approx(-1.0, abs=0.7)
+
+
 def test_gradients_are_clipped_apart():
     agent = make().agent
     parts = agent.parts()
@@ -185,8 +225,7 @@ def test_it_learns_discrete_and_continuous_actions(kind, least):
     options = ["algorithm=sac", "algorithm.rollout_steps=4", "algorithm.learning_starts=64", "algorithm.batch_size=64"]
     options += ["algorithm.learning_rate.initial=0.01", "algorithm.gamma=0.0", "algorithm.scale_rewards=false"]
     options += ["algorithm.initial_temperature=0.1", "algorithm.replay_ratio=2", "model.hidden_sizes=[16]"]
-    quiet = ["run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "device=cpu", "threads=1"]
-    experiment = Experiment.load("smoke", *options, *quiet, "total_frames=12800")
+    experiment = Experiment.load("smoke", *options, *QUIET, "total_frames=12800")
     experiment.world = {"_target_": f"one_step_worlds.{kind}", "num_envs": 16}
     experiment.evaluation.world = {}
     (*_, last) = learn(experiment)

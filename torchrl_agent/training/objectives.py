@@ -242,14 +242,15 @@ class VTraceLoss(nn.Module):
         given the log-probabilities of the actions now. (TorchRL's ``VTrace`` module weighs actions that it draws anew.)
         """
         reward, done, terminated = (encoded.get(key) for key in PAID)
-        old_log_prob = encoded.get(keys.LOG_PROB).unsqueeze(-1)
+        log_ratio = log_prob - encoded.get(keys.LOG_PROB).unsqueeze(-1)
+        log_ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
         values = self.critic(encoded.select(*self.critic.in_keys)).get(keys.VALUE).float()
         bootstrap = encoded.get(BOOTSTRAP)
         next_values = torch.where(done, bootstrap, torch.cat([values[:, 1:], bootstrap[:, -1:]], 1))
         advantage, target = vtrace_advantage_estimate(
             self.gamma,
-            log_prob,
-            old_log_prob,
+            log_ratio,
+            torch.zeros_like(log_ratio),  # as if what played had had probability 1
             values,
             next_values,
             reward,
@@ -258,7 +259,7 @@ class VTraceLoss(nn.Module):
             rho_thresh=self.rho_clip,
             c_thresh=self.c_clip,
         )
-        return log_prob - old_log_prob, values, advantage, target
+        return log_ratio, values, advantage, target
 
 
 def mean_losses(found: TensorDictBase, counted: Tensor | None) -> dict[str, Tensor]:

@@ -35,7 +35,7 @@ smaller ones torchao's own filter for scales by rows, which is from measurements
 """
 MULTIPLE = 16
 """Inputs and outputs of a product in float8 are a multiple of it."""
-BFLOAT16_FROM, FLOAT8_FROM = (8, 0), (8, 9)
+FLOAT16_FROM, BFLOAT16_FROM, FLOAT8_FROM = (7, 0), (8, 0), (8, 9)
 """CUDA's compute capability from which on a device multiplies in it."""
 MODULES = ("perception", "world_model")
 """Whose layers may be multiplied in float8."""
@@ -45,16 +45,21 @@ def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.dev
     """One of :data:`PRECISIONS`: what ``auto`` stands for on this device, or what is asked for.
 
     ``auto`` is float8 where the device has it, torchao is installed and a layer is large enough, else bfloat16 where
-    the device has that, else float32.
+    the device has that, else float16 where it multiplies fast in that, else float32.
     """
     if precision != AUTO:
         return precision
     large = large_layers(agent, smallest_layer)
-    return "float8" if large and _has(device, FLOAT8_FROM) and has_torchao() else without_float8(AUTO, device)
+    if large and _has(device, FLOAT8_FROM) and has_torchao():
+        return "float8"
+    without = without_float8(AUTO, device)
+    return "float16" if without == "float32" and _has(device, FLOAT16_FROM) else without
 
 
 def without_float8(precision: str, device: torch.device) -> str:
-    """What is asked for, where ``auto`` cannot be float8: for members of a population, and a model in parts."""
+    """What is asked for, where ``auto`` can be neither float8 nor float16, whose gradients are scaled: for members of a
+    population, and a model in parts.
+    """
     if precision != AUTO:
         return precision
     return "bfloat16" if _has(device, BFLOAT16_FROM) else "float32"

@@ -118,8 +118,7 @@ class Updater:
         norms = self._clip_gradients()
 
         loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
-        # gradients that were scaled may overflow, which the scaler expects
-        bad = ~(loss_finite if self.grad_scaler.is_enabled() else loss_finite & norm_finite)
+        bad = ~loss_finite | (~norm_finite & ~self._scaled_up)
         self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
         self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
         made = loss_finite & norm_finite
@@ -129,6 +128,11 @@ class Updater:
 
         counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
         return TensorDict({**metrics, **norms, **counts})
+
+    @property
+    def _scaled_up(self) -> Tensor:
+        """Whether gradients are scaled by more than 1 (bool []): then they may overflow, and the scaler halves it."""
+        return self.grad_scaler.scale(torch.ones_like(self.skips_in_row)) > 1  # get_scale() would wait for the device
 
     def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss, diagnostics and, in place, gradients as means over the ranks, by one reduction: so all of them skip,

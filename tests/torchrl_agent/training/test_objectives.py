@@ -279,6 +279,19 @@ def test_impala_is_torchrls_policy_gradient_with_v_traces_advantages():
     torch.testing.assert_close(own, gradients)
 
 
+@pytest.mark.parametrize("old_log_prob", [-200.0, 200.0, -1e30])
+def test_absurd_log_ratios_stay_finite_in_v_trace(old_log_prob):
+    """Without a largest importance weight too."""
+    agent, rollout = played()
+    impala = IMPALA(agent, IMPALAConfig(rollout_steps=16, num_minibatches=1, rho_clip=math.inf), 8, EAGER)
+    data = impala.sequences(rollout)
+    data["action_log_prob"].fill_(old_log_prob)
+    found = impala.loss(data)
+    assert all(value.isfinite().all() for value in found.values())
+    assert math.exp(-20) <= found["min_ratio"] * 1.0001
+    assert found["max_ratio"] <= math.exp(20) * 1.0001
+
+
 # --- frames that do not count
 
 

@@ -115,7 +115,8 @@ def test_float8_without_torchao_is_refused_in_one_sentence(monkeypatch):
 @pytest.mark.parametrize(
     ("capability", "installed", "smallest", "expected"),
     [
-        ((7, 5), True, 32, "float32"),
+        ((6, 1), True, 32, "float32"),
+        ((7, 5), True, 32, "float16"),
         ((8, 0), True, 32, "bfloat16"),
         ((9, 0), True, 32, "float8"),
         ((8, 9), True, 64, "bfloat16"),
@@ -128,6 +129,11 @@ def test_auto_takes_what_the_device_is_made_for(monkeypatch, mind, capability, i
     assert resolve("auto", smallest, mind, torch.device("cuda")) == expected
     assert resolve("auto", smallest, mind, torch.device("cpu")) == "float32"
     assert resolve("float16", smallest, mind, torch.device("cuda")) == "float16"
+
+
+def test_auto_scales_no_gradients_where_they_cannot_be_scaled(monkeypatch):
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (7, 5))
+    assert without_float8("auto", torch.device("cuda")) == "float32"
 
 
 AUTO = ("algorithm.precision=auto", "algorithm.float8_smallest_layer=32")

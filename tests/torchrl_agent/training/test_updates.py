@@ -145,6 +145,16 @@ def test_scaled_gradients_that_overflow_are_no_skip_but_halve_the_scale():
     assert updater.grad_scaler.get_scale() == before / 2
 
 
+def test_scaled_gradients_that_are_never_finite_end_as_others_do():
+    updater, _ = make(1.0, precision="float16")
+    updater.parameters[0].register_hook(lambda gradient: gradient * math.inf)
+    halvings = round(math.log2(updater.grad_scaler.get_scale()))
+    skipped = [updater.update(slopes(1.0))["skipped_in_row"].item() for _ in range(halvings + 3)]
+    assert skipped == [0.0] * halvings + [1, 2, 3]  # from a scale of 1 on nothing is scaled up that could overflow
+    with pytest.raises(NonFiniteError, match="not finite in 3 updates in a row"):
+        updater.check({"skipped_in_row": skipped[-1]}, "do something")
+
+
 @pytest.mark.parametrize("optimizer", [fused, unfused])
 def test_what_is_saved_goes_on(optimizer):
     updater, _ = make(1.0, optimizer=optimizer)

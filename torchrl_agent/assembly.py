@@ -27,6 +27,7 @@ from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.processes.actors import Actor, ActorsLearner
 from torchrl_agent.processes.shares import check_ranks, own_num_envs, spreads, take_part, total_num_envs
 from torchrl_agent.processes.spread import SpreadLearner
+from torchrl_agent.seeding import world_seed
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.lag import LaggingPlayer
@@ -77,7 +78,7 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
     if not episode_entries(env):
         group = agent_group(env)
         env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
-    env.set_seed(seed)
+    env.set_seed(world_seed(env, seed))
     return env
 
 

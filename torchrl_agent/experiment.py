@@ -26,6 +26,7 @@ from torchrl_agent.ranges import FRAMES, SEED, check_ranges
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import find_algorithm
+from torchrl_agent.training.evaluation import MAX_STEPS
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.ppo import PPOConfig
 from torchrl_agent.training.pretrained import PretrainedConfig
@@ -39,6 +40,7 @@ LEAST = {
     "threads": 1,
     "evaluation.episodes": 1,
     "evaluation.every": 1,
+    "evaluation.max_steps": 1,
     "run.checkpoint_every": 1,
     "run.keep_checkpoints": 1,
 }
@@ -55,6 +57,9 @@ class EvaluationConfig:
     """Seed of the evaluation worlds."""
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
+    max_steps: int = field(default=MAX_STEPS, metadata=FRAMES)
+    """Steps after which an evaluation ends, for worlds without a time limit: during training it gives no figures then,
+    in the end episodes count as far as they have come."""
     mark: float | None = None
     """Solved return: mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and
     ``stop_at_mark``."""

@@ -12,7 +12,7 @@ from torchrl_agent.devices import forked_random, resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.training.evaluation import Evaluator, summarize
+from torchrl_agent.training.evaluation import UNFINISHED, Evaluator, summarize
 
 WAYS = {"likeliest": True, "sampled": False}
 """Ways of taking a policy's actions, and whether that is deterministic."""
@@ -39,7 +39,10 @@ def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = N
     device = resolve_device(experiment.device)
     with forked_random(device):
         torch.manual_seed(experiment.evaluation.seed)
-        return {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
+        ways = {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
+    if any(UNFINISHED in figures for figures in ways.values()):  # rows of one table
+        ways = {name: {**figures, UNFINISHED: figures.get(UNFINISHED, 0)} for name, figures in ways.items()}
+    return ways
 
 
 def make_evaluator(
@@ -57,7 +60,7 @@ def make_evaluator(
     use_device(experiment.device)
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
     greedy = config.deterministic if deterministic is None else deterministic
-    return Evaluator(acting_policy(agent), env, greedy, acceleration=experiment.acceleration)
+    return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration)
 
 
 class Judge:
@@ -86,11 +89,15 @@ class Judge:
         return metrics.get(EVALUATION_RETURN, -math.inf) >= config.mark
 
     def __call__(self) -> dict[str, float]:
-        """Play the evaluation's episodes."""
+        """Play the evaluation's episodes. Where some do not finish, nothing is said of the return: it would be one of
+        ``evaluation.max_steps``.
+        """
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with forked_random(device):
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
             figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
         self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
+        if UNFINISHED in figures:
+            figures = {UNFINISHED: figures[UNFINISHED]}
         judged = {f"eval/{name}": float(value) for name, value in figures.items()}
         return {**judged, "time/eval_seconds": time.perf_counter() - start}

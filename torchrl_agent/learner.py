@@ -14,6 +14,7 @@ from torchrl_agent import keys, ranks
 from torchrl_agent.capacity import check_room
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.seeding import own_seed
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.checkpoint import CheckpointError
@@ -190,6 +191,11 @@ class Learner:
         known = self.collector.root.keys(True, True)  # a picture had another key once
         self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
 
+    def _begin_new_games(self, frames: int) -> None:
+        """Have worlds that are not saved play other games than before those frames."""
+        seed = 0 if self.experiment is None else self.experiment.seed
+        self.collector.restart(own_seed(self.env, seed, frames))
+
     def bookkeeping(self) -> dict[str, Any]:
         """What is kept of finished episodes, as part of :meth:`state_dict`."""
         return {"episodes": self.episodes.state_dict()}
@@ -203,7 +209,7 @@ class Learner:
         self.agent.load_state_dict(own_state(self.agent, state))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue; a world without saved state (one that is not ours) starts its episodes afresh.
+        """Continue; a world without saved state (one that is not ours) begins new games, other ones each time.
 
         Raises:
             CheckpointError: the checkpoint is of another model or world.
@@ -220,6 +226,8 @@ class Learner:
             if state.get("curriculum") is not None and getattr(self.env, "curriculum", None) is not None:
                 self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
                 self.env.begin_stage()
+            if state["world"] is None:
+                self._begin_new_games(state["frames"])
             self.load_bookkeeping(state)
             self.frames, self.number = state["frames"], state["number"]
             load_random_state(state, self.device)

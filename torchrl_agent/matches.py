@@ -29,6 +29,7 @@ from torchrl_agent.population.stack import Stack
 from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.seeding import world_seed
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.training.evaluation import evaluate_policy
 
@@ -195,8 +196,8 @@ def play_tournament(
     with forked_random(env.device):
         for way, greedy in WAYS.items():
             torch.manual_seed(seed)
-            env.set_seed(seed)
-            found = evaluate_policy(policy, env, greedy)
+            env.set_seed(world_seed(env, seed))
+            found = evaluate_policy(policy, env, greedy, experiment.evaluation.max_steps)
             result[way] = Games(seats[:, 0], seats[:, 1], found[keys.EPISODE_WIN] + found[keys.EPISODE_DRAW] / 2)
     return result
 

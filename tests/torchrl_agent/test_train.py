@@ -654,11 +654,36 @@ def test_intervals_by_hand():
     assert clearly_other(one, {**one, "return_mean": 9.0}) == []
 
 
-def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_worlds):
+def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_worlds, caplog):
     experiment = tiny(tmp_path, "+world.length=1000000")
     env = experiment.make_world(num_envs=2)
-    with pytest.raises(ValueError, match="2 worlds did not finish"):
-        evaluate_policy(experiment.make_agent(env).actor, env, max_steps=100)
+    found = summarize(evaluate_policy(experiment.make_agent(env).actor, env, max_steps=100))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "2 of 2 worlds did not finish an episode within the 100 steps" in said
+    assert "change evaluation.max_steps" in said
+    assert (found["unfinished"], found["episodes"], found["length_mean"]) == (2, 2, 100.0)
+
+
+def test_evaluations_that_do_not_end_cost_their_figures_alone(tmp_path, tiny_worlds):
+    """What has come of the last one's episodes is told."""
+    frames = ("total_frames=768", "evaluation.every=256", "evaluation.episodes=4", "evaluation.max_steps=10")
+    experiment = tiny(tmp_path, "+world.length=8", "+evaluation.world.length=1000000", *frames)
+    metrics = [iteration.metrics for iteration in train(experiment)]
+    assert [row["eval/unfinished"] for row in metrics] == [4.0, 4.0, 4.0]
+    assert not any("eval/return_mean" in row for row in metrics)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["frames"] == 768
+    for figures in summary["ways"].values():
+        assert (figures["unfinished"], figures["episodes"], figures["length_mean"]) == (4, 4, 10.0)
+
+
+def test_episodes_that_have_not_finished_count_as_far_as_they_have_come(tmp_path, tiny_worlds):
+    """World i ends after i + 1 steps, of which five are played."""
+    experiment = tiny(tmp_path, target="Staircase")
+    env = experiment.make_world(num_envs=8)
+    found = evaluate_policy(experiment.make_agent(env).actor, env, max_steps=2)
+    assert found["length"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+    assert found["unfinished"].tolist() == [0.0] * 5 + [1.0] * 3
 
 
 def test_evaluation_within_its_limit_succeeds_whatever_the_limit(tmp_path, tiny_worlds):

@@ -202,7 +202,8 @@ def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[st
     figures = {"policy": evaluate(experiment, lesson.agent)}
     for name in players:
         env = experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
-        figures[name] = summarize(evaluate_policy(choose_players(env, [name], imitate=True)[name], env))
+        player = choose_players(env, [name], imitate=True)[name]
+        figures[name] = summarize(evaluate_policy(player, env, max_steps=config.max_steps))
     return figures
 
 

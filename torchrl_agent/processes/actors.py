@@ -21,6 +21,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import ranks
 from torchrl_agent.learner import Learner, load_random_state, random_state, rows_of, with_rows
 from torchrl_agent.processes.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
+from torchrl_agent.seeding import own_seed, world_seed
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.actor_critic import ActorCritic
 from torchrl_agent.training.lag import LaggingPlayer
@@ -51,6 +52,8 @@ class RemoteCollector(RolloutCollector):
         """The curriculum's stage after so many iterations, as long as somebody may have to know."""
         self.random: dict[str, Tensor | None] | None = None
         """State of the actors' generators with which they begin; by default these ones'."""
+        self.seed: int | None = None
+        """Seed of the actors' worlds, where they begin new games because they could not be saved."""
         self._actors = range(LEARNER + 1, LEARNER + 1 + actors)
         self._mail = Outbox(2 * actors * (player.ahead + 1))
         self._shares: list[TensorDict] = []
@@ -110,7 +113,7 @@ class RemoteCollector(RolloutCollector):
     def _begin(self) -> None:
         """Tell actors what they begin with, and make room for what they play."""
         self._note_stage()
-        begin = {"player": on_cpu(self.player.state_dict()), "stages": self.stages, **snapshot(self)}
+        begin = {"player": on_cpu(self.player.state_dict()), "stages": self.stages, "seed": self.seed, **snapshot(self)}
         if self.random is not None:
             begin["random"] = self.random
         distributed.broadcast_object_list([begin], LEARNER)
@@ -188,6 +191,10 @@ class ActorsLearner(Learner):
         actors = state.get("actors", {"random": None, "stages": {}})
         self.collector.random, self.collector.stages = actors["random"], dict(actors["stages"])
 
+    def _begin_new_games(self, frames: int) -> None:
+        super()._begin_new_games(frames)
+        self.collector.seed = world_seed(self.env, self.experiment.seed, frames)
+
     def _worlds(self) -> dict[str, Any]:
         if not self.collector.begun:
             return super()._worlds()
@@ -241,6 +248,8 @@ class Actor:
             mine = ranks.own_rows(begin["world"], -1)
             self.env.load_state_dict(with_rows(self.env.state_dict(), lambda _, axis: mine))
             self.collector.root.update_(TensorDict(ranks.own_rows(begin["root"], 0)))
+        elif begin.get("seed") is not None:
+            self.collector.restart(own_seed(self.env, begin["seed"]))
         load_random_state(begin["random"], self.env.device)
         self._stage = self._stage_for(self.player.iterations - 1)
 

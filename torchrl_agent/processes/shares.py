@@ -8,6 +8,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import ranks
 from torchrl_agent.processes.spread import check_spread
+from torchrl_agent.seeding import own_seed
 from torchrl_agent.training.actor_critic import OnPolicyActorCritic
 from torchrl_agent.training.checkpoint import code_digest
 
@@ -39,13 +40,10 @@ def take_part(experiment: Experiment, env: EnvBase) -> int:
     """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""
     if spreads(experiment):
         check_spread(env)
-    if ranks.size() == 1 or spreads(experiment):
         return experiment.seed
-    first = ranks.rank() * env.batch_size[0]
-    if not hasattr(env, "take_part"):
-        return experiment.seed + first
-    env.take_part(first, ranks.size() * env.batch_size[0])
-    return experiment.seed
+    if ranks.size() > 1 and hasattr(env, "take_part"):
+        env.take_part(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
+    return own_seed(env, experiment.seed)
 
 
 def spreads(experiment: Experiment) -> bool:

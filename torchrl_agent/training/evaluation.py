@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Callable
@@ -17,9 +18,16 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl_agent import keys
 from torchrl_agent.confidence import student, wilson
 from torchrl_agent.progress import Progress
+from torchrl_agent.seeding import world_seed
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.rollout import episode_entries, fill_caches
 
+logger = logging.getLogger(__name__)
+
+MAX_STEPS = 100_000
+"""Steps after which an evaluation ends, whether or not every world has finished its episode."""
+UNFINISHED = "unfinished"
+"""Which episodes of an evaluation, or how many in its summary, had not finished by then."""
 CHECK_EVERY = 50
 """Steps between two looks at whether every world has finished, as looking makes the host wait for the device."""
 CHECK_EVERY_ON_CPU = 5
@@ -84,7 +92,7 @@ class Evaluator:
         policy: writes actions.
         env: a batched world.
         deterministic: take the likeliest action instead of drawing one.
-        max_steps: give up after about so many.
+        max_steps: end after about so many; episodes that have not finished by then count as they are.
         acceleration: on CUDA, what to compile and capture.
     """
 
@@ -93,7 +101,7 @@ class Evaluator:
         policy: TensorDictModuleBase,
         env: EnvBase,
         deterministic: bool = True,
-        max_steps: int = 100_000,
+        max_steps: int = MAX_STEPS,
         acceleration: AccelerationConfig | None = None,
     ) -> None:
         self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
@@ -106,16 +114,14 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
-        """Statistics of the episodes by name, each [N] on the CPU.
+        """Statistics of the episodes by name, each [N] on the CPU; besides, where episodes did not finish within
+        ``max_steps``, which is warned of, :data:`UNFINISHED` says which ones.
 
         Args:
             seed: begin anew with this one; without it the worlds are played as they were given, which is good once.
-
-        Raises:
-            ValueError: a world did not finish within ``max_steps``.
         """
         if seed is not None:
-            self.env.set_seed(seed)
+            self.env.set_seed(world_seed(self.env, seed))
             self.play.root.update_(self.env.reset())
         self.finished.zero_()
         self.final.zero_()
@@ -126,17 +132,24 @@ class Evaluator:
                 count = int(self.finished.sum())
                 progress.reach(count)
                 if count == worlds:
-                    return dict(zip(self.entries, self.final.cpu().unbind(-1), strict=True))
-        raise ValueError(
-            f"{worlds - count} worlds did not finish an episode within {self.max_steps} steps: the world needs a time "
-            "limit."
+                    break
+        episodes = dict(zip(self.entries, self.final.cpu().unbind(-1), strict=True))
+        if count == worlds:
+            return episodes
+        logger.warning(
+            "%d of %d worlds did not finish an episode within the %d steps of an evaluation: give the world a time "
+            "limit, such as Gymnasium's +world.max_episode_steps=N, or change evaluation.max_steps.",
+            worlds - count,
+            worlds,
+            self.max_steps,
         )
+        return {**episodes, UNFINISHED: (~self.finished).float().cpu()}
 
     def _watch(self, played: TensorDictBase) -> None:
         following = played.get(keys.NEXT)
         done = following.get(keys.DONE).squeeze(-1)
         values = torch.stack([following.get(key).squeeze(-1).float() for key in self.entries.values()], -1)
-        self.final.copy_(torch.where((done & ~self.finished).unsqueeze(-1), values, self.final))
+        self.final.copy_(torch.where(self.finished.unsqueeze(-1), self.final, values))
         self.finished.logical_or_(done)
 
 
@@ -144,7 +157,7 @@ def evaluate_policy(
     policy: TensorDictModuleBase,
     env: EnvBase,
     deterministic: bool = True,
-    max_steps: int = 100_000,
+    max_steps: int = MAX_STEPS,
     acceleration: AccelerationConfig | None = None,
 ) -> dict[str, Tensor]:
     """The first episode of every world, once: see :class:`Evaluator`."""
@@ -159,7 +172,7 @@ def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:
 
 def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
     """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other
-    means.
+    means; besides, how many episodes were ``unfinished``, where any was: they count as they were then.
     """
     returns = episodes[keys.EPISODE_RETURN].double()
     summary: dict[str, Any] = {
@@ -170,7 +183,16 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
     }
     if keys.EPISODE_WIN in episodes:
         summary["win_rate"] = episodes[keys.EPISODE_WIN].double().mean().item()
-    known = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_WIN, keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
+    if UNFINISHED in episodes:
+        summary[UNFINISHED] = int(episodes[UNFINISHED].sum())
+    known = (
+        UNFINISHED,
+        keys.EPISODE_RETURN,
+        keys.EPISODE_LENGTH,
+        keys.EPISODE_WIN,
+        keys.EPISODE_COMPLETE,
+        keys.EPISODE_STAGE,
+    )
     summary.update({name: value.double().mean().item() for name, value in episodes.items() if name not in known})
     return summary
 

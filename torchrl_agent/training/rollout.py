@@ -71,6 +71,11 @@ class RolloutCollector:
         self._buffers: TensorDict | None = None
         self._finals = self.root.select(*self._once).clone()
 
+    def restart(self, seed: int) -> None:
+        """Begin new games in all worlds."""
+        self.env.set_seed(seed)
+        self.root.update_(self._tidy(self.env.reset()))
+
     @property
     def mode(self) -> str:
         """How rollouts are played, see :data:`~torchrl_agent.training.acceleration.MODES`."""

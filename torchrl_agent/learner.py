@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,6 +30,8 @@ from torchrl_agent.training.rollout import (
 )
 from torchrl_agent.training.sharding import own_state, whole_state
 from torchrl_agent.transforms import get_statistics
+
+logger = logging.getLogger(__name__)
 
 
 class Learner:
@@ -196,6 +199,13 @@ class Learner:
         seed = 0 if self.experiment is None else self.experiment.seed
         self.collector.restart(own_seed(self.env, seed, frames))
 
+    def _load_replay(self, state: dict[str, Any] | None) -> None:
+        """Continue the replay; an older checkpoint, or one that was copied without its file, has none."""
+        assert self.algorithm.replay is not None
+        if state is None:
+            logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
+        self.algorithm.replay.load_state_dict(state)
+
     def bookkeeping(self) -> dict[str, Any]:
         """What is kept of finished episodes, as part of :meth:`state_dict`."""
         return {"episodes": self.episodes.state_dict()}
@@ -218,7 +228,7 @@ class Learner:
             self.load_agent(state["agent"])
             self.algorithm.load_state_dict(state["algorithm"])
             if self.algorithm.replay is not None:
-                self.algorithm.replay.load_state_dict(state.get("replay"))
+                self._load_replay(state.get("replay"))
             if self.governor is not None and state.get("governor") is not None:
                 self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
@@ -231,7 +241,7 @@ class Learner:
             self.load_bookkeeping(state)
             self.frames, self.number = state["frames"], state["number"]
             load_random_state(state, self.device)
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             raise CheckpointError(
                 f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."

@@ -321,7 +321,7 @@ def read_statistics(path: Path) -> dict[str, float | list[float]]:
         if not isinstance(found, dict):
             raise ValueError("it holds no object")
         return found
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint."
         ) from None

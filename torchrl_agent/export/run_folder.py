@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.training.checkpoint import (
     find_checkpoint,
     load_checkpoint,
+    read_json,
     save_checkpoint,
     write_json,
     write_text,
@@ -111,7 +111,11 @@ def _summary(source: Path) -> dict[str, Any]:
     path = source / "summary.json"
     if not path.is_file():
         raise ValueError(f"{source} has no summary.json yet: let its training end, or stop it, before you share it.")
-    known = json.loads(path.read_text(encoding="utf-8"))
+    known = read_json(path)
+    if not isinstance(known, dict):
+        raise ValueError(
+            f"{path} is damaged: judge the run anew with 'torchrl-agent evaluate {source}', or share another."
+        )
     return {name: known[name] for name in TOLD if name in known}
 
 

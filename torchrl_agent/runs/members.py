@@ -9,7 +9,9 @@ import copy
 import csv
 import io
 import math
+import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from torchrl_agent.training.checkpoint import (
     frames_of,
     load_checkpoint,
     save_checkpoint,
+    write_atomically,
     write_json,
     write_text,
 )
@@ -73,7 +76,7 @@ class MembersWriter:
             clean(place)
             (place / "summary.json").unlink(missing_ok=True)
             if not (place / "code.json").is_file():
-                write_text(place / "code.json", (self.folder / "code.json").read_text(encoding="utf-8"))
+                write_atomically(place / "code.json", partial(shutil.copyfile, self.folder / "code.json"))
         self._describe()
 
     def write(self) -> None:

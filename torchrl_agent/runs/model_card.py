@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.run_names import PREFIX, run_name_of
 from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.runs.members import FOLDER
-from torchrl_agent.training.checkpoint import write_text
+from torchrl_agent.training.checkpoint import read_json, write_text
+
+logger = logging.getLogger(__name__)
 
 _ENDED = {"stopped": "; stopped before its end", "mark": "; ended when it reached its mark"}
 
@@ -46,8 +49,7 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
 
 
 def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
-    path = folder / "code.json"
-    code = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    code = _code(folder)
     commit = f"`{code['commit']}`" if code.get("commit") else "unknown (not trained from a git checkout)"
     if code.get("changes"):
         commit += " with uncommitted changes, kept in [code.json](code.json)"
@@ -70,6 +72,16 @@ def _origin(summary: dict[str, Any]) -> dict[str, str]:
     origin = summary.get("origin", {})
     frozen = [f"{name} (frozen)" if name in origin["frozen"] else name for name in origin.get("pretrained", [])]
     return {"pre-trained modules": ", ".join(frozen)} if frozen else {}
+
+
+def _code(folder: Path) -> dict[str, Any]:
+    """What code.json of a run says; nothing if there is none or it is damaged."""
+    path = folder / "code.json"
+    code = read_json(path)
+    whole = isinstance(code, dict) and isinstance(code.get("versions", {}), dict)
+    if path.is_file() and not whole:
+        logger.warning("%s is damaged: the model card does not tell versions and commit", path)
+    return code if whole else {}
 
 
 def _population(folder: Path, summary: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from torchrl_agent.run_names import find_run, run_name_of
 from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.algorithms import ALGORITHMS
-from torchrl_agent.training.checkpoint import MODULE_FILE
+from torchrl_agent.training.checkpoint import MODULE_FILE, read_json
 from torchrl_agent.training.metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _read_run(folder: Path) -> Run:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
         name, seed = str(config.pop("name")), config.pop("seed")
-    except (yaml.YAMLError, UnicodeDecodeError, AttributeError, TypeError, KeyError):
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
     if isinstance(config.get("algorithm"), str):  # a run of the last release: each algorithm had a section of its own
         config["algorithm"] = {"_target_": config["algorithm"], **config.get(config["algorithm"], {})}
@@ -273,11 +273,11 @@ def _figures(run: Run) -> dict[str, Any]:
     """A row of the table: of summary.json, or as far as metrics.csv knows for a run that has not finished."""
     path = run.folder / "summary.json"
     try:
-        summary = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else _unfinished(run.folder)
+        summary = read_json(path) if path.is_file() else _unfinished(run.folder)
         figures = {name: summary[name] for name in ("frames", "seconds")}
         figures |= {"training_return": summary["metrics"].get(METRIC), **summary.get("evaluation", {})}
         known = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
-    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError, KeyError):
+    except (OverflowError, TypeError, AttributeError, KeyError):
         raise ValueError(f"{path} is damaged: delete it, or leave this run out.") from None
     return {"run": run_name_of(run.folder), "seed": run.seed, **dict.fromkeys(figures), **known}
 

@@ -152,7 +152,7 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
             f"with 'torchrl-agent train {folder / CONFIG}', or give its weights to a new learner "
             '(docs/howto/resume.md, "Take an agent along").'
         )
-    if its_own and state["metadata"]["config_hash"] != experiment.hash():
+    if its_own and state["metadata"].get("config_hash") != experiment.hash():
         raise ValueError(
             f"run.resume=auto: {folder} was trained with another configuration: choose another run.name=, or change it "
             f"with 'torchrl-agent resume {folder}'."

@@ -20,7 +20,10 @@ SOURCE = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
-REPLAY = ".replay.pt"
+MANIFEST, STATISTICS, REPLAY = ".json", ".normalization.json", ".replay.pt"
+FILES = (".pt", STATISTICS, REPLAY)
+"""What a checkpoint is made of, by the ends of names; its manifest has a checksum of each."""
+CHECKSUMS = "sha256"
 MODULE_FILE = "module.pt"
 """In a folder that a pre-training left: the module."""
 TRAINING_RETURN = "rollout/ep_rew_mean"
@@ -79,8 +82,9 @@ def save_checkpoint(
     measure: str = TRAINING_RETURN,
     marks: dict[str, Any] | None = None,
 ) -> Path:
-    """Write ``checkpoint_<frames>.pt`` with its metadata and normalisation statistics; keep the newest ``keep`` and the
-    best. A ``replay`` in the state becomes a file beside the newest checkpoint only, as it is large.
+    """Write ``checkpoint_<frames>.pt`` with its normalisation statistics and a manifest, its metadata and the checksums
+    of its files; keep the newest ``keep`` and the best. A ``replay`` in the state becomes a file beside the newest
+    checkpoint only, as it is large.
 
     Args:
         folder: where checkpoints live.
@@ -97,13 +101,15 @@ def save_checkpoint(
     told = {"score": score, "measure": measure}
     metadata = {"format": FORMAT, "frames": frames, **told, "config_hash": config_hash, "versions": versions()}
     metadata |= marks or {}
-    write_json(path.with_suffix(".normalization.json"), statistics)
-    write_json(path.with_suffix(".json"), metadata)
+    path.with_suffix(MANIFEST).unlink(missing_ok=True)  # its checksums are of the files that are replaced now
+    write_json(path.with_suffix(STATISTICS), statistics)
     state = {"metadata": metadata, **state}
     replay = state.pop("replay", None)
     if replay is not None:
         write_atomically(path.with_suffix(REPLAY), lambda temporary: torch.save(replay, temporary))
     write_atomically(path, lambda temporary: torch.save(state, temporary))
+    sums = {end: _checksum(path.with_suffix(end)) for end in FILES if path.with_suffix(end).is_file()}
+    write_json(path.with_suffix(MANIFEST), {**metadata, CHECKSUMS: sums})
     for older in set(folder.glob(f"checkpoint_*{REPLAY}")) - {path.with_suffix(REPLAY)}:
         older.unlink()
     if score is not None and score >= best_score(folder, measure):
@@ -116,21 +122,20 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
     """The state in a checkpoint file, on ``device``; with its ``replay`` if asked for and there is one.
 
     Raises:
-        CheckpointError: the file is missing, damaged or not a checkpoint of this project.
+        CheckpointError: the file is missing, damaged (not what its manifest says) or not a checkpoint of this project.
     """
     if not path.is_file():
         raise CheckpointError(
             f"there is no checkpoint {path}: give a run folder that has trained for a while, or one of its .pt files."
         )
+    _check_files(path)
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         if replay and path.with_suffix(REPLAY).is_file():
             state["replay"] = torch.load(path.with_suffix(REPLAY), map_location=device, weights_only=True)
     except Exception as error:  # torch.load raises many kinds for damaged or foreign files
         reason = str(error).strip().split("\n")[0][:120]
-        raise CheckpointError(
-            f"{path} is damaged or not a checkpoint ({reason}): use another checkpoint of the run."
-        ) from None
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({reason}): {_instead_of(path)}.") from None
     if not isinstance(state, dict) or "agent" not in state or not isinstance(state.get("metadata"), dict):
         raise CheckpointError(
             f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing: give a run "
@@ -142,6 +147,39 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
             "use the version of torchrl_agent that wrote it."
         )
     return state
+
+
+def _check_files(path: Path) -> None:
+    """Raise CheckpointError if a file of a checkpoint is not what its manifest says; one without a manifest, or of a
+    release that kept no checksums, is taken as it is.
+    """
+    manifest = path.with_suffix(MANIFEST)
+    known = read_json(manifest)
+    sums = known.get(CHECKSUMS, {}) if isinstance(known, dict) else None
+    if manifest.is_file() and not isinstance(sums, dict):
+        raise CheckpointError(f"{manifest} is damaged: delete it, and {path.name} is read without its checksums.")
+    for end in FILES:
+        file = path.with_suffix(end)
+        if sums and end in sums and file.is_file() and _checksum(file) != sums[end]:
+            instead = "delete it, and the replay begins empty" if end == REPLAY else _instead_of(path)
+            raise CheckpointError(f"{file} is damaged (it is not what {manifest.name} says): {instead}.")
+
+
+def _checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _instead_of(path: Path) -> str:
+    """What to do where a checkpoint cannot be read."""
+    older = [
+        each for each in checkpoints(path.parent) if _NAME.fullmatch(path.name) and frames_of(each) < frames_of(path)
+    ]
+    return f"delete {path.name} to go on with {older[-1].name}" if older else "use another checkpoint of the run"
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -157,8 +195,8 @@ def frames_of(path: Path) -> int:
 
 def forget_checkpoint(path: Path) -> None:
     """Take away a checkpoint with all that belongs to it."""
-    for suffix in (".pt", ".json", ".normalization.json", REPLAY):
-        path.with_suffix(suffix).unlink(missing_ok=True)
+    for end in (*FILES, MANIFEST):
+        path.with_suffix(end).unlink(missing_ok=True)
 
 
 def find_checkpoint(run: Path, which: str = "last") -> Path:
@@ -168,8 +206,8 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
     if not run.is_dir():
         raise CheckpointError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
     folder = run / "checkpoints"
-    best = _best(folder).get("checkpoint")
-    if which == "best" and best is not None and (folder / best).is_file():
+    best = str(_best(folder).get("checkpoint"))
+    if which == "best" and _NAME.fullmatch(best) and (folder / best).is_file():
         return folder / best
     found = checkpoints(folder)
     if not found and (run / MODULE_FILE).is_file():
@@ -182,7 +220,8 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
 def best_score(folder: Path, measure: str = TRAINING_RETURN) -> float:
     """Score of the best checkpoint so far; none counts that was chosen by another ``measure``."""
     best = _best(folder)
-    return best.get("score", -math.inf) if best.get("measure", TRAINING_RETURN) == measure else -math.inf
+    score = best.get("score") if best.get("measure", TRAINING_RETURN) == measure else None
+    return float(score) if isinstance(score, (int, float)) else -math.inf
 
 
 def versions() -> dict[str, str]:

@@ -102,9 +102,18 @@ class Replay:
         if state is None or state["frames"] is None:
             return
         frames = TensorDict(state["frames"])
+        lengths = {len(value) for value in frames.values(True, True)}
+        if len(lengths) != 1:
+            raise ValueError(
+                f"entries of the replay hold {', '.join(map(str, sorted(lengths)))} frames, not as many each"
+            )
         frames.auto_batch_size_(1)
         if frames.shape[0] > self.size:
             raise ValueError(f"the replay holds {frames.shape[0]} frames but algorithm.replay_size is {self.size}")
+        if not isinstance(state["position"], int) or not 0 <= state["position"] < self.size:
+            raise ValueError(f"the replay's position is {state['position']}")
+        if self.exponent > 0 and state["priorities"] is None:
+            raise ValueError("the replay has no priorities, so algorithm.priority_exponent must stay 0")
         self.position = state["position"]
         self._allocate(frames)[: frames.shape[0]].update_(frames)
         self._fill(frames.shape[0])

@@ -1,5 +1,6 @@
 """Checkpoints are whole or absent, few, and safe to read."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -51,7 +52,10 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert state["metadata"]["config_hash"] == "hash"
     assert state["metadata"]["versions"]["torch"] == checkpoint.versions()["torch"]
     beside = json.loads(path.with_suffix(".json").read_text())
+    sums = beside.pop("sha256")
     assert beside == state["metadata"]
+    files = {end: path.with_suffix(end) for end in (".pt", ".normalization.json")}
+    assert sums == {end: hashlib.sha256(file.read_bytes()).hexdigest() for end, file in files.items()}
     assert json.loads(path.with_suffix(".normalization.json").read_text()) == {"obs_count": 1.0}
 
 
@@ -171,6 +175,69 @@ def test_damaged_files_are_refused_in_a_sentence(tmp_path):
     for content in (b"", b"not a checkpoint", whole[: len(whole) // 2], whole[:-200]):
         path.write_bytes(content)
         assert "damaged" in refused(path)
+
+
+@pytest.mark.parametrize("end", [".pt", ".normalization.json", ".replay.pt"])
+def test_a_file_that_is_not_what_was_saved_is_damaged(tmp_path, end):
+    """One bit among the weights: it would be read without complaint, and another agent be judged."""
+    save(tmp_path, 1)
+    state = {"agent": {"weights": torch.ones(300)}, "replay": {"rows": torch.ones(300)}}
+    path = save_checkpoint(tmp_path, 2, state, {"obs_count": 1.0}, "hash", 0.0, 3)
+    assert load_checkpoint(path, replay=True)
+    file = path.with_suffix(end)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path, replay=True)
+    instead = (
+        "the replay begins empty" if end == ".replay.pt" else "delete checkpoint_2.pt to go on with checkpoint_1.pt"
+    )
+    assert str(caught.value).startswith(f"{file} is damaged (it is not what checkpoint_2.json says): ")
+    assert str(caught.value).endswith(f"{instead}.")
+
+
+def test_a_checkpoint_without_checksums_is_read_and_a_damaged_manifest_is_told(tmp_path):
+    path = save(tmp_path, 1)
+    manifest = path.with_suffix(".json")
+    manifest.write_text(json.dumps({"format": 1}))  # as the last release wrote it
+    assert load_checkpoint(path)["frames"] == 1
+    for text in ("[]", "{", '{"sha256": 3}', "[" * 3000 + "]" * 3000):
+        manifest.write_text(text)
+        with pytest.raises(CheckpointError, match=r"checkpoint_1\.json is damaged: delete it"):
+            load_checkpoint(path)
+    manifest.unlink()
+    assert load_checkpoint(path)["frames"] == 1
+
+
+@pytest.mark.parametrize("at", ["checkpoint_1.normalization.json", "checkpoint_1.pt", "checkpoint_1.json"])
+def test_a_save_of_the_same_frames_that_is_cut_off_leaves_a_good_one(tmp_path, monkeypatch, at):
+    path, replace = save(tmp_path, 1, value=1.0), os.replace
+
+    def kill(old, new):
+        if new.name == at:
+            raise KeyboardInterrupt
+        replace(old, new)
+
+    monkeypatch.setattr(checkpoint.os, "replace", kill)
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, 1, value=2.0)
+    assert load_checkpoint(path)["agent"]["weights"].tolist() == [2.0 if at.endswith("1.json") else 1.0] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["3", '"x"', "[]", "null", "[" * 3000 + "]" * 3000, '{"checkpoint": 3, "score": "x"}', '{"checkpoint": "../x"}'],
+)
+def test_a_damaged_note_of_the_best_gives_way_to_the_last(tmp_path, text):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    save(folder, 1)
+    (tmp_path / "x").touch()
+    (folder / "best.json").write_text(text)
+    assert find_checkpoint(tmp_path, "best").name == "checkpoint_1.pt"
+    save(folder, 2, score=-9.0)
+    assert json.loads((folder / "best.json").read_text())["checkpoint"] == "checkpoint_2.pt"
 
 
 def test_a_missing_file_is_refused_in_a_sentence(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -27,22 +28,34 @@ class Snapshot(NamedTuple):
     """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
 
 
-def load_snapshot(snapshot: Snapshot, saved: dict[str, Tensor]) -> None:
-    """Copy saved worlds, tensors by dotted name, into ``snapshot``.
+def load_snapshot(snapshot: Snapshot, saved: Mapping[str, Tensor], strict: bool = True) -> None:
+    """Copy saved worlds, tensors by dotted name, into ``snapshot``: all of them or, unless ``strict``, what fits.
 
     Raises:
-        ValueError: they are of another game, another version of it, or of another number of worlds.
+        ValueError: they are of another game, another version of it, or of another number of worlds; nothing is copied
+            then.
     """
     mine = dict(named_tensors(snapshot))
-    if "episode.length" not in saved:
+    if strict and "episode.length" not in saved:
         saved = books_of_an_older_version(saved, mine)
-    if mine.keys() != saved.keys():
-        names = ", ".join(sorted(mine.keys() ^ saved.keys())[:3])
-        raise ValueError(f"the saved worlds are of another game or version ({names} differ): reset the worlds instead.")
-    for name, value in saved.items():
-        if mine[name].shape != value.shape:
+    if strict and mine.keys() != saved.keys():
+        lacking, unknown = sorted(mine.keys() - saved.keys()), sorted(saved.keys() - mine.keys())
+        parts = [f"lack {_some(lacking)}"] * bool(lacking) + [f"hold {_some(unknown)}"] * bool(unknown)
+        raise ValueError(
+            f"the saved worlds {' and '.join(parts)}, unlike these: use the game, version and settings that they were "
+            "saved with, or reset the worlds instead."
+        )
+    pairs = [(name, mine[name], value) for name, value in saved.items() if name in mine]
+    for name, tensor, value in pairs:
+        if tensor.shape != value.shape:
             raise ValueError(
-                f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(mine[name].shape)}: "
+                f"saved worlds have {name} of shape {tuple(value.shape)}, these have {tuple(tensor.shape)}: "
                 "use the same num_envs and rules."
             )
-        mine[name].copy_(value)
+    for _, tensor, value in pairs:
+        tensor.copy_(value)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first three of them."""
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -28,8 +29,10 @@ class BranchlessTransformedEnv(TransformedEnv):
         """The worlds' state and the transforms'."""
         return {"world": self.base_env.state_dict(), "transform": self.transform.state_dict()}
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Continue from :meth:`state_dict`."""
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Continue from :meth:`state_dict`, or from the transforms' state alone, which TorchRL's collectors save."""
+        if state_dict.keys() != {"world", "transform"}:
+            state_dict = {"world": {}, "transform": state_dict}
         self.base_env.load_state_dict(state_dict["world"], strict)
         self.transform.load_state_dict(state_dict["transform"], strict)
 

@@ -8,7 +8,8 @@ is one compiled function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -293,28 +294,40 @@ class World(StagedGame, EnvBase):
 
     # --- saving and moving -------------------------------------------------------------------------------------------
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
         """Every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
-        state: dict[str, Any] = {name: value.detach().clone() for name, value in named_tensors(self._snapshot)}
+        # an OrderedDict, in which TorchRL's EnvCreator finds the tensors wherever a transformed environment puts it
+        state = OrderedDict((name, value.detach().clone()) for name, value in named_tensors(self._snapshot))
         if self.curricula:
-            return {**state, CURRICULUM: [curriculum.state_dict() for curriculum in self.curricula]}
-        return state if self.curriculum is None else {**state, CURRICULUM: self.curriculum.state_dict()}
+            state[CURRICULUM] = [curriculum.state_dict() for curriculum in self.curricula]
+        elif self.curriculum is not None:
+            state[CURRICULUM] = self.curriculum.state_dict()
+        return state
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
-        """Continue the games of :meth:`state_dict`; the number of worlds must be the same."""
-        if (self.curriculum is None) != (CURRICULUM not in state_dict):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Continue the games of :meth:`state_dict`; the number of worlds must be the same.
+
+        Args:
+            state_dict: of such worlds. An empty one, which TorchRL's collectors save of a world, changes nothing.
+            strict: refuse a state with names missing or unknown; else take what fits.
+
+        Raises:
+            ValueError: the state is of another game, another version of it, or of another number of worlds; nothing is
+                changed then.
+        """
+        if not state_dict:
+            return
+        if strict and (self.curriculum is None) != (CURRICULUM not in state_dict):
             raise ValueError(
                 "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
             )
-        curriculum = state_dict.get(CURRICULUM, {})
-        state_dict = {name: value for name, value in state_dict.items() if name != CURRICULUM}
+        load_snapshot(self._snapshot, {key: value for key, value in state_dict.items() if key != CURRICULUM}, strict)
         self.nobody_waits()
-        load_snapshot(self._snapshot, state_dict)
-        if self.curricula:
-            for group, saved in zip(self.curricula, curriculum, strict=True):
-                group.load_state_dict(saved)
-        elif self.curriculum is not None:
-            self.curriculum.load_state_dict(curriculum)
+        if self.curriculum is not None and CURRICULUM in state_dict:
+            saved = state_dict[CURRICULUM]
+            pairs = zip(self.curricula, saved, strict=True) if self.curricula else [(self.curriculum, saved)]
+            for curriculum, state in pairs:
+                curriculum.load_state_dict(state)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)

@@ -293,10 +293,10 @@ class TownEnv(World):
             raise ValueError(f"town {self.rules.name} has no meter money: leave money out.")
         send(self._snapshot.settings.people, traits, money)
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Continue towns; those that were saved when nobody could send people have the ones that were born there."""
         people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
-        super().load_state_dict({**people, **state_dict}, strict)
+        super().load_state_dict({**people, **state_dict} if state_dict else {}, strict)
 
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""

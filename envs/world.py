@@ -65,7 +65,8 @@ class World(StagedGame, EnvBase):
     ``complete`` and their curriculum's ``stage`` (:class:`~envs.episode.Episode`).
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
-    other rows; and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
+    other rows (to the last bit; compiled for another ``num_envs``, which may take other instructions, up to rounding);
+    and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
     game; the ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that
     fresh game unchanged. A row that is stepped on without a reset stays as it ended: done, without reward.
 
@@ -247,6 +248,10 @@ class World(StagedGame, EnvBase):
         self._compiled = None
         self._transition = self._advance_and_replace
         return self
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints between the parentheses; subclasses put before it what tells their games apart."""
+        return f"num_envs={self.num_envs}, device={self.device}"
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,8 @@ def _make_world(name: str, num_envs: int, options: dict[str, Any]) -> World:
     """The world, of one agent where their number can be chosen.
 
     Raises:
-        ValueError: an option is unknown or out of its range, or there would be several agents.
+        TypeError: an option is unknown.
+        ValueError: it is out of its range, or there would be several agents.
     """
     make = WORLDS[name]
     known = [
@@ -48,7 +49,8 @@ def _make_world(name: str, num_envs: int, options: dict[str, Any]) -> World:
     for option in options:
         if option not in known:
             more = " (for several worlds use gymnasium.make_vec)" if option == "num_envs" else ""
-            raise ValueError(f"the {name} has no option {option!r}: use {', '.join(known)}{more}.")
+            # worded as Python does: TorchRL's GymEnv looks for it where it offers its own frameskip
+            raise TypeError(f"unexpected keyword argument {option!r}: the {name} takes {', '.join(known)}{more}.")
     if "num_agents" in known:
         options = {"num_agents": 1, **options}
     return make(num_envs=num_envs, **{**options, "seed": checked_seed(options.get("seed", 0))})

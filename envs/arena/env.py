@@ -163,6 +163,10 @@ class ArenaEnv(World):
         """A picture of one world now, uint8 [height, width, 3]."""
         return draw(self.state, self.episode, world, self.rules)
 
+    def extra_repr(self) -> str:
+        """See :meth:`World.extra_repr`."""
+        return f"style={self.style}, observation={self.mode}, {super().extra_repr()}"
+
     def set_difficulty(self, **multipliers: float | Tensor) -> None:
         """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset
         on.

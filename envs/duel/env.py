@@ -141,3 +141,7 @@ class DuelEnv(World):
     def draw(self, world: int = 0) -> np.ndarray:
         """A picture of one world now, uint8 [height, width, 3]."""
         return draw(self.state, world, self.rules)
+
+    def extra_repr(self) -> str:
+        """See :meth:`World.extra_repr`."""
+        return f"opponent={self.opponent}, {super().extra_repr()}"

@@ -302,6 +302,10 @@ class TownEnv(World):
         """A picture of one world now, uint8 [height, width, 3]."""
         return draw(self.state, self.episode, world, self.rules)
 
+    def extra_repr(self) -> str:
+        """See :meth:`World.extra_repr`."""
+        return f"level={self.rules.name}, num_agents={self.num_agents}, {super().extra_repr()}"
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
         self.tables = map_record(fn, self.tables)

@@ -7,10 +7,12 @@ from functools import partial
 
 import pytest
 import torch
-from torchrl.collectors import Collector, MultiSyncCollector
-from torchrl.envs import EnvCreator, ParallelEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
+from tensordict.nn import TensorDictModule
+from torchrl.collectors import AsyncBatchedCollector, Collector, MultiSyncCollector
+from torchrl.envs import EnvCreator, GymEnv, ParallelEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
 
 from envs import ArenaEnv, BranchlessTransformedEnv, DuelEnv, TownEnv
+from envs.libs.gymnasium import VectorGymEnv
 from envs.toolkit.records import named_tensors
 
 GAMES = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv, "ladder": partial(ArenaEnv, curriculum="ladder")}
@@ -136,3 +138,38 @@ def test_collectors_in_processes_continue_from_their_checkpoint(wrap):
         finally:
             collector.shutdown()
     assert saved["frames"] == 64
+
+
+@pytest.mark.parametrize(
+    ("env", "printed"),
+    [
+        (ArenaEnv(64), "ArenaEnv(style=1, observation=classic, num_envs=64, device=cpu)"),
+        (TownEnv(2, level="L6"), "TownEnv(level=L6, num_agents=4, num_envs=2, device=cpu)"),
+        (DuelEnv(2, opponent="idle"), "DuelEnv(opponent=idle, num_envs=2, device=cpu)"),
+        (
+            VectorGymEnv("CartPole-v1", 3, device="cpu"),
+            "VectorGymEnv(env=CartPole-v1, batch_size=torch.Size([3]), device=cpu)",
+        ),
+    ],
+)
+def test_what_is_printed_says_which_game_how_many_and_where(env, printed):
+    assert repr(env) == printed
+    assert printed in repr(TransformedEnv(env, RewardSum()))
+
+
+def test_torchrls_gym_env_makes_one_world_without_a_batch():
+    env = GymEnv("envs:TorchRLAgent/Arena-v0", style=2)
+    assert env.batch_size == torch.Size([])
+    assert env.rollout(3)["observation"].shape == (3, 32)
+    env.close()
+
+
+@pytest.mark.slow
+def test_a_collector_that_batches_by_itself_takes_worlds_without_a_batch():
+    policy = TensorDictModule(lambda seen: torch.zeros(seen.shape[:-1], dtype=torch.int64), ["observation"], ["action"])
+    makers = [partial(GymEnv, "envs:TorchRLAgent/Arena-v0", categorical_action_encoding=True)] * 2
+    collector = AsyncBatchedCollector(makers, policy=policy, frames_per_batch=8, total_frames=16)
+    try:
+        assert [batch.shape for batch in collector] == [(8,), (8,)]
+    finally:
+        collector.shutdown()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from torchrl_agent import keys
-from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.planner import CrossEntropyPlanner
+
+if TYPE_CHECKING:
+    from torchrl_agent.models.agent import Agent
 
 
 class PlannedPolicy(TensorDictModuleBase):
@@ -52,9 +56,14 @@ class PlannedPolicy(TensorDictModuleBase):
         return tensordict.set(keys.ACTION, action)
 
 
+def acting_actor(agent: Agent) -> TensorDictModuleBase:
+    """The actor for evaluation: ``agent.actor``, or with ``model.planner.enabled`` a planned one."""
+    return PlannedPolicy(agent) if agent.planner.enabled else agent.actor
+
+
 def acting_policy(agent: Agent) -> TensorDictModuleBase:
     """The policy for evaluation: ``agent.policy``, or with ``model.planner.enabled`` a planned one."""
     if not agent.planner.enabled:
         return agent.policy
-    planned = PlannedPolicy(agent)
+    planned = acting_actor(agent)
     return planned if agent.group is None else GroupPolicy(planned, agent.group)

@@ -33,6 +33,7 @@ from torchrl_agent.models.memory import Memory
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
 from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.prediction import Predicting
 from torchrl_agent.models.recomputation import recompute
 from torchrl_agent.models.social_model import SocialModel
 from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
@@ -57,7 +58,7 @@ BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
 """What builds the modules between observations and controller, in the order in which they run."""
 
 
-class Agent(nn.Module):
+class Agent(Predicting, nn.Module):
     """A policy and a value function.
 
     ``normalizer`` joins and normalises the observations, ``encoder`` (which begins with it) makes of them what both

@@ -14,7 +14,7 @@ from envs.arena.enemies import fire_enemies, move_enemies, remove_dead, spawn_en
 from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
 from envs.arena.state import Projectiles, Ship, State, no_events, place_spawners
 from envs.toolkit.chance import Chance
-from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wrapped
+from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, total, wrapped
 
 
 def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: int) -> State:
@@ -127,7 +127,7 @@ def fly_shots(shots: Projectiles, rules: Rules) -> Projectiles:
 def track_combat(state: State, rules: Rules) -> State:
     """Combat efficiency for the shaping reward: damage dealt, weighted by health, less the health just lost."""
     progress, events = state.progress, state.events
-    spawner_health = state.spawners.health.sum(0)
+    spawner_health = total(state.spawners.health)
     kills = events.enemies_shot + events.enemies_rammed
     offence = (progress.tracked_spawners - spawner_health).clamp_min(0)
     offence = offence + kills * rules.enemy_health * rules.shaping_enemy_weight

@@ -20,7 +20,7 @@ from torchrl.envs import EnvBase
 
 from envs.arena.rules import ACTIONS, THRUSTING, WALKING, Rules
 from envs.arena.state import State
-from envs.toolkit.geometry import squared_distance
+from envs.toolkit.geometry import bearing, squared_distance
 
 HORIZON = 30
 """Steps that a plan looks ahead."""
@@ -160,7 +160,7 @@ def _walked(actions: Tensor, rules: Rules) -> Plans:
     right = (actions == WALKING.right).float() - (actions == WALKING.left).float()
     down = (actions == WALKING.down).float() - (actions == WALKING.up).float()
     last_move = ((actions != WALKING.idle) * torch.arange(1, HORIZON + 1, device=actions.device)).cummax(1).values
-    facing = torch.atan2(down, right).gather(1, (last_move - 1).clamp_min(0))
+    facing = bearing(right, down).gather(1, (last_move - 1).clamp_min(0))
     return Plans(
         first=actions[:, 0],
         dx=right.cumsum(1) * rules.ship_walk_speed,

@@ -12,7 +12,7 @@ from torch import Tensor
 from envs.arena.rules import THRUSTING, Rules
 from envs.contract import GROUP
 from envs.duel.state import State
-from envs.toolkit.geometry import TAU, squared_distance
+from envs.toolkit.geometry import TAU, bearing, squared_distance
 
 NEAR = 260.0
 """Pixels within which the flying player comes no closer."""
@@ -35,14 +35,14 @@ def play(state: State, rules: Rules, flies: bool) -> Tensor:
     for _ in range(2):
         ahead = x + ships.vx.flip(0) * arrival, y + ships.vy.flip(0) * arrival
         arrival = torch.sqrt(squared_distance(*ahead)) / rules.projectile_speed
-    aim = torch.atan2(y + ships.vy.flip(0) * arrival, x + ships.vx.flip(0) * arrival) - ships.rotation
+    aim = bearing(x + ships.vx.flip(0) * arrival, y + ships.vy.flip(0) * arrival) - ships.rotation
     aim = aim - TAU * torch.floor(aim / TAU + 0.5)
     action = torch.where(aim > 0, THRUSTING.right, THRUSTING.left)
     action = torch.where(aim.abs() < rules.ship_turn / 2, THRUSTING.idle, action)
     if flies:
         drifts = (torch.remainder(state.step, PERIOD) < DRIFT) & (ships.cooldown > 2)
         action = torch.where(((distance > NEAR) & (aim.abs() < CALM)) | drifts, THRUSTING.thrust, action)
-    ready = (ships.cooldown <= 1) & (aim.abs() < torch.atan2(torch.full_like(distance, WIDTH), distance.clamp_min(30)))
+    ready = (ships.cooldown <= 1) & (aim.abs() < bearing(distance.clamp_min(30), torch.full_like(distance, WIDTH)))
     return torch.where(ready, THRUSTING.shoot, action)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -21,11 +22,29 @@ def clamp_disc(position: Tensor, radius: float, size: float) -> Tensor:
     return position.clamp(radius, size - radius)
 
 
+def bearing(dx: Tensor, dy: Tensor) -> Tensor:
+    """Direction of (dx, dy) [rad] in [-pi / 2, 3 / 2 pi]: 0 along x, pi / 2 along y; 0 of no distance.
+
+    Not ``torch.atan2``, whose last bit depends on a CPU on a number's place in the tensor, and so on ``num_envs``.
+    """
+    # no distance over next to nothing is 0; behind is the half plane that atan does not reach
+    return torch.add(torch.atan(dy / (dx + 1e-30)), dx < 0, alpha=math.pi)
+
+
+def total(rows: Tensor) -> Tensor:
+    """Sum over the first axis, one row after the other.
+
+    ``sum`` adds in an order that depends on a CPU on the number of worlds, and so does the last bit of what it gives
+    for other numbers than whole ones.
+    """
+    return functools.reduce(torch.add, rows.unbind(0))
+
+
 def relative_angle(dx: Tensor, dy: Tensor, rotation: Tensor) -> Tensor:
     """Bearing of (dx, dy) seen from ``rotation`` [rad], wrapped to [-pi, pi] and scaled to [0, 1]; 0.5 is straight
     ahead.
     """
-    angle = torch.atan2(dy, dx) - rotation
+    angle = bearing(dx, dy) - rotation
     wrapped = angle - TAU * torch.floor((angle + math.pi) / TAU)
     return ((wrapped + math.pi) / TAU).clamp(0.0, 1.0)
 

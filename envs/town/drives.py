@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from envs.toolkit.geometry import total
 from envs.town.people import TRAITS
 from envs.town.residents import learners
 from envs.town.rules import Rules
@@ -53,7 +54,8 @@ def _depth(meters: Tensor, rules: Rules) -> Tensor:
 
 def _of_family(change: Tensor, rules: Rules) -> Tensor:
     """The mean [A, N] over each agent's family, itself included."""
-    return change.unflatten(0, (-1, rules.family_size)).mean(1).repeat_interleave(rules.family_size, 0)
+    families = change.unflatten(0, (-1, rules.family_size)).transpose(0, 1)
+    return (total(families) / rules.family_size).repeat_interleave(rules.family_size, 0)
 
 
 def _served_by(own: State, rules: Rules) -> Tensor:

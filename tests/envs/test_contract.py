@@ -125,24 +125,55 @@ def test_set_seed_begins_the_same_game_again(make, options):
     assert same(first, play(env, plan))
 
 
-@every_world
-def test_a_row_does_not_depend_on_how_many_rows_there_are_nor_on_what_they_do(make, options):
-    small, large = (make(num_envs=number, seed=9, **{**options, **SHORT}) for number in (8, 13))
-    plan = actions(large, 20)
-    ended = 0
-    for (a, b), (c, d) in zip(play(small, plan[:, :8]), play(large, plan), strict=True):
-        assert (a == c[:8]).all()
-        assert (b == d[:8]).all()
-        ended += int(a["next", "done"].sum())
+ROW_CASES = [
+    pytest.param(WORLDS["arena"], {"style": style, "observation": observation}, id=f"arena-{style}-{observation}")
+    for style in (1, 2)
+    for observation in ("classic", "extended", "offsets", "dict", "pixels", "heatmap")
+]
+ROW_CASES += [
+    pytest.param(WORLDS["town"], {"level": level, "potential": level in ("L6", "L8")}, id=f"town-{level}")
+    for level in (f"L{number}" for number in range(9))
+]
+ROW_CASES += [
+    case for case in CASES if case.values[1].keys() & {"opponent", "curriculum", "mirror", "drives", "privileged"}
+]
+SIZES = (1, 3, 7, 64)
+"""Numbers of worlds: within a vector of any processor, and several of them."""
+
+
+def rows_of_all_sizes(make, options, sizes, steps):
+    """Per step what the worlds of the largest batch (the last of ``sizes``), and those of each smaller one, gave."""
+    worlds = [make(num_envs=size, seed=7, **{**SHORT, **options}) for size in sizes]
+    plan, ended = actions(worlds[-1], steps), 0
+    for every in zip(*(frames(env, plan[:, : env.num_envs]) for env in worlds), strict=True):
+        played, root = every[-1]
+        ended += int(played["next", "done"].sum())
+        for few, following in every[:-1]:
+            yield played[: len(few)], few
+            yield root[: len(few)], following
     assert ended > 0
 
 
-@pytest.mark.parametrize("level", ["L6", "L8"])
-def test_a_towns_rewards_do_not_depend_on_its_place_in_a_vector_of_the_processor(level):
-    small, large = (WORLDS["town"](num_envs=number, level=level, seed=5, potential=True) for number in (3, 17))
-    plan = actions(large, 50)
-    for (few, _), (many, _) in zip(frames(small, plan[:, :3]), frames(large, plan), strict=True):
-        assert (few["next"] == many["next"][:3]).all()
+@pytest.mark.parametrize(("make", "options"), ROW_CASES)
+def test_a_row_depends_on_its_seed_and_number_alone(make, options):
+    for many, few in rows_of_all_sizes(make, options, SIZES, 12):
+        assert (many == few).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "options"), ROW_CASES)
+def test_over_hundreds_of_steps_a_row_depends_on_its_seed_and_number_alone(make, options):
+    for many, few in rows_of_all_sizes(make, {"rules": {"max_steps": 150}, **options}, SIZES, 300):
+        assert (many == few).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", WORLDS.values())
+def test_a_compiled_row_depends_on_its_seed_and_number_alone_up_to_rounding(make):
+    torch._dynamo.reset()
+    for many, few in rows_of_all_sizes(make, {"compile": True}, (3, 64), 40):
+        for key in leaves(few):
+            torch.testing.assert_close(many[key], few[key], atol=1e-3, rtol=1e-3)
 
 
 @every_world

@@ -7,7 +7,16 @@ import math
 import pytest
 import torch
 
-from envs.toolkit.geometry import clamp_disc, look_up, nearest, relative_angle, squared_distance, wrapped
+from envs.toolkit.geometry import (
+    bearing,
+    clamp_disc,
+    look_up,
+    nearest,
+    relative_angle,
+    squared_distance,
+    total,
+    wrapped,
+)
 
 
 def test_distances_and_clamping():
@@ -30,6 +39,24 @@ def test_distances_and_clamping():
 def test_relative_angles(dx, dy, rotation, expected):
     angle = relative_angle(torch.tensor(float(dx)), torch.tensor(float(dy)), torch.tensor(float(rotation)))
     assert abs(angle.item() - expected) < 1e-5
+
+
+def test_bearings_are_those_of_atan2_up_to_whole_turns():
+    x, y = torch.randn(2, 5000, generator=torch.Generator().manual_seed(0))
+    turns = (bearing(x, y) - torch.atan2(y, x)) / (2 * math.pi)
+    torch.testing.assert_close(turns, turns.round(), atol=1e-6, rtol=0)
+    corners = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [0.0, -4.0], [0.0, 0.0], [-1.0, -1.0], [1e-30, 1e30]])
+    angles = torch.tensor([0.0, 0.5, 1.0, -0.5, 0.0, 1.25, 0.5]) * math.pi
+    torch.testing.assert_close(bearing(*corners.unbind(1)), angles)
+
+
+@pytest.mark.parametrize("function", [bearing, lambda x, y: total(torch.stack((x, y, x * y, x - y, x / 3)))])
+def test_a_number_gives_the_same_wherever_it_stands(function):
+    x, y = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+    whole = function(x, y)
+    for size in (1, 3, 7, 31):
+        parts = [function(*part) for part in zip(x.split(size), y.split(size), strict=True)]
+        assert torch.equal(torch.cat(parts), whole), size
 
 
 def test_look_up_takes_the_last_entry_beyond_the_table():

@@ -26,6 +26,10 @@ STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_co
 """Keys of normalisation statistics as JSON."""
 
 
+LARGEST = 1e15
+"""Samples beyond it count as that much in running statistics: the squares of more would overflow in float32."""
+
+
 class RunningStatistics(RunningMeanStd):
     """TorchRL's running ``mean`` and ``var``, merged batch by batch (Chan et al., "Algorithms for computing the sample
     variance", 1983), in float64: in float32 neither they nor their ``count`` move any more after some 2^30 samples,
@@ -44,6 +48,7 @@ class RunningStatistics(RunningMeanStd):
         which they are; if none is, nothing changes.
         """
         x = x.float().reshape(-1, *self.mean.shape)
+        x = x * (LARGEST / x.abs().clamp_min(LARGEST))  # by 1 as a rule; infinity becomes NaN and is noticed
         if counted is None:
             count = torch.full_like(self.count, x.shape[0])
             var, mean = torch.var_mean(x, 0, correction=0)

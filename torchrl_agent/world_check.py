@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
-from torchrl.data import Composite, TensorSpec
+from torchrl.data import Bounded, Composite, TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
@@ -53,8 +53,9 @@ def _check_specs(env: EnvBase, name: str) -> None:
         kind = group_spec(env)[key].dtype
         if kind not in (torch.float32, torch.uint8):
             raise ValueError(
-                f"the observation {key} of {name} has type {_kind(kind)}: its spec must be float32 (TorchRL's "
-                "DoubleToFloat makes it of float64), or uint8 for pictures."
+                f"the observation {key} of {name} has type {_kind(kind)}: its spec must be float32, or uint8 for "
+                "pictures; let a function make the world, wrap it in TransformedEnv(world, DoubleToFloat()) if it is "
+                "float64, and name the function as world._target_."
             )
     reward = env.full_reward_spec[env.reward_key]
     if tuple(reward.shape) != (*rows, 1) or reward.dtype != torch.float32:
@@ -86,12 +87,22 @@ def _check_specs(env: EnvBase, name: str) -> None:
 
 
 def _random_action(env: EnvBase, root: TensorDictBase) -> torch.Tensor:
-    """A random legal action."""
+    """A random legal action, finite where the spec has no bound."""
     spec = env.full_action_spec[env.action_key].clone()
+    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
+        return _between(spec.space.low, spec.space.high)
     mask = keys.ACTION_MASK if agent_group(env) is None else (agent_group(env), keys.ACTION_MASK)
     if mask in root.keys(True):
         spec.update_mask(root.get(mask))
     return spec.rand()
+
+
+def _between(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    """Random numbers between bounds; near the other one where one is infinite, and near 0 where both are."""
+    low = torch.where(low.isfinite(), low, torch.where(high.isfinite(), high - 1, -1.0))
+    high = torch.where(high.isfinite(), high, low + 2)
+    share = torch.rand_like(low)
+    return (low * (1 - share) + high * share).clamp(low, high)  # a difference of great bounds would overflow
 
 
 def _compare(name: str, origin: str, found: TensorDictBase, specs: Composite) -> None:

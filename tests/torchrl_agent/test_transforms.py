@@ -158,6 +158,24 @@ def test_a_batch_in_which_nobody_counts_changes_nothing(before):
     assert (scaler.running.mean.item(), scaler.running.var.item(), scaler.running.count.item()) == (0, 1, 0)
 
 
+@pytest.mark.parametrize("counted", [None, torch.ones(64, dtype=torch.bool)])
+def test_a_single_enormous_number_leaves_the_statistics_finite(counted):
+    normalizer = ObservationNormalizer(["observation"], [2])
+    batch = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    batch[5, 1], batch[7, 1] = 1e20, -3e38
+    for _ in range(3):
+        normalizer.update(batch, counted)
+    assert all(value.isfinite().all() for value in normalizer.state_dict().values())
+    assert normalizer.normalize(batch).isfinite().all()
+    assert normalizer.running.var[0].item() == pytest.approx(batch[:, 0].var(correction=0).item(), rel=1e-3)
+
+
+def test_infinite_numbers_are_not_hidden():
+    normalizer = ObservationNormalizer(["observation"], [1])
+    normalizer.update(torch.tensor([[1.0], [torch.inf]]))
+    assert normalizer.running.mean.isnan()
+
+
 def test_statistics_of_checkpoints_in_float32_still_load():
     normalizer = ObservationNormalizer(["observation"], [3])
     old = {name: value.float() + 0.5 for name, value in normalizer.state_dict().items()}

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, RewardSum, StepCounter, TransformedEnv
@@ -348,3 +349,43 @@ def test_a_compiled_game_that_fails_says_so_like_an_eager_one():
     broken.compile()
     with pytest.raises(ValueError, match=words):
         broken.step(broken.rand_action(broken.reset()))
+
+
+class Pushed(EnvBase):
+    """A world that shows what it is pushed with."""
+
+    def __init__(self, low, high, dtype=torch.float32):
+        super().__init__(batch_size=[2], device="cpu")
+        ends = [torch.full((2, 1), bound, dtype=dtype) for bound in (low, high)]
+        self.observation_spec = Composite(observation=Unbounded((2, 1)), shape=(2,))
+        self.action_spec = Bounded(*ends, (2, 1), dtype=dtype)
+        self.reward_spec = Unbounded((2, 1))
+        self.pushes = []
+
+    def _reset(self, tensordict=None):
+        return self.observation_spec.zero()
+
+    def _step(self, tensordict):
+        action = tensordict["action"]
+        self.pushes.append(action)
+        flags = {name: torch.zeros(2, 1, dtype=torch.bool) for name in ("done", "terminated")}
+        return TensorDict({"observation": action.float(), "reward": action.float(), **flags}, [2])
+
+    def _set_seed(self, seed):
+        pass
+
+
+INF, GREATEST = float("inf"), torch.finfo(torch.float32).max
+
+
+@pytest.mark.parametrize("low", [-INF, -GREATEST, -1.0, 0.5])
+@pytest.mark.parametrize("high", [0.5, 7.0, GREATEST, INF])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_check_pushes_with_finite_actions_within_the_bounds(low, high, dtype):
+    env = Pushed(low, high, dtype)
+    check_world(env)
+    pushes = torch.stack(env.pushes)
+    assert pushes.isfinite().all() and (pushes >= low).all() and (pushes <= high).all()
+    assert pushes.dtype == dtype
+    if low < high and GREATEST not in (-low, high):
+        assert pushes.unique().numel() > 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneHot, TensorSpec, Unbounded
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
@@ -62,8 +62,11 @@ def action_bounds(env: EnvBase) -> tuple[Tensor, Tensor] | None:
     """Least and largest value of each number of a continuous action, [D] each, infinite where there is no bound; None
     for discrete actions.
 
+    Actions are float32, so bounds of float64 are rounded inwards: no action lies beyond them. A bound that float32
+    could not reckon with is none.
+
     Raises:
-        ValueError: the actions are continuous but no vectors.
+        ValueError: the actions are continuous but no vectors, or one of their numbers has no choice.
     """
     spec = env.full_action_spec[env.action_key]
     if not isinstance(spec, (Bounded, Unbounded)) or not spec.dtype.is_floating_point:
@@ -74,7 +77,28 @@ def action_bounds(env: EnvBase) -> tuple[Tensor, Tensor] | None:
     if isinstance(spec, Unbounded):
         infinite = torch.full(size, torch.inf, device=spec.device)
         return -infinite, infinite
-    return tuple(bound.reshape(-1, *size)[0].float() for bound in (spec.space.low, spec.space.high))
+    low, high = (
+        _inwards(bound.reshape(-1, *size)[0], way) for bound, way in ((spec.space.low, 1), (spec.space.high, -1))
+    )
+    for index, (least, most) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        if least >= most:
+            raise ValueError(
+                f"number {index} of the world's actions can only be {least:g}: leave out of the actions what cannot be "
+                "chosen."
+            )
+    return low, high
+
+
+_NO_BOUND = torch.finfo(torch.float32).max / 4
+"""Ranges beyond this overflow in float32; Gymnasium's worlds give its largest number for "no bound"."""
+
+
+def _inwards(bound: Tensor, way: int) -> Tensor:
+    """A bound in float32, rounded upwards (``way`` 1) or downwards (-1)."""
+    rounded = bound.float()
+    beyond = (rounded.double() < bound) if way > 0 else (rounded.double() > bound)
+    rounded = torch.where(beyond, torch.nextafter(rounded, rounded.new_tensor(way * torch.inf)), rounded)
+    return torch.where(rounded.abs() > _NO_BOUND, rounded.sign() * torch.inf, rounded)
 
 
 def action_heads(env: EnvBase) -> list[int]:
@@ -89,8 +113,11 @@ def action_heads(env: EnvBase) -> list[int]:
     if action_bounds(env) is not None:
         raise ValueError("continuous actions are not supported by this command or module: it needs discrete ones.")
     if not isinstance(spec, Categorical):
+        hint = (
+            "give TorchRL's GymEnv categorical_action_encoding: true" if isinstance(spec, OneHot) else "wrap the world"
+        )
         raise ValueError(
-            f"actions of kind {type(spec).__name__} are not supported: the policy is categorical "
-            "(a Gymnasium world with discrete actions needs categorical_action_encoding: true)."
+            f"actions of kind {type(spec).__name__} are not supported: an agent chooses one action (Categorical) or "
+            f"several (MultiCategorical), or gives a vector of floats; {hint}."
         )
     return [int(spec.space.n)]

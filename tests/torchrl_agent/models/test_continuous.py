@@ -23,6 +23,7 @@ from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.models.distributions import ClippedNormal
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.social_model import SocialModelConfig
+from torchrl_agent.models.soft_agent import SoftAgent
 from torchrl_agent.models.specs import action_bounds, action_heads
 from torchrl_agent.models.world_model import WorldModelConfig
 from torchrl_agent.runs.load import load_agent
@@ -157,6 +158,40 @@ def test_bounds_are_read_from_specs():
     assert (low.item(), high.item()) == (-math.inf, math.inf)
     with pytest.raises(ValueError, match="vectors"):
         action_bounds(Arm(Bounded(-1, 1, (2, 2, 3))))
+
+
+@pytest.mark.parametrize(("least", "most"), [(-0.1, 0.1), (0.7, 0.9), (-math.inf, 1e-9), (-1e-40, 1.0 + 1e-12)])
+def test_bounds_in_double_precision_are_rounded_inwards(least, most):
+    ends = [torch.full((2, 1), bound, dtype=torch.float64) for bound in (least, most)]
+    low, high = action_bounds(Arm(Bounded(*ends, (2, 1), dtype=torch.float64)))
+    assert low.dtype == high.dtype == torch.float32
+    assert least <= low.item() and high.item() <= most
+    assert low.item() == pytest.approx(least, rel=1e-6) and high.item() == pytest.approx(most, rel=1e-6)
+
+
+@pytest.mark.parametrize("make", [Agent, SoftAgent])
+def test_no_action_is_beyond_a_bound_in_double_precision(make):
+    ends = [torch.tensor([[-0.1, 0.3, -7.7]] * 2, dtype=torch.float64), torch.tensor([[0.1, 0.7, 0.1]] * 2).double()]
+    agent = make(Arm(Bounded(*ends, (2, 3), dtype=torch.float64)), ModelConfig([8]))
+    rows = TensorDict({keys.LOC: torch.randn(1000, 3) * 20, keys.SCALE: torch.ones(1000, 3)}, [1000])
+    for mode in (ExplorationType.DETERMINISTIC, ExplorationType.RANDOM):
+        with set_exploration_type(mode), torch.no_grad():
+            action = agent.actor_head[-1](rows.clone())[keys.ACTION].double()
+        assert (action >= ends[0][0]).all() and (action <= ends[1][0]).all()
+
+
+def test_bounds_that_overflow_are_none_and_a_number_without_choice_is_refused():
+    greatest = torch.finfo(torch.float32).max
+    env = Arm(Bounded(-greatest, greatest, (2, 1)))
+    assert [bound.item() for bound in action_bounds(env)] == [-math.inf, math.inf]
+    played = Agent(env, ModelConfig([8])).actor(env.reset())
+    assert played[keys.ACTION].isfinite().all() and played[keys.LOG_PROB].isfinite().all()
+    with pytest.raises(ValueError, match="this world's have none"):
+        SoftAgent(env, ModelConfig([8]))
+    same = Arm(Bounded(torch.tensor([[-1.0, 0.5]] * 2), torch.tensor([[1.0, 0.5]] * 2), (2, 2)))
+    for make in (Agent, SoftAgent):
+        with pytest.raises(ValueError, match=r"number 1 of the world's actions can only be 0\.5"):
+            make(same, ModelConfig([8]))
 
 
 def test_the_first_policy_begins_in_the_middle_of_the_range_as_wide_as_was_asked_for():

@@ -28,6 +28,7 @@ TESTED_VERSIONS = yaml.safe_load(Path(__file__).with_name("tested_versions.yaml"
 EXTRAS = {
     "bench": {"stable-baselines3": "stable_baselines3"},
     "box2d": {"box2d": "Box2D"},
+    "render": {"pygame-ce": "pygame"},
     "docs": {"mkdocs": "mkdocs", "mkdocs-material": "material", "mkdocstrings": "mkdocstrings"},
     "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
     "float8": {"torchao": "torchao"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -24,7 +25,9 @@ def evaluate(
     experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
 ) -> dict[str, Any]:
     """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluation.summarize`."""
-    return summarize(make_evaluator(experiment, agent, episodes, deterministic)())
+    evaluator = make_evaluator(experiment, agent, episodes, deterministic)
+    with closing(evaluator.env):
+        return summarize(evaluator())
 
 
 def configured_way(experiment: Experiment) -> str:
@@ -97,6 +100,8 @@ class Judge:
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
             figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
         self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
+        if self._evaluator is None:
+            evaluator.env.close()
         if UNFINISHED in figures:
             figures = {UNFINISHED: figures[UNFINISHED]}
         judged = {f"eval/{name}": float(value) for name, value in figures.items()}

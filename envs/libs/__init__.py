@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 GROUP = "agents"
 """Name of the one group that all agents of a world are in."""
@@ -12,3 +17,44 @@ def require(package: str, extra: str) -> None:
     """Raise ValueError, saying what to install, if a package is not there."""
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{package} is not installed: pip install 'torchrl-agent[{extra}]'.")
+
+
+class Drawn:
+    """A world of others that they draw: it has ``draw`` if it was made with ``render_mode="rgb_array"``."""
+
+    film_arguments = {"render_mode": "rgb_array"}  # noqa: RUF012
+    """What a world is made with to be drawn."""
+    render_mode: str | None
+
+    @property
+    def draw(self) -> Callable[[int], NDArray[np.uint8]]:
+        """``draw(world)``: a picture of one world now, uint8 [height, width, 3].
+
+        Raises:
+            ValueError: (when called) the world gives none, such as where a package or a display is missing.
+        """
+        if self.render_mode != "rgb_array":
+            raise AttributeError("a world that was made without render_mode='rgb_array' has no draw.")
+        return self._draw
+
+    def _draw(self, world: int = 0) -> NDArray[np.uint8]:
+        raise NotImplementedError
+
+
+def picture(name: str, render: Callable[..., Any], *arguments: Any) -> NDArray[np.uint8]:
+    """A picture by a world's own ``render(*arguments)``, uint8 [height, width, 3].
+
+    Raises:
+        ValueError: it gives none; the sentence says why.
+    """
+    try:
+        drawn = np.asarray(render(*arguments))
+    except Exception as error:  # of many kinds: a package or a display is missing
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{name} cannot be drawn ({type(error).__name__}: {reason}): film another world.") from error
+    if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[-1] != 3:
+        raise ValueError(
+            f"{name} cannot be drawn: its render gives {drawn.dtype} of shape {drawn.shape}, no picture uint8 [height, "
+            "width, 3]."
+        )
+    return drawn

@@ -13,11 +13,11 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 
-from envs.libs import GROUP, require
+from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
 
 
-class VectorPettingZooEnv(EnvBase):
+class VectorPettingZooEnv(Drawn, EnvBase):
     """``num_envs`` copies of a parallel PettingZoo world, stepped one after the other in this process.
 
     TorchRL's wrapper holds one world; sixteen of them in a ``SerialEnv`` make a third of the steps per second. All
@@ -30,7 +30,7 @@ class VectorPettingZooEnv(EnvBase):
         device: of their tensors.
         show_state: also show PettingZoo's ``state`` [N, G], for a centralised critic.
         show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
-        **kwargs: arguments of ``parallel_env``.
+        **kwargs: arguments of ``parallel_env``, such as ``render_mode="rgb_array"``, with which the world can be drawn.
 
     Raises:
         ValueError: PettingZoo or the module is not there, or the agents differ in what they see or do, or see or do
@@ -48,8 +48,11 @@ class VectorPettingZooEnv(EnvBase):
         **kwargs: Any,
     ) -> None:
         super().__init__(device=torch.device(device), batch_size=[num_envs])
+        self.module = module
         self.worlds = [_parallel_env(module, kwargs) for _ in range(num_envs)]
         self.agents, self.show_state = list(self.worlds[0].possible_agents), show_state
+        self.metadata = getattr(self.worlds[0], "metadata", {})
+        self.render_mode = getattr(self.worlds[0], "render_mode", None)
         self.group_map = {GROUP: self.agents}
         self._seeds: list[int | None] = [None] * num_envs
         seen, act = _shared_spaces(self.worlds[0], module)
@@ -71,6 +74,7 @@ class VectorPettingZooEnv(EnvBase):
             self._state = np.zeros((num_envs, np.asarray(self.worlds[0].state()).size), dtype=np.float32)
             self.observation_spec["state"] = Unbounded(self._state.shape, device=self.device)
         choices = int(act.n) if isinstance(act, spaces.Discrete) else None
+        self._first_action = int(act.start) if isinstance(act, spaces.Discrete) else 0
         self._others = Others(*agents, choices, self.device) if show_others else None
         if self._others is not None:
             self._others.add_specs(self.observation_spec[GROUP])
@@ -99,7 +103,7 @@ class VectorPettingZooEnv(EnvBase):
         return self._shown()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        actions = tensordict.get((GROUP, "action")).cpu().numpy()
+        actions = tensordict.get((GROUP, "action")).cpu().numpy() + self._first_action
         if self._others is not None:
             self._others.act(tensordict.get((GROUP, "action")))
         reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
@@ -119,6 +123,19 @@ class VectorPettingZooEnv(EnvBase):
         shown = self._shown().update({name: torch.from_numpy(flag).to(self.device) for name, flag in flags.items()})
         shown.set((GROUP, "reward"), torch.from_numpy(reward).to(self.device))
         return shown
+
+    def _draw(self, world: int = 0) -> NDArray[np.uint8]:
+        return picture(self.module, self.worlds[world].render)
+
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Close all worlds."""
+        super().close(raise_if_closed=raise_if_closed)
+        for world in self.worlds:
+            world.close()
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints between the parentheses."""
+        return f"module={self.module}, num_envs={len(self.worlds)}, device={self.device}"
 
     def _look(self, row: int, seen: dict[str, NDArray]) -> None:
         """Keep what a world's agents see."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tensordict import TensorDictBase
 from torchrl.data import Categorical, Unbounded
 from torchrl.envs import MarlGroupMapType, VmasEnv
 
-from envs.libs import GROUP, require
+from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
 
 
-class VectorVmasEnv(VmasEnv):
+class VectorVmasEnv(Drawn, VmasEnv):
     """A scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
 
     TorchRL 0.14.1 reports the end of time as termination; here it is truncation, so that the value of what would have
@@ -25,6 +27,7 @@ class VectorVmasEnv(VmasEnv):
         max_steps: steps until the world is truncated.
         show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
         show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
+        render_mode: ``rgb_array`` for a world that can be drawn.
         **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
             as ``n_agents``.
 
@@ -40,9 +43,11 @@ class VectorVmasEnv(VmasEnv):
         max_steps: int = 100,
         show_state: bool = False,
         show_others: bool = False,
+        render_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
         require("vmas", "vmas")
+        self.render_mode = render_mode
         self.time_limit, self.show_state, self.show_others = max_steps, show_state, show_others
         kwargs.setdefault("group_map", MarlGroupMapType.ALL_IN_ONE_GROUP)
         super().__init__(scenario, num_envs=num_envs, **kwargs)
@@ -51,6 +56,9 @@ class VectorVmasEnv(VmasEnv):
                 f"the agents of VMAS's {scenario!r} differ in what they see or do, but one policy is learnt for all: "
                 "choose another scenario."
             )
+
+    def _draw(self, world: int = 0) -> NDArray[np.uint8]:
+        return picture(self.scenario_name, self._env.render, "rgb_array", world)
 
     def _make_specs(self, env: Any) -> None:
         super()._make_specs(env)

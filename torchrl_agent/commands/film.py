@@ -8,7 +8,7 @@ from pathlib import Path
 from torchrl_agent.commands.arguments import add_acting, add_agent, add_overrides, check_least, run_of
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.run_names import output_of
-from torchrl_agent.runs.film import film_policy
+from torchrl_agent.runs.film import film_policy, film_world
 from torchrl_agent.runs.load import load_agent
 
 
@@ -31,7 +31,7 @@ def run(parsed: argparse.Namespace) -> None:
     run_folder = run_of(parsed)
     overrides = (*parsed.changes, *parsed.overrides)
     experiment, agent = load_agent(run_folder, parsed.device, parsed.checkpoint, overrides)
-    world = experiment.make_world(evaluation=True, num_envs=parsed.worlds, seed=experiment.evaluation.seed)
+    world = film_world(experiment, parsed.worlds)
     path = film_policy(
         agent.attach(world),
         acting_policy(agent),

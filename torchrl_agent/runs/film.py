@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
+from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.evaluation import Player
@@ -59,3 +61,15 @@ def film_policy(
             if bool(finished.all()):
                 break
     return write_film(frames, path)
+
+
+def film_world(experiment: Experiment, num_envs: int) -> EnvBase:
+    """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any."""
+    seed, evaluation = experiment.evaluation.seed, experiment.evaluation
+    world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
+    arguments = getattr(world, "film_arguments", None)
+    if not arguments:
+        return world
+    world.close()
+    drawn = dataclasses.replace(evaluation, world={**arguments, **evaluation.world})
+    return dataclasses.replace(experiment, evaluation=drawn).make_world(evaluation=True, num_envs=num_envs, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from torchrl_agent.devices import resolve_device, use_device
@@ -37,7 +38,8 @@ def load_agent(
         )
     experiment = Experiment.load(config, f"device={device}", *overrides)
     use_device(experiment.device)
-    agent = experiment.make_agent(experiment.make_world(evaluation=True, num_envs=1))
+    with closing(experiment.make_world(evaluation=True, num_envs=1)) as world:
+        agent = experiment.make_agent(world)
     state = load_checkpoint(path, resolve_device(experiment.device))
     try:
         agent.load_state_dict(state["agent"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def _train(
         left = Left.FRAMES if folder is None else _what_is_left(experiment, here / folder, learner.frames, by_itself)
         if left is Left.NOTHING:
             return
-        with _make_writer(experiment, learner, folder, locks, here) as writer:
+        with closing(learner.env), _make_writer(experiment, learner, folder, locks, here) as writer:
             iterations = iterate(learner) if left is Left.FRAMES else iter(())
             while (iteration := _next(iterations, writer)) is not None:
                 yield iteration

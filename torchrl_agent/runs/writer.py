@@ -6,7 +6,7 @@ import atexit
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.runs.film import film_policy
+from torchrl_agent.runs.film import film_policy, film_world
 from torchrl_agent.runs.folder import SUMMARY, read_summary
 from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.members import MembersWriter
@@ -185,9 +185,9 @@ class RunWriter:
             ways = evaluate_ways(experiment, agent)
             judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            world = experiment.make_world(evaluation=True, num_envs=4, seed=experiment.evaluation.seed)
             path, acceleration = self.folder / "film.gif", experiment.acceleration
-            film = film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration)
+            with closing(film_world(experiment, 4)) as world:
+                film = film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration)
             judgement["film"] = None if film is None else film.name
         return judgement
 

@@ -96,6 +96,36 @@ def test_rewards_deaths_and_the_end_of_time_go_to_whom_they_belong():
     assert root["agents", "observation"][0, :, 1].tolist() == [1, 1, 1]
 
 
+def test_actions_from_any_start_pictures_and_closing(monkeypatch):
+    class Shifted(Countdown):
+        """Its actions are 5, 6 and 7; it draws the step."""
+
+        closed = 0
+
+        def __init__(self, render_mode=None, **options):
+            super().__init__(**options)
+            self.render_mode = render_mode
+
+        def action_space(self, agent):
+            return gymnasium.spaces.Discrete(3, start=5)
+
+        def render(self):
+            return np.full((2, 3, 3), self.step_number, np.uint8)
+
+        def close(self):
+            Shifted.closed += 1
+
+    monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Shifted))
+    assert not hasattr(VectorPettingZooEnv("countdown", 2), "draw")
+    env = VectorPettingZooEnv("countdown", 2, **VectorPettingZooEnv.film_arguments)
+    assert repr(env) == "VectorPettingZooEnv(module=countdown, num_envs=2, device=cpu)"
+    root = env.reset().set(("agents", "action"), torch.tensor([[0, 1, 2], [2, 1, 0]]))
+    assert env.step(root)["next", "agents", "reward"][0, :, 0].tolist() == [5, 6, 7]
+    assert (env.draw(1) == 1).all()
+    env.close()
+    assert Shifted.closed == 2
+
+
 def test_who_leaves_a_world_that_goes_on_plays_no_more(monkeypatch):
     class Leaving(Countdown):
         """c is truncated alone in step 1."""

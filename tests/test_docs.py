@@ -46,6 +46,16 @@ UNFILMED += ("as_the_device_likes",)
 UNCOMPILED = "__import__('torchrl_agent.training').training.AccelerationConfig(False, False, False, False)"
 SMALLER = {
     "num_envs=64": "num_envs=2",
+    "resume runs/first total_frames=1_500_000": "resume runs/first total_frames=4096",
+    "resume runs/slower total_frames=2_000_000": "resume runs/slower total_frames=6144",
+    "run.name=first total_frames=1_000_000": "run.name=first",
+    '"arena", "total_frames=1_500_000"': '"smoke", "total_frames=2048"',
+    '"arena", "world.curriculum=null", "total_frames=500_000"': '"smoke", "world.curriculum=null", "total_frames=2048"',
+    "total_frames=1_500_000": "total_frames=4096 run.film=false evaluation.episodes=2",
+    "film shipped:arena": "film shipped:arena --steps 40 --worlds 1",
+    "torchrl-agent train arena": "torchrl-agent train smoke",
+    '"cartpole",': '"smoke",',
+    "total_frames=100_000": "total_frames=8192",
     "total_frames=1_000_000": "total_frames=512 world.num_envs=4 algorithm.rollout_steps=32 "
     "algorithm.minibatch_size=128 run.film=false evaluation.episodes=2 "
     "'acceleration={step: false, advantages: false, update: false}'",
@@ -228,7 +238,8 @@ def test_ten_minutes_are_as_their_page_says(folder):
     names = run_page(DOCS / "quickstart.md")
     assert names["played"].shape == (4, 50)
     assert names["iteration"].frames == 2048
-    assert {path.name for path in folder.iterdir()} >= {"ten_minutes.gif", "curve.png", "runs"}
+    made = {"arena_film.gif", "ten_minutes.gif", "curve.png", "runs"}
+    assert {path.name for path in folder.iterdir()} >= made
 
 
 def test_an_agent_has_goals_as_its_page_says():
@@ -516,7 +527,7 @@ def test_a_population_learns_as_its_page_says(folder):
     rule, learning = (code for name, code in blocks(DOCS / "population.md") if name == "python")
     (folder / "my_module.py").write_text(rule)
     names: dict = {}
-    exec(learning.replace("total_frames=1024", "total_frames=512"), names)
+    exec(learning.replace('"device=cpu"', '"device=cpu", "total_frames=512"'), names)
     assert len(names["population"].member_metrics) == 4
     assert names["agent"] is names["population"].present(2)
     words = [

@@ -72,6 +72,19 @@ def test_it_lists_its_configurations_and_trains(programs, elsewhere):
     assert "changes" not in code
 
 
+def test_the_trained_agents_are_there_and_write_nothing_beside_themselves(programs, tmp_path):
+    (place,) = programs.parent.glob("lib/python*/site-packages")
+    before = {path.relative_to(place) for path in (place / "torchrl_agent" / "shipped").rglob("*")}
+    assert {path.parent.name for path in before if path.name == "config.yaml"} == {
+        path.parent.name for path in (ROOT / "torchrl_agent" / "shipped").glob("*/config.yaml")
+    }
+    assert "shipped:arena" in run([programs / "torchrl-agent", "runs"], tmp_path)
+    film = [programs / "torchrl-agent", "film", "shipped:arena", "--steps", "40", "--worlds", "1"]
+    assert run(film, tmp_path).split() == ["arena_film.gif"]
+    assert [path.name for path in tmp_path.iterdir()] == ["arena_film.gif"]
+    assert {path.relative_to(place) for path in (place / "torchrl_agent" / "shipped").rglob("*")} == before
+
+
 def test_the_first_cell_of_a_notebook_finds_it(programs, tmp_path):
     notebook = json.loads((ROOT / "notebooks" / "01_meet_the_worlds.ipynb").read_text(encoding="utf-8"))
     first = "".join(next(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"))

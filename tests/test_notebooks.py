@@ -48,9 +48,18 @@ SMALL = {
         "FILM_STEPS": 8,
         "COMPILE": False,
     },
-    "07_a_league": {"NUM_ENVS": 16, "TOTAL_FRAMES": 2_048, "SNAPSHOT_EVERY": 1_024, "GAMES": 4, "PAST": 2},
+    "07_a_league": {
+        "NUM_ENVS": 16,
+        "TOTAL_FRAMES": 2_048,
+        "SNAPSHOT_EVERY": 1_024,
+        "GAMES": 4,
+        "PAST": 2,
+        "FILM_STEPS": 8,
+    },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""
+SHOWS = ("Image(", "pictures[", "plt.show()")
+"""How the last line of a cell begins that shows a picture."""
 NEEDS = {"06_from_stable_baselines3": "stable_baselines3"}
 """What a notebook would install."""
 
@@ -166,3 +175,10 @@ def test_it_runs(path, tmp_path, monkeypatch):
     nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources=folder).execute()
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    shown = [cell for cell in code if cell.source.splitlines()[-1].startswith(SHOWS)]
+    assert shown
+    for cell in shown:
+        kinds = {kind for output in cell.outputs for kind in output.get("data", {})}
+        assert kinds & {"image/png", "image/gif"}, cell.source
+    assert not [output.text for cell in code for output in cell.outputs if "\x1b[" in output.get("text", "")]

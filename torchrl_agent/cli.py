@@ -21,6 +21,7 @@ from torchrl_agent.hidden import check_envs
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
 examples:
+  torchrl-agent film shipped:arena                        a trained agent that comes with the package
   torchrl-agent train arena                               four to six minutes on two CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 seed=1 run.name=first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
@@ -28,7 +29,7 @@ examples:
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
-  torchrl-agent explain runs/village --step 40            what an agent of small_town believed, foresaw, wanted and did
+  torchrl-agent explain shipped:tonight --step 40         what an agent believed, predicted and did
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project

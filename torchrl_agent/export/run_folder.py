@@ -11,6 +11,7 @@ from torchrl_agent.experiment import Experiment, RunConfig
 from torchrl_agent.judging import configured_way, evaluate_ways
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig
 from torchrl_agent.run_names import CONFIG
+from torchrl_agent.runs.folder import SUMMARY
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.members import FOLDER as MEMBERS
 from torchrl_agent.runs.model_card import write_model_card
@@ -77,7 +78,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") ->
             shutil.copyfile(source / name, output / name)
     figures = {"evaluation": ways[configured_way(experiment)], "ways": ways}
     summary = {"origin": _origin(path, experiment, state), **told, "frames": state["frames"], **figures}
-    write_json(output / "summary.json", summary)
+    write_json(output / SUMMARY, summary)
     write_model_card(output, alone, summary)
     return output
 
@@ -108,7 +109,7 @@ def _agent_state(state: dict[str, Any]) -> dict[str, Any]:
 
 def _summary(source: Path) -> dict[str, Any]:
     """What the run's own summary says of its training."""
-    path = source / "summary.json"
+    path = source / SUMMARY
     if not path.is_file():
         raise ValueError(f"{source} has no summary.json yet: let its training end, or stop it, before you share it.")
     known = read_json(path)

@@ -94,6 +94,7 @@ def _train(
     folder = None if resume is None else find_run(resume)
     with Locks() as locks:
         if folder is not None:
+            ranks.first(functools.partial(_check_whole, folder))
             ranks.first(functools.partial(hold_run, folder, locks))
         state = None if folder is None else _last_state(experiment, folder, its_own=by_itself)
         # before anything is written: a configuration that cannot work leaves no trace
@@ -107,6 +108,16 @@ def _train(
             while (iteration := _next(iterations, writer)) is not None:
                 yield iteration
             writer.finish()
+
+
+def _check_whole(folder: Path) -> None:
+    """Raise ValueError if a run was exported, without what training goes on with."""
+    if "origin" in read_summary(folder):
+        raise ValueError(
+            f"{run_name_of(folder)} was exported without its optimizer and worlds, so it cannot be resumed: train anew "
+            f"with 'torchrl-agent train {folder / CONFIG}', or give its weights to a new learner "
+            '(docs/howto/resume.md, "Take an agent along").'
+        )
 
 
 class Left(Enum):
@@ -147,12 +158,6 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
     """The last checkpoint of a run, as the first rank reads it; ``its_own``: of this very configuration."""
     device = resolve_device(experiment.device) if ranks.size() == 1 else torch.device("cpu")
     state = ranks.first(lambda: load_checkpoint(find_checkpoint(folder), device, replay=True))
-    if "world" not in state:
-        raise ValueError(
-            f"{run_name_of(folder)} was exported without its optimizer and worlds, so it cannot be resumed: train anew "
-            f"with 'torchrl-agent train {folder / CONFIG}', or give its weights to a new learner "
-            '(docs/howto/resume.md, "Take an agent along").'
-        )
     if its_own and state["metadata"].get("config_hash") != experiment.hash():
         raise ValueError(
             f"run.resume=auto: {folder} was trained with another configuration: choose another run.name=, or change it "

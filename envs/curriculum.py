@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
+
+from envs.toolkit.plain_yaml import read_yaml
 
 WINDOW = 100
 """Criteria are means over this many of the latest episodes."""
@@ -179,12 +180,7 @@ def load_stages(path: Path, multipliers: tuple[str, ...]) -> list[Stage]:
     Raises:
         ValueError: the file is missing or damaged, or uses an unknown name; the sentence names it.
     """
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(
-            f"curriculum {path} cannot be read ({error}): give the path of a YAML list of stages."
-        ) from None
+    raw = read_yaml(path)
     if not isinstance(raw, list) or not raw:
         raise ValueError(f"curriculum {path} is empty: give a list of stages.")
     return [_stage(path, entry, multipliers) for entry in raw]

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ import torch
 # in what fixtures of whole files make, and in the processes that a test starts, such as a notebook's kernel.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# Records of trust are this session's own, also in the processes that a test starts.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="torchrl_agent_tests_")
 
 if importlib.util.find_spec("pandas") is None:
     sys.modules["pandas"] = None  # TensorDict looks for it on the disk with every tensor that it is given

@@ -8,8 +8,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from hydra.errors import HydraException
-from hydra.utils import instantiate
 from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
@@ -36,6 +34,7 @@ from torchrl_agent.training.pretrained import begin_with, go_on_in_unit
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.training.sharding import shard
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
+from torchrl_agent.trust.targets import build
 from torchrl_agent.world_check import check_world
 
 if TYPE_CHECKING:
@@ -66,12 +65,11 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
         with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
-            env = instantiate({**arguments, "device": str(device), "_convert_": "all"})
-    except HydraException as error:
-        cause = error.__cause__
-        if isinstance(cause, ValueError):
-            raise ValueError(f"world: {cause}") from None
-        reason = " ".join(str(cause or error).split())
+            env = build({**arguments, "device": str(device)})
+    except ValueError as error:
+        raise ValueError(f"world: {error}") from None
+    except Exception as error:  # a constructor of the user's own raises any
+        reason = " ".join(str(error).split())
         raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")

@@ -17,6 +17,8 @@ from typing import NoReturn
 from torchrl_agent.commands import VERBS
 from torchrl_agent.errors import HiddenPackageError, TrainingError
 from torchrl_agent.hidden import check_envs
+from torchrl_agent.tables import printable
+from torchrl_agent.trust.targets import calling
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 
@@ -42,8 +44,6 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    if arguments is None and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # a world in the present folder is found, and hides nothing
     rank = os.environ.get("RANK", "0") if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
     logging.basicConfig(level=logging.WARNING, format="%(message)s" if rank is None else f"rank {rank}: %(message)s")
     try:
@@ -51,9 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
         logging.getLogger("torchrl_agent.progress").setLevel(
             logging.WARNING if parsed.quiet or rank not in (None, "0") else logging.INFO
         )
-        return parsed.run(parsed) or 0
+        # what is trusted may lie in the present folder, where the command itself looks for nothing
+        with calling(getattr(parsed, "trust", False), os.getcwd() if arguments is None else None):
+            return parsed.run(parsed) or 0
     except (ValueError, TrainingError, HiddenPackageError) as error:
-        print(f"torchrl-agent: {error}", file=sys.stderr)
+        print(f"torchrl-agent: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("torchrl-agent: interrupted.", file=sys.stderr)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from envs.toolkit import plain_yaml
 from torchrl_agent.training.algorithm import AlgorithmConfig
 from torchrl_agent.training.algorithms import class_path, find_algorithm
+from torchrl_agent.trust import check, record
+from torchrl_agent.trust.targets import CALL
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +39,9 @@ SCHEMA = "experiment_schema"
 SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
 OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
 """Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
+
+GIVEN = "given_file"
+"""Where Hydra finds a file that is not ours."""
 
 Change = tuple[str, Any]
 """What an override changes: a dotted key, and its value."""
@@ -61,35 +69,78 @@ def config_file(config: str | Path) -> Path:
     return path
 
 
-def compose_experiment(path: Path, overrides: Sequence[str], schema: DictConfig) -> Any:
+@dataclass
+class ConfigFile:
+    """A configuration, as it was read."""
+
+    path: Path
+    text: str
+    ours: bool
+    """It comes with the project."""
+    trusted: bool
+    """It may name whatever it likes."""
+
+    @functools.cached_property
+    def content(self) -> DictConfig:
+        """What the file says, without its bases."""
+        with _one_sentence(self.path):
+            content = OmegaConf.create(self.text)
+        if not isinstance(content, DictConfig):
+            raise ValueError(_not_an_experiment(self.path))
+        return content
+
+
+def read_config(config: str | Path, trust: bool = False) -> ConfigFile:
+    """A configuration, given by its name or its path; trusted if it is ours, was recorded, or ``trust`` says so.
+
+    Raises:
+        ValueError: there is none, it is no YAML, or it asks for other files without being trusted.
+    """
+    path = config_file(config)
+    text = plain_yaml.read_text(path)
+    ours = CONFIGS in path.resolve().parents
+    trusted = ours or trust or CALL.get().trust or record.is_recorded(text)
+    file = ConfigFile(path, text, ours, trusted)
+    if not trusted:
+        plain: Any = OmegaConf.to_container(file.content)
+        check.check(check.in_file(plain, ["_self_", SCHEMA, *config_names()]), path, trusted)
+    return file
+
+
+def trust_file(config: str | Path) -> None:
+    """Record that a configuration is trusted, as it is now; ours needs no record."""
+    file = read_config(config, trust=True)
+    if not file.ours:
+        record.record(file.text, file.path)
+
+
+def compose_experiment(
+    file: ConfigFile, overrides: Sequence[str], schema: DictConfig, weaker: Sequence[str] = ()
+) -> Any:
     """The configuration in a file, with overrides: all keys of the schema, and under ``algorithm`` those of its class.
 
     Args:
-        path: of the file.
+        file: as :func:`read_config` gives it.
         overrides: such as ``seed=1`` or ``algorithm.gamma=0.9``.
         schema: a structured configuration whose fields are what a file may hold.
+        weaker: overrides before those, which are the file's own words.
 
     Raises:
-        ValueError: the file is not YAML or does not begin with the schema; an unknown key, or a value of the wrong
-            type, which the sentence names.
+        ValueError: the file does not begin with the schema; an unknown key, a value of the wrong type, or something
+            that needs trust, which the sentence names.
     """
-    ConfigStore.instance().store(SCHEMA, schema)
-    GlobalHydra.instance().clear()
-    # a user's file may begin with one of ours: defaults: [arena, _self_]
-    ours = f'hydra.searchpath=["file://{CONFIGS.as_posix()}"]'
+    path = file.path
     with _one_sentence(path, schema):
-        changes, others = _split(overrides)
-        with initialize_config_dir(str(path.resolve().parent), version_base="1.3"):
-            loaded = compose(path.stem, [ours, *others])
-        if OmegaConf.get_type(loaded) is not OmegaConf.get_type(schema):
-            raise ValueError(
-                f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
-            )
+        (own, own_others), (asked, others) = _split(weaker), _split(overrides)
+        loaded = _composed(file, [*own_others, *others], schema)
         plain: Any = OmegaConf.to_container(loaded)
         for name in map(str, schema):  # inside the sections Hydra refuses such overrides itself
             if name not in plain:
                 raise ValueError(f"{name} cannot be taken away: give it a value, such as {name}=VALUE.")
-        section, layers, changes = _choose_algorithm(plain, changes, path)
+        check.check(check.in_words(plain), path, file.trusted, others)
+        check.check(check.in_words({check.ON_CUDA: dict(own)}), path, file.trusted)
+        check.check(check.in_words({check.ON_CUDA: dict(asked)}), path, trusted=True)
+        section, layers, changes = _choose_algorithm(plain, [*own, *asked], path)
         # merging once more refuses keys that a "+key=value" override slipped past the schema
         experiment: Any = OmegaConf.merge(schema, plain)
         experiment[SECTION] = section
@@ -97,7 +148,32 @@ def compose_experiment(path: Path, overrides: Sequence[str], schema: DictConfig)
             OmegaConf.update(experiment, SECTION, layer)
         for key, value in changes:
             OmegaConf.update(experiment, key, value)
-        return OmegaConf.to_object(experiment)
+        result: Any = OmegaConf.to_object(experiment)
+        check.check(check.in_targets(dataclasses.asdict(result)), path, file.trusted, others)
+        return result
+
+
+def _composed(file: ConfigFile, overrides: Sequence[str], schema: DictConfig) -> DictConfig:
+    """A file on its bases, by Hydra. One of ours is found by its name, any other file is content that begins with one
+    of ours (``defaults: [arena, _self_]``) or, if it is trusted, with one beside it.
+    """
+    store = ConfigStore.instance()
+    store.store(SCHEMA, schema)
+    if not file.ours:
+        store.store(GIVEN, file.content)
+    GlobalHydra.instance().clear()
+    above = file.path.resolve().parent
+    name, folder, beside = (file.path.stem, above, CONFIGS) if file.ours else (GIVEN, CONFIGS, above)
+    search = [f'hydra.searchpath=["file://{beside.as_posix()}"]'] if file.trusted else []
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        loaded = compose(name, [*search, *overrides])
+    if OmegaConf.get_type(loaded) is not OmegaConf.get_type(schema):
+        raise ValueError(_not_an_experiment(file.path))
+    return loaded
+
+
+def _not_an_experiment(path: Path) -> str:
+    return f"configuration {path.stem} is not an experiment: begin it with 'defaults: [{SCHEMA}, _self_]'."
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
@@ -217,7 +293,7 @@ def _current(change: Change, chosen: str) -> Iterator[Change]:
 
 
 @contextmanager
-def _one_sentence(path: Path, schema: DictConfig) -> Iterator[None]:
+def _one_sentence(path: Path, schema: DictConfig | None = None) -> Iterator[None]:
     """Whatever Hydra raises, told in a sentence that names the key."""
     try:
         yield
@@ -227,7 +303,7 @@ def _one_sentence(path: Path, schema: DictConfig) -> Iterator[None]:
         raise ValueError(f"configuration {path.stem}: {_sentence(error, schema)}") from None
 
 
-def _sentence(error: BaseException, schema: DictConfig) -> str:
+def _sentence(error: BaseException, schema: DictConfig | None) -> str:
     """An error of Hydra, with its causes, as one sentence that names the key."""
     parts: list[str] = []
     key = meant = ""
@@ -242,7 +318,7 @@ def _sentence(error: BaseException, schema: DictConfig) -> str:
         meant = meant or _meant(cause)
         cause = cause.__cause__
     sentence = ": ".join(parts)
-    for name in map(str, schema):  # a section replaced by something else is named by its class only
+    for name in map(str, schema or ()):  # a section replaced by something else is named by its class only
         kind = OmegaConf.get_type(schema, name)
         key = key or (name if dataclasses.is_dataclass(kind) and kind.__name__ in sentence else "")
     where = f" (key {key})" if key not in sentence else ""

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import assembly
 from torchrl_agent.character import CharacterConfig
-from torchrl_agent.composition import SCHEMA, compose_experiment, config_file
+from torchrl_agent.composition import SCHEMA, compose_experiment, read_config
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.hidden import check_envs
 from torchrl_agent.learner import Learner
@@ -147,16 +147,22 @@ class Experiment:
     run: RunConfig = field(default_factory=RunConfig)
 
     @staticmethod
-    def load(config: str | Path, *overrides: str) -> Experiment:
+    def load(config: str | Path, *overrides: str, trust: bool = False) -> Experiment:
         """The experiment of a configuration: a name of ``composition.config_names()``, or the path of a YAML file.
 
+        Args:
+            config: its name or path.
+            *overrides: changes of it, such as ``seed=1``.
+            trust: let the file name code that is not ours (see ``docs/security.md``).
+
         Raises:
-            ValueError: unknown configuration or key, or a value of the wrong type; the sentence names it.
+            ValueError: unknown configuration or key, a value of the wrong type, or one that needs trust; the sentence
+                names it.
         """
-        path = config_file(config)
-        file = compose_experiment(path, overrides, _schema())
+        source = read_config(config, trust)
+        file = compose_experiment(source, overrides, _schema())
         if file.on_cuda and resolve_device(file.device).type == "cuda":
-            file = compose_experiment(path, [*file.overrides_on_cuda(path), *overrides], _schema())
+            file = compose_experiment(source, overrides, _schema(), file.overrides_on_cuda(source.content))
         file.check()
         return file.experiment()
 
@@ -231,9 +237,8 @@ class ExperimentFile(Experiment):
     dqn: Any = None
     """Sections of the last release, read for one more."""
 
-    def overrides_on_cuda(self, path: Path) -> list[str]:
-        """Those of ``on_cuda`` that the file itself does not contradict."""
-        own = OmegaConf.load(path)
+    def overrides_on_cuda(self, own: DictConfig) -> list[str]:
+        """Those of ``on_cuda`` that the file's ``own`` content does not contradict."""
         mine = OmegaConf.select(own, "on_cuda") or {}
         meant = {k: v for k, v in self.on_cuda.items() if k in mine or OmegaConf.select(own, k) is None}
         return [f"{key}={value}" for key, value in meant.items()]

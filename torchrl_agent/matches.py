@@ -59,7 +59,9 @@ class Games(NamedTuple):
         return standings
 
 
-def match(one: str, other: str, games: int = 512, device: str = "auto", seed: int | None = None) -> dict[str, Any]:
+def match(
+    one: str, other: str, games: int = 512, device: str = "auto", seed: int | None = None, trust: bool = False
+) -> dict[str, Any]:
     """How two players fare against each other, each in half of the games from the first seat, on the evaluation world
     of the first run.
 
@@ -70,6 +72,7 @@ def match(one: str, other: str, games: int = 512, device: str = "auto", seed: in
         games: worlds that play one episode each; an even number.
         device: where to play.
         seed: of the worlds; by default the evaluation's.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
         for each way of acting the first one's share of the points (a draw is half of one), its 95 % interval, and how
@@ -81,8 +84,10 @@ def match(one: str, other: str, games: int = 512, device: str = "auto", seed: in
     runs = [name for name in (one, other) if find_run(name).exists()]
     if not runs:
         raise ValueError(f"neither {one} nor {other} is a run: give the folder of one, such as runs/NAME.")
-    experiment, _ = load_agent(runs[0], device)
-    contestants = [Contestant(name, load_agent(name, device)[1] if name in runs else None) for name in (one, other)]
+    experiment, _ = load_agent(runs[0], device, trust=trust)
+    contestants = [
+        Contestant(name, load_agent(name, device, trust=trust)[1] if name in runs else None) for name in (one, other)
+    ]
     played = play_tournament(experiment, contestants, games, seed)
     return {"one": one, "other": other, "games": games, **{way: points(found) for way, found in played.items()}}
 
@@ -97,7 +102,12 @@ def points(games: Games) -> dict[str, Any]:
 
 
 def rate_league(
-    runs: Sequence[str], games: int = 64, snapshots: int = 8, device: str = "auto", seed: int | None = None
+    runs: Sequence[str],
+    games: int = 64,
+    snapshots: int = 8,
+    device: str = "auto",
+    seed: int | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Ratings of all agents of these runs, of past selves, and of the world's own players, from games of each two.
 
@@ -107,6 +117,7 @@ def rate_league(
         snapshots: past selves of a league that take part, spread evenly over its time.
         device: where to play.
         seed: of the worlds; by default the evaluation's.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
         ``players``, and for each way of acting ``rating`` and ``error`` of each (the world's best scripted player, the
@@ -116,8 +127,8 @@ def rate_league(
     Raises:
         ValueError: see :func:`match`.
     """
-    experiment, _ = load_agent(runs[0], device)
-    contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device)]
+    experiment, _ = load_agent(runs[0], device, trust=trust)
+    contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device, trust)]
     scripted = list(match_world(experiment, 1, seed).players())
     contestants += [Contestant(name) for name in scripted]
     result: dict[str, Any] = {"players": [each.name for each in contestants], "games": games}
@@ -130,13 +141,13 @@ def rate_league(
     return result
 
 
-def contestants_of(run: Path, snapshots: int = 0, device: str = "auto") -> list[Contestant]:
+def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Contestant]:
     """The agent of a run, or all members of a population; and of a league's past selves so many."""
     members = sorted((run / FOLDER).glob("[0-9]*"))
     if not members:
-        return [Contestant(run.name, load_agent(run, device)[1])]
-    found = [Contestant(f"{run.name}/{place.name}", load_agent(place, device)[1]) for place in members]
-    return [*found, *past_selves(run, snapshots, device)]
+        return [Contestant(run.name, load_agent(run, device, trust=trust)[1])]
+    found = [Contestant(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]
+    return [*found, *past_selves(run, snapshots, device, trust)]
 
 
 class Snapshot(NamedTuple):
@@ -148,16 +159,16 @@ class Snapshot(NamedTuple):
     agent: Agent
 
 
-def past_selves(run: Path, count: int, device: str = "auto") -> list[Contestant]:
+def past_selves(run: Path, count: int, device: str = "auto", trust: bool = False) -> list[Contestant]:
     """So many snapshots of a league's pool, spread evenly over its time; none of a run that has no league."""
-    found = snapshots_of(run, device) if count else []
+    found = snapshots_of(run, device, trust) if count else []
     chosen = [found[i] for i in torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()]
     return [Contestant(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
 
 
-def snapshots_of(run: Path, device: str = "auto") -> list[Snapshot]:
+def snapshots_of(run: Path, device: str = "auto", trust: bool = False) -> list[Snapshot]:
     """The pool of a league, oldest first; nothing for a run that has no league."""
-    experiment = Experiment.load(run / "config.yaml", f"device={device}")
+    experiment = Experiment.load(run / "config.yaml", f"device={device}", trust=trust)
     if not experiment.league.enabled:
         return []
     learner = make_learner(experiment, load_checkpoint(find_checkpoint(run), resolve_device(device)))

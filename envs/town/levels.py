@@ -8,14 +8,11 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
+from envs.toolkit.plain_yaml import read_yaml
 from envs.town.checks import check_rules
 from envs.town.rules import Affordance, Cascade, Character, Cue, Meter, Modulation, Reward, Rules
 
 HERE = Path(__file__).parent
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The fast one where PyYAML was built with it: half of the time in which a town is made is reading its content."""
 LEVELS = tuple(sorted(path.stem for path in (HERE / "levels").glob("*.yaml")))
 """Levels that come with the project."""
 SECTIONS = ("meters", "modulations", "cascades", "actions", "affordances", "cues", "rewards")
@@ -167,10 +164,7 @@ def _read_level(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), LOADER)
-    except (OSError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}): mend that place.") from None
+    raw = read_yaml(path)
     if not isinstance(raw, dict):
         raise ValueError(f"{path} holds no mapping: see envs/town/levels for examples.")
     return raw

@@ -201,7 +201,7 @@ world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 100, ra
 @pytest.mark.slow
 def test_an_actor_that_is_killed_is_started_again_and_changes_nothing(tmp_path):
     (tmp_path / "faulty.yaml").write_text(FAULTY)
-    words = ("train", "faulty.yaml", "algorithm=impala", *QUICK, "run.resume=auto")
+    words = ("train", "faulty.yaml", "--trust", "algorithm=impala", *QUICK, "run.resume=auto")
     torchrun(tmp_path, *words, "run.name=undisturbed")
     said = torchrun(tmp_path, *words, "run.name=killed", "world.fault=kill", restarts=1)
     assert "exitcode: -9" in said
@@ -221,7 +221,7 @@ def test_an_actor_that_is_killed_is_started_again_and_changes_nothing(tmp_path):
 )
 def test_what_fails_on_one_end_ends_both(tmp_path, changes, sentence):
     (tmp_path / "faulty.yaml").write_text(FAULTY)
-    words = ("train", "faulty.yaml", "algorithm=impala", *QUICK, "run.name=run", *changes)
+    words = ("train", "faulty.yaml", "--trust", "algorithm=impala", *QUICK, "run.name=run", *changes)
     ended = two_ranks(tmp_path, words, words)
     assert [code for code, _ in ended] == [2, 2]
     assert all(sentence in said for _, said in ended), ended

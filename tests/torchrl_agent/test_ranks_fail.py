@@ -17,7 +17,7 @@ world: {_target_: faulty_world.FaultyArena, fault: none, when: step, at: 40, ran
 """
 TUNED = ("algorithm.rollout_steps=32", "algorithm.minibatch_size=128", "algorithm.num_epochs=2")
 """What smoke has for PPO by name."""
-TRAIN = ("train", "faulty.yaml", *QUICK, "run.name=run")
+TRAIN = ("train", "faulty.yaml", "--trust", *QUICK, "run.name=run")
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def tiny(folder, *overrides, target="Tiny"):
         f"run: {{folder: {folder}, name: run, checkpoint_every: 256, film: false, tensorboard: false}}\n"
         "evaluation: {episodes: 64}\n"
     )
-    return Experiment.load(path, "device=cpu", *overrides)
+    return Experiment.load(path, "device=cpu", *overrides, trust=True)
 
 
 # --- repeating and resuming

@@ -20,6 +20,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate
 from torchrl_agent.training.metrics import train_tag
+from torchrl_agent.trust.targets import CALL
 
 NETWORKS = {"NVLink": (450e9, 5e-6), "100 Gbit/s Ethernet": (12.5e9, 30e-6)}
 """Bytes per second in each direction, and seconds that a message takes at least."""
@@ -37,7 +38,7 @@ def measure(config: str, overrides: Sequence[str], processes: int, rounds: int) 
         ValueError: the ranks cannot train; the sentence is theirs.
     """
     launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}")
-    line = (*launcher, "-m", __name__, str(rounds), config, *overrides)
+    line = [*launcher, "-m", __name__, str(rounds), config, *overrides, *["--trust"] * CALL.get().trust]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode:
         said = re.findall(r"(?:ValueError|TrainingError): (.*)", done.stderr)
@@ -128,8 +129,8 @@ def _seconds_of_a_reduction(parameters: int) -> float:
 
 def main() -> None:
     """What each rank runs."""
-    rounds, config, *overrides = sys.argv[1:]
-    experiment = Experiment.load(config, *overrides)
+    rounds, config, *words = sys.argv[1:]
+    experiment = Experiment.load(config, *(word for word in words if word != "--trust"), trust="--trust" in words)
     with ranks.started(experiment.run.rank_timeout):
         result = take_turns(experiment, int(rounds))
     if result:

@@ -21,6 +21,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.runs.folder import SOURCE
 from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, Captured
+from torchrl_agent.trust.targets import CALL
 
 BLOCK = 16
 """Steps of the world per measured call."""
@@ -43,7 +44,7 @@ class Timed:
         """Command line that measures it and prints the row as JSON."""
         command = [sys.executable, "-m", "torchrl_agent.cli", "bench", "speed", self.config, *self.overrides, "--row"]
         command += ["--num-envs", str(self.num_envs), "--modes", self.mode, "--seconds", str(self.seconds)]
-        return command + (["--world-only"] if self.world_only else [])
+        return command + ["--world-only"] * self.world_only + ["--trust"] * CALL.get().trust
 
 
 def measure_in_own_process(timed: Timed) -> dict[str, Any]:

@@ -18,12 +18,20 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     """A configuration and changes of it."""
     parser.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
     add_overrides(parser)
+    add_trust(parser)
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """Changes of a configuration."""
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as algorithm.gamma=0.99"
+    )
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Trust in what a configuration names; :func:`torchrl_agent.cli.main` hands it to whoever reads one."""
+    parser.add_argument(
+        "--trust", action="store_true", help="let the configuration run code that is not this project's own"
     )
 
 
@@ -34,6 +42,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
     parser.add_argument("--member", metavar="NUMBER", help="of a population: its number, or best (best)")
+    add_trust(parser)
 
 
 def run_of(parsed: argparse.Namespace) -> Path:

@@ -17,7 +17,7 @@ from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.commands import bench_populations
-from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, check_least
+from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, add_trust, check_least
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         subject = subjects.add_parser(name, help=(measured.__doc__ or "").partition(".")[0])
         add(subject)
         add_json(subject)
+        add_trust(subject)
         subject.set_defaults(measured=measured)
 
 

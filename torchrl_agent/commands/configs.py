@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchrl_agent.commands.arguments import add_overrides
+from torchrl_agent.commands.arguments import add_overrides, add_trust
 from torchrl_agent.composition import config_names
 from torchrl_agent.experiment import Experiment
 
@@ -13,6 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A configuration, or none for the list."""
     parser.add_argument("config", nargs="?")
     add_overrides(parser)
+    add_trust(parser)
 
 
 def run(parsed: argparse.Namespace) -> None:

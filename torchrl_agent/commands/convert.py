@@ -17,7 +17,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")
     way.add_argument("model", metavar="MODEL.zip", type=Path)
     way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
-    way.add_argument("--trust", action="store_true", help="read a .pkl, which executes what its author put into it")
+    way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
     way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
     way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
     way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")

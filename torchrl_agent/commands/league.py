@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.commands.arguments import add_json, add_trust
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import rate_league
 from torchrl_agent.population.ratings import LEAST_GAMES
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="seed of the worlds")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add_json(parser)
+    add_trust(parser)
 
 
 def run(parsed: argparse.Namespace) -> None:
@@ -72,7 +73,7 @@ def draw(result: dict[str, Any], way: str) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 2])
     errors = [1.96 * found["error"][index] for index in order]
     left.errorbar([found["rating"][index] for index in order], places, xerr=errors, fmt="o", capsize=3)
-    left.set_yticks(places, names)
+    left.set_yticks(places, [name.replace("$", r"\$") for name in names])  # no formulas
     left.set_xlabel("rating (400 points: odds of 10 to 1)")
     left.grid(alpha=0.3)
     shares = [[found["shares"][row][column] for column in order] for row in order]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.commands.arguments import add_json, add_trust
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import match
 
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="seed of the worlds")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add_json(parser)
+    add_trust(parser)
 
 
 def run(parsed: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchrl_agent.commands.arguments import add_overrides
+from torchrl_agent.commands.arguments import add_overrides, add_trust
 from torchrl_agent.commands.train import follow, joined
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.run_names import find_run
@@ -15,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and changes of its configuration."""
     parser.add_argument("run_folder", metavar="RUN")
     add_overrides(parser)
+    add_trust(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from torchrl_agent.benchmarks.results import put_result
+from torchrl_agent.commands.arguments import add_trust
 from torchrl_agent.profiling.pretended_gpu import require_triton
 from torchrl_agent.profiling.roofline import CONFIGS, MINIBATCH, bounds, table
 
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG|KEY=VALUE",
         help=f"configurations ({' '.join(CONFIGS)}), and changes of all of them",
     )
+    add_trust(parser)
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument(
         "--no-assembler", action="store_true", help="leave registers and spills out, which take longest"

@@ -10,6 +10,7 @@ from typing import Any
 from torchrl_agent.commands.arguments import add_json
 from torchrl_agent.run_names import CONFIG, shipped_runs
 from torchrl_agent.runs.report import compare, table
+from torchrl_agent.tables import printable
 
 SHOWN = ("run", "seed", "frames", "return_mean", "win_rate")
 """Figures of a run that fit into a line; ``compare`` shows all."""
@@ -29,7 +30,7 @@ def run(parsed: argparse.Namespace) -> None:
         try:
             (entry,) = compare([folder])
         except ValueError as error:
-            print(f"left out: {error}")
+            print(printable(f"left out: {error}"))
             continue
         figures = {name: entry["runs"][0].get(name) for name in SHOWN}
         found.append({"config": entry["config"], "runs": [figures]})

@@ -15,7 +15,7 @@ import torch
 
 from torchrl_agent import ranks
 from torchrl_agent.commands.arguments import add_config, print_ways
-from torchrl_agent.composition import combinations
+from torchrl_agent.composition import combinations, trust_file
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment
@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Train, with progress on the way and figures in the end."""
+    if parsed.trust:
+        trust_file(parsed.config)
     if parsed.multirun:
         return sweep(parsed.config, parsed.overrides)
     experiment = Experiment.load(parsed.config, *parsed.overrides)

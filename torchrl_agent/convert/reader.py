@@ -15,11 +15,12 @@ from torchrl_agent.convert.normalization import Normalization, read_normalizatio
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.folder import new_run, run_folder
 from torchrl_agent.runs.locks import Locks
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import class_path, find_algorithm
-from torchrl_agent.training.checkpoint import save_checkpoint, write_json, write_text
+from torchrl_agent.training.checkpoint import save_checkpoint, write_json
 from torchrl_agent.training.dqn import DQN
 from torchrl_agent.transforms import set_statistics
 
@@ -236,7 +237,7 @@ def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
 
 def _write_into(folder: Path, learner: Learner, archive: Archive, notes: list[str]) -> None:
     experiment = learner.experiment
-    write_text(folder / "config.yaml", experiment.to_yaml())
+    write_config(experiment, folder)
     save_checkpoint(
         folder / "checkpoints",
         learner.frames,

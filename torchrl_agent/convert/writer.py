@@ -27,7 +27,7 @@ from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, 
 from torchrl_agent.transforms import read_statistics
 
 
-def to_sb3(run: Path | str, output: Path, which: str = "last") -> tuple[list[Path], list[str]]:
+def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = False) -> tuple[list[Path], list[str]]:
     """Write the agent of a run as a model for ``PPO.load``, or ``DQN.load`` if it values actions, and beside it, if the
     run normalises anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
@@ -35,6 +35,7 @@ def to_sb3(run: Path | str, output: Path, which: str = "last") -> tuple[list[Pat
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         output: the model; ``.zip`` is added if missing.
         which: ``last`` or ``best``.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
         The files written, and what could not be taken over.
@@ -49,7 +50,7 @@ def to_sb3(run: Path | str, output: Path, which: str = "last") -> tuple[list[Pat
     except ImportError:
         raise ValueError('Stable-Baselines3 is not installed: pip install "torchrl_agent[sb3]".') from None
     checkpoint = find_checkpoint(find_run(run), which)
-    experiment, agent = load_agent(checkpoint, "cpu")
+    experiment, agent = load_agent(checkpoint, "cpu", trust=trust)
     world = experiment.make_world(evaluation=True, num_envs=1)
     _check(run, experiment, world)
     stand_in = functools.partial(_StandIn, *_spaces(world))

@@ -47,6 +47,7 @@ def explain(
     which: str = "last",
     overrides: Sequence[str] = (),
     silent: Sequence[str] = (),
+    trust: bool = False,
 ) -> Thought:
     """What an agent thinks in a step of an evaluation episode (its fixed seed, most likely actions).
 
@@ -59,11 +60,12 @@ def explain(
         which: checkpoint, ``last`` or ``best``.
         overrides: changes of the run's configuration, such as another company in its world.
         silent: modules that nobody hears (:func:`torchrl_agent.models.ablation.without`); what they think is shown.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:
         ValueError: there is no such run, world, agent, step or module.
     """
-    experiment, player = load_agent(run, device, which, tuple(overrides))
+    experiment, player = load_agent(run, device, which, tuple(overrides), trust=trust)
     config = experiment.evaluation
     if not 0 <= world < config.episodes:
         raise ValueError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines
 from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
+from torchrl_agent.tables import printable
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
 """Of little confidence, in words."""
@@ -74,7 +75,7 @@ def as_text(thought: Thought, diagnosis: list[str]) -> str:
     for section in sections(thought, diagnosis):
         lines += ["", section.title, "-" * len(section.title)]
         for part in section.body:
-            lines += [part] if isinstance(part, str) else as_lines(part)
+            lines += [printable(part)] if isinstance(part, str) else as_lines(part)
     return "\n".join(lines)
 
 

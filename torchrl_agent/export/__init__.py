@@ -47,6 +47,7 @@ def export_run(
     format: str = "torch_export",
     output: Path | str | None = None,
     checkpoint: str = "last",
+    trust: bool = False,
 ) -> list[Path]:
     """Write a part of a run's agent as a file, with a JSON file beside it that says what goes in and comes out.
 
@@ -60,6 +61,7 @@ def export_run(
         output: the file, or the folder of the files of ``all`` or of the run; by default ``<module>.pt2`` or ``.onnx``
             in the run.
         checkpoint: ``last`` or ``best``.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
         the files written, without their JSON files; the folder of a run.
@@ -71,9 +73,9 @@ def export_run(
     run = find_run(run)
     if format == run_folder.FORMAT:
         _check_whole(module)
-        return [run_folder.write_run(run, output, checkpoint)]
+        return [run_folder.write_run(run, output, checkpoint, trust)]
     check_format(format)
-    experiment, agent = load_agent(run, "cpu", checkpoint)
+    experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
     found = parts(agent)
     if module != "all" and module not in found:
         raise ValueError(_absent(module, list(found)))

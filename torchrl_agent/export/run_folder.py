@@ -10,7 +10,7 @@ from typing import Any
 from torchrl_agent.experiment import Experiment, RunConfig
 from torchrl_agent.judging import configured_way, evaluate_ways
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig
-from torchrl_agent.run_names import CONFIG
+from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.folder import SUMMARY
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.members import FOLDER as MEMBERS
@@ -21,7 +21,6 @@ from torchrl_agent.training.checkpoint import (
     read_json,
     save_checkpoint,
     write_json,
-    write_text,
 )
 from torchrl_agent.training.pretrained import PretrainedConfig
 from torchrl_agent.transforms import read_statistics
@@ -33,7 +32,7 @@ TOLD = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
 """What is taken over of a run's summary."""
 
 
-def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") -> Path:
+def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", trust: bool = False) -> Path:
     """Write a new run folder that holds an agent without what only its training needs: optimizer, worlds, replay
     buffer, other members, files of pre-trained modules. Whatever takes a run takes it, but it cannot be resumed.
 
@@ -43,6 +42,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") ->
         run: a run folder, or a checkpoint file inside one.
         output: the new folder.
         checkpoint: ``last`` or ``best``.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:
         ValueError: no folder is given, it exists already, or cannot be made; the run has not ended.
@@ -52,7 +52,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") ->
     output = Path(output)
     if output.exists():
         raise ValueError(f"{output} exists already: give a new folder with --output.")
-    experiment, agent = load_agent(run, "cpu", checkpoint)
+    experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
     path = find_checkpoint(run, checkpoint)
     state = load_checkpoint(path)
     source = path.parent.parent
@@ -72,7 +72,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last") ->
         score=None,
         keep=1,
     )
-    write_text(output / CONFIG, alone.to_yaml())
+    write_config(alone, output)
     for name in COPIED:
         if (source / name).is_file():
             shutil.copyfile(source / name, output / name)

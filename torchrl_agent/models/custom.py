@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from hydra.errors import HydraException
-from hydra.utils import instantiate
 from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
 from torchrl_agent.models.module import Built, ModuleContext, complete
+from torchrl_agent.trust.targets import build
 
 
 class CustomEncoder(nn.Module):
@@ -88,10 +87,9 @@ def _make(where: str, config: Any, *arguments: Any) -> Any:
     if not isinstance(config, Mapping) or "_target_" not in config:
         raise ValueError(f"{where} is {config!r}: give it a _target_, such as {{_target_: my_file.MyModule}}.")
     try:
-        return instantiate({**config, "_convert_": "all"}, *arguments)
-    except HydraException as error:
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{where} cannot be made: {reason}") from None
+        return build(config, *arguments)
+    except Exception as error:  # a constructor of the user's own raises any
+        raise ValueError(f"{where} cannot be made: {' '.join(str(error).split())}") from None
 
 
 def _listed(shape: tuple[int, ...]) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hydra.utils import get_method
 from torch import Tensor
 
 from torchrl_agent.population.config import GeneConfig, PopulationConfig
 from torchrl_agent.population.families import NEUTRAL, cross, genetic
+from torchrl_agent.trust.targets import find
 
 Genes = dict[str, Tensor]
 """Hyper-parameters by their names in a configuration, float64 [P] each."""
@@ -171,12 +171,15 @@ def find_rule(config: PopulationConfig) -> Rule:
         return lambda fitness, genes, random: genetic(fitness, _places(genes, config), config.family, random)
     path = config.evolve["_target_"]
     try:
-        return get_method(path)
-    except Exception:  # Hydra raises many kinds
+        rule = find(path)
+    except Exception:  # an import raises whatever the module raises
+        rule = None
+    if not callable(rule):
         raise ValueError(
             f"population.evolve._target_ is {path!r}, which is no function that can be imported: give the path of one, "
             "such as my_module.my_rule."
-        ) from None
+        )
+    return rule
 
 
 def _places(genes: Genes, config: PopulationConfig) -> Tensor:

@@ -19,7 +19,8 @@ from torchrl_agent.models.specs import action_heads
 from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
-from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json, write_text
+from torchrl_agent.runs.config import write_config
+from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
 from torchrl_agent.training.metrics import MetricsWriter, to_host
 from torchrl_agent.training.pretrained import (
@@ -76,7 +77,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     experiment = switch_on(module, experiment)
     lesson, data = _prepare(module, experiment, config)
     folder = _new_folder(output or Path(experiment.run.folder) / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}")
-    write_text(folder / "config.yaml", experiment.to_yaml())
+    write_config(experiment, folder)
     before = last = lesson.validate(data.validation)
     best = Best(lesson, before)
     writer = MetricsWriter(folder, tensorboard=False)

@@ -19,6 +19,7 @@ def load_agent(
     which: str = "last",
     overrides: tuple[str, ...] = (),
     member: int | str | None = None,
+    trust: bool = False,
 ) -> tuple[Experiment, Agent]:
     """A trained agent, with its normalisation statistics, and the experiment it comes from.
 
@@ -28,6 +29,7 @@ def load_agent(
         which: ``last`` or ``best``.
         overrides: changes of the run's configuration.
         member: of a population: its number, or ``best``, which it also is if none is named.
+        trust: let the run's configuration name code that is not ours (see ``docs/security.md``).
     """
     run = find_run(run) if member is None else find_member(find_run(run), member)
     path = find_checkpoint(run, which)
@@ -36,7 +38,7 @@ def load_agent(
         raise ValueError(
             f"there is no {config}, which says what agent {path} holds: give a run folder, or a checkpoint inside one."
         )
-    experiment = Experiment.load(config, f"device={device}", *overrides)
+    experiment = Experiment.load(config, f"device={device}", *overrides, trust=trust)
     use_device(experiment.device)
     with closing(experiment.make_world(evaluation=True, num_envs=1)) as world:
         agent = experiment.make_agent(world)

@@ -23,6 +23,7 @@ from torchrl_agent.population.families import NEUTRAL
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import SEATS
+from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
 from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.training.checkpoint import (
@@ -140,7 +141,7 @@ class MembersWriter:
     def _describe(self) -> None:
         """Let each member's configuration say what it is now."""
         for index, place in enumerate(self._folders):
-            write_text(place / "config.yaml", member_experiment(self.learner, index).to_yaml())
+            write_config(member_experiment(self.learner, index), place)
 
 
 def newer_checkpoints(place: Path, frames: int) -> list[Path]:

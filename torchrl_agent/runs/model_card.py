@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.run_names import PREFIX, run_name_of
 from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.tables import printable
 from torchrl_agent.training.checkpoint import read_json, write_text
 
 logger = logging.getLogger(__name__)
@@ -35,9 +37,9 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
     """The card's text; see :func:`write_model_card`."""
     film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
     return (
-        f"# {folder.resolve().name}\n\n"
-        f"An agent for the world `{experiment.world['_target_']}`, trained by "
-        f"{experiment.algorithm_class.name.upper()} with the configuration `{experiment.name}` and seed "
+        f"# {_text(folder.resolve().name)}\n\n"
+        f"An agent for the world {_inline(experiment.world['_target_'])}, trained by "
+        f"{_text(experiment.algorithm_class.name.upper())} with the configuration {_inline(experiment.name)} and seed "
         f"{experiment.seed}.\n\n"
         f"{film}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
@@ -50,17 +52,18 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
 
 def _training(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
     code = _code(folder)
-    commit = f"`{code['commit']}`" if code.get("commit") else "unknown (not trained from a git checkout)"
+    commit = _inline(code["commit"]) if code.get("commit") else "unknown (not trained from a git checkout)"
     if code.get("changes"):
         commit += " with uncommitted changes, kept in [code.json](code.json)"
     world = {name: value for name, value in experiment.world.items() if name != "_target_"}
     rows = {
-        "configuration": f"`{experiment.name}`; [config.yaml](config.yaml) has every setting",
-        "world": f"`{experiment.world['_target_']}` {_settings(world)}",
+        "configuration": f"{_inline(experiment.name)}; [config.yaml](config.yaml) has every setting",
+        "world": f"{_inline(experiment.world['_target_'])} {_settings(world)}",
         "seed": experiment.seed,
         "frames": f"{summary['frames']:,} (steps summed over worlds){_ENDED.get(summary.get('ended', ''), '')}",
-        "time": f"{summary['seconds']:,.0f} s on {summary['device']}, since the run began or was last resumed",
-        "versions": ", ".join(f"{name} {version}" for name, version in code.get("versions", {}).items()) or "unknown",
+        "time": f"{summary['seconds']:,.0f} s on {_text(summary['device'])}, since the run began or was last resumed",
+        "versions": ", ".join(_text(f"{name} {version}") for name, version in code.get("versions", {}).items())
+        or "unknown",
         "commit": commit,
         **_origin(summary),
     }
@@ -71,7 +74,7 @@ def _origin(summary: dict[str, Any]) -> dict[str, str]:
     """Modules of an exported agent that were trained before it."""
     origin = summary.get("origin", {})
     frozen = [f"{name} (frozen)" if name in origin["frozen"] else name for name in origin.get("pretrained", [])]
-    return {"pre-trained modules": ", ".join(frozen)} if frozen else {}
+    return {"pre-trained modules": _text(", ".join(frozen))} if frozen else {}
 
 
 def _code(folder: Path) -> dict[str, Any]:
@@ -111,7 +114,7 @@ def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
     config, figures = experiment.evaluation, summary["evaluation"]
     how = "took its most likely actions" if config.deterministic else "sampled its actions"
     other = f", which differ from those of training in {_settings(config.world)}" if config.world else ""
-    rows = {name: _figure(value) for name, value in figures.items()}
+    rows = {_text(name): _text(_figure(value)) for name, value in figures.items()}
     return (
         f"The final policy {how} in the first episode of each of {figures['episodes']} worlds with seed "
         f"{config.seed}{other}.\n\n{_table('figure', 'value', rows)}"
@@ -153,14 +156,27 @@ def _limits(experiment: Experiment) -> str:
     return (
         f"- One training run with one seed ({experiment.seed}): others may do better or worse. Train several and put "
         "them side by side with `torchrl-agent compare`.\n"
-        f"- It has seen `{experiment.world['_target_']}` with the settings above only: nothing is known of other "
-        "worlds, rules or observations.\n"
+        f"- It has seen {_inline(experiment.world['_target_'])} with the settings above only: nothing is known of "
+        "other worlds, rules or observations.\n"
         "- Checkpoints are read by the versions above; others may refuse them.\n"
     )
 
 
 def _settings(values: dict[str, Any]) -> str:
-    return ", ".join(f"`{name}={json.dumps(value, default=str)}`" for name, value in values.items())
+    return ", ".join(_inline(f"{name}={json.dumps(value, default=str)}") for name, value in values.items())
+
+
+def _inline(text: Any) -> str:
+    """Inline code, whatever the text holds: between more backticks than it has in a row."""
+    text = printable(str(text))
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _text(text: Any) -> str:
+    """Text in which Markdown and HTML find no markup."""
+    return re.sub(r"([\\`*\[\]<>&#!])", r"\\\1", printable(str(text)))
 
 
 def _figure(value: Any) -> str:

@@ -17,9 +17,9 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
+from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.run_names import find_run, run_name_of
 from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.tables import aligned
@@ -190,10 +190,10 @@ def _read_run(folder: Path) -> Run:
     path = folder / "config.yaml"
     if not path.is_file():
         raise ValueError(f"{folder} is not a run (it has no config.yaml): give a run folder, such as runs/NAME.")
+    config = read_yaml(path)
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
         name, seed = str(config.pop("name")), config.pop("seed")
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
+    except (AttributeError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged or not a run's configuration: leave this run out.") from None
     if isinstance(config.get("algorithm"), str):  # a run of the last release: each algorithm had a section of its own
         config["algorithm"] = {"_target_": config["algorithm"], **config.get(config["algorithm"], {})}

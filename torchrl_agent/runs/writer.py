@@ -16,6 +16,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.film import film_policy, film_world
 from torchrl_agent.runs.folder import SUMMARY, read_summary
 from torchrl_agent.runs.locks import Locks, clean
@@ -27,7 +28,6 @@ from torchrl_agent.training.checkpoint import (
     checkpoints,
     save_checkpoint,
     write_json,
-    write_text,
 )
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 from torchrl_agent.training.sharding import sharded
@@ -57,7 +57,7 @@ class RunWriter:
         self._writer = MetricsWriter(folder, tensorboard, frames, wandb_logger(folder, self.experiment.run.wandb, text))
         self._metrics, past = self._writer.last, read_summary(folder)
         clean(folder)
-        write_text(folder / "config.yaml", text)
+        write_config(self.experiment, folder)
         self._writer.describe(text, self.experiment.settings())
         if self._members is not None:
             self._members.begin(locks)

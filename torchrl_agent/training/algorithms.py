@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pkgutil
-
 from torchrl_agent.training.a2c import A2C
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.dqn import DQN
 from torchrl_agent.training.impala import IMPALA
 from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.sac import SAC
+from torchrl_agent.trust.targets import find
 
 ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN, SAC)}
 
@@ -26,7 +25,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
     if "." not in str(name):
         raise ValueError(f"algorithm is {name!r}: {ours}.")
     try:
-        kind = pkgutil.resolve_name(name)
+        kind = find(name)
     except Exception as error:  # whatever importing somebody's module raises
         raise ValueError(f"algorithm {name} cannot be found ({' '.join(str(error).split())}): {ours}.") from None
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):

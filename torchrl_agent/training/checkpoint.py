@@ -8,12 +8,13 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 FORMAT = 1
 SOURCE = Path(__file__).resolve().parents[2]
@@ -122,7 +123,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
     """The state in a checkpoint file, on ``device``; with its ``replay`` if asked for and there is one.
 
     Raises:
-        CheckpointError: the file is missing, damaged (not what its manifest says) or not a checkpoint of this project.
+        CheckpointError: the file is missing, damaged (not what its manifest says) or not a checkpoint of this project,
+            or holds weights that are not finite.
     """
     if not path.is_file():
         raise CheckpointError(
@@ -136,7 +138,7 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
     except Exception as error:  # torch.load raises many kinds for damaged or foreign files
         reason = str(error).strip().split("\n")[0][:120]
         raise CheckpointError(f"{path} is damaged or not a checkpoint ({reason}): {_instead_of(path)}.") from None
-    if not isinstance(state, dict) or "agent" not in state or not isinstance(state.get("metadata"), dict):
+    if not isinstance(state, dict) or any(not isinstance(state.get(part), dict) for part in ("agent", "metadata")):
         raise CheckpointError(
             f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing: give a run "
             "folder, or a .pt file of its checkpoints."
@@ -146,6 +148,11 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
             f"{path} has checkpoint format {state['metadata'].get('format')}, this version reads {FORMAT}: "
             "use the version of torchrl_agent that wrote it."
         )
+    algorithm = state.get("algorithm")
+    members = algorithm.get("members") if isinstance(algorithm, dict) else None  # a population's, all in one tensor
+    name = not_finite({**state["agent"], "members": members})
+    if name is not None:
+        raise CheckpointError(f"{path} holds NaN or infinity in {name}: {_instead_of(path)}.")
     return state
 
 
@@ -180,6 +187,14 @@ def _instead_of(path: Path) -> str:
         each for each in checkpoints(path.parent) if _NAME.fullmatch(path.name) and frames_of(each) < frames_of(path)
     ]
     return f"delete {path.name} to go on with {older[-1].name}" if older else "use another checkpoint of the run"
+
+
+def not_finite(weights: Mapping[str, Any]) -> str | None:
+    """The name of the first tensor that holds NaN or infinity."""
+    floating = {
+        name: value for name, value in weights.items() if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    return next((name for name, value in floating.items() if not bool(value.isfinite().all())), None)
 
 
 def checkpoints(folder: Path) -> list[Path]:

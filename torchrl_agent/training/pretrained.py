@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import NEARLY_SHUT, Join
-from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_atomically
+from torchrl_agent.training.checkpoint import MODULE_FILE, not_finite, versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
@@ -222,6 +222,9 @@ def read_module(path: Path | str) -> ModuleFile:
         parts = {current_name(part): weights for part, weights in content["parts"].items()}
         file = ModuleFile(path, current_name(content["module"]), parts, *(content[name] for name in names))
         _check_name(file.module)
+        for part, weights in parts.items():
+            if (name := not_finite(weights)) is not None:
+                raise ModuleError(f"{path} holds NaN or infinity in {part}'s {name}: train it again.")
     except ModuleError:
         raise
     except Exception:  # torch.load raises many kinds for damaged or foreign files

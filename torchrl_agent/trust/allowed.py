@@ -1,0 +1,120 @@
+"""Targets that any configuration may name, by the place where it names them. Each of them makes an object of numbers,
+words and other such objects; none runs a file, imports a module by its name, or writes. See ``docs/security.md``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_WRAPPERS = (  # each with its name in the last release
+    "envs.libs.gymnasium.VectorGymEnv",
+    "envs.vector_gym.VectorGymEnv",
+    "envs.libs.pettingzoo.VectorPettingZooEnv",
+    "envs.multi_agent.PettingZooWorld",
+    "envs.libs.vmas.VectorVmasEnv",
+    "envs.multi_agent.VmasWorld",
+)
+_GAMES = (
+    "envs.ArenaEnv",
+    "envs.arena.ArenaEnv",
+    "envs.arena.env.ArenaEnv",
+    "envs.DuelEnv",
+    "envs.duel.DuelEnv",
+    "envs.duel.env.DuelEnv",
+    "envs.TownEnv",
+    "envs.town.TownEnv",
+    "envs.town.env.TownEnv",
+)
+_TORCHRL_WORLDS = (
+    "BraxEnv",
+    "DMControlEnv",
+    "GymEnv",
+    "JumanjiEnv",
+    "ParallelEnv",
+    "PendulumEnv",
+    "PettingZooEnv",
+    "SerialEnv",
+    "TicTacToeEnv",
+    "TransformedEnv",
+    "VmasEnv",
+)
+_TRANSFORMS = (
+    "ActionMask",
+    "BinarizeReward",
+    "CatFrames",
+    "CatTensors",
+    "CenterCrop",
+    "ClipTransform",
+    "Compose",
+    "Crop",
+    "DTypeCastTransform",
+    "DiscreteActionProjection",
+    "DoubleToFloat",
+    "ExcludeTransform",
+    "FiniteTensorDictCheck",
+    "FlattenObservation",
+    "FrameSkipTransform",
+    "GrayScale",
+    "InitTracker",
+    "LineariseRewards",
+    "NoopResetEnv",
+    "ObservationNorm",
+    "PermuteTransform",
+    "RemoveEmptySpecs",
+    "RenameTransform",
+    "Resize",
+    "RewardClipping",
+    "RewardScaling",
+    "RewardSum",
+    "SelectTransform",
+    "SignTransform",
+    "SqueezeTransform",
+    "StepCounter",
+    "TargetReturn",
+    "TensorDictPrimer",
+    "TimeMaxPool",
+    "ToTensorImage",
+    "UnsqueezeTransform",
+    "VecNorm",
+)
+_LAYERS = (
+    *("Identity", "Flatten", "Unflatten", "Sequential", "ModuleList", "ModuleDict"),
+    *("Linear", "Bilinear", "Embedding", "EmbeddingBag"),
+    *(f"{kind}{size}d" for kind in ("Conv", "ConvTranspose", "BatchNorm", "InstanceNorm") for size in (1, 2, 3)),
+    *(f"{kind}Pool{size}d" for kind in ("Max", "Avg", "AdaptiveMax", "AdaptiveAvg") for size in (1, 2, 3)),
+    *("GroupNorm", "LayerNorm", "RMSNorm", "LocalResponseNorm", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout"),
+    *("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell", "MultiheadAttention"),
+    *("Transformer", "TransformerEncoder", "TransformerEncoderLayer", "TransformerDecoder", "TransformerDecoderLayer"),
+    *("ReLU", "ReLU6", "LeakyReLU", "PReLU", "ELU", "SELU", "CELU", "GELU", "SiLU", "Mish", "GLU", "Tanh", "Sigmoid"),
+    *("Softplus", "Softsign", "Hardtanh", "Hardswish", "Hardsigmoid", "Softmax", "LogSoftmax", "Tanhshrink"),
+    *("Upsample", "PixelShuffle", "PixelUnshuffle", "ZeroPad2d", "ConstantPad2d", "ReflectionPad2d"),
+)
+
+WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_WORLDS, *_TRANSFORMS))}
+MODULES = {f"torch.nn.{name}" for name in _LAYERS}
+ALGORITHMS = {
+    f"torchrl_agent.training.{module}.{name}"
+    for module, name in (("ppo", "PPO"), ("a2c", "A2C"), ("impala", "IMPALA"), ("dqn", "DQN"), ("sac", "SAC"))
+}
+TARGETS: dict[tuple[str, ...], set[str]] = {
+    ("world",): WORLDS,
+    ("evaluation", "world"): WORLDS,
+    ("model", "perception", "encoders"): MODULES,
+    ("model", "custom_modules"): MODULES,
+    ("algorithm",): ALGORITHMS,
+    ("tuned",): ALGORITHMS,
+}
+"""Targets by the section of a configuration below which they may stand; elsewhere there is none."""
+
+ARGUMENTS = {
+    "module": re.compile(r"(pettingzoo|mpe2)(\.\w+)+"),  # which is imported
+    "scenario": re.compile(r"\w+(/\w+)*"),  # VMAS runs the file of that name
+}
+"""Words that worlds may be given under these names."""
+ANY_ARGUMENT = re.compile(r"[^:]*|cuda:\d+|popgym:[^:]*", re.DOTALL)
+"""Words that worlds may be given under other names: Gymnasium imports the module before a colon."""
+
+
+def allowed_targets(place: tuple[str, ...]) -> set[str]:
+    """Targets that may stand at a place, such as ``("world", "rules", "_target_")``."""
+    return next((names for section, names in TARGETS.items() if place[: len(section)] == section), set())

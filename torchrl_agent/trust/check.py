@@ -1,0 +1,116 @@
+"""The check of a configuration of any origin: what it names is on the list, or its reader trusts it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+
+from torchrl_agent.trust.allowed import ANY_ARGUMENT, ARGUMENTS, allowed_targets
+from torchrl_agent.trust.targets import search_present_folder
+
+Place = tuple[str, ...]
+Found = Iterator[tuple[str, str]]
+"""Dotted places that need trust, and what stands there, as the middle of a sentence."""
+
+ON_CUDA = "on_cuda"
+"""The section whose keys are dotted places themselves."""
+ALGORITHM, TUNED = "algorithm", "tuned"
+WORLDS = (("world",), ("evaluation", "world"))
+KEY = re.compile(r"(?!hydra\b)[\w.]+")
+INTERPOLATION = re.compile(r"\$\{[\w.\[\]]+\}")
+"""The value of another key: all that a configuration of any origin may ask for."""
+
+
+def check(found: Iterable[tuple[str, str]], path: Path, trusted: bool, overrides: Sequence[str] = ()) -> None:
+    """Raise ValueError for the first that was found, unless the file is trusted or one of the ``overrides``, which are
+    its reader's own words, put it there. Modules of the present folder may be imported for what is let through.
+    """
+    for place, what in found:
+        if not trusted and place not in _places(overrides):
+            raise ValueError(
+                f"{place} in {path} {what}: read the file, and if you trust its author, say so with --trust (in Python "
+                "trust=True)."
+            )
+        search_present_folder()
+
+
+def in_file(content: Mapping[str, Any], bases: Collection[str]) -> Found:
+    """What a file needs trust for before it is put together: other files, and settings of Hydra.
+
+    Args:
+        content: of the file, nothing resolved.
+        bases: names that ``defaults`` may have.
+    """
+    listed = content.get("defaults", [])
+    for entry in listed if isinstance(listed, list) else [listed]:
+        if not isinstance(entry, str) or entry not in bases:
+            yield "defaults", f"names {entry!r}, which is none of this project's configurations"
+    if "hydra" in content:
+        yield "hydra", "changes how Hydra reads files"
+    section = content.get(ON_CUDA)
+    for key in section if isinstance(section, Mapping) else ():
+        if not KEY.fullmatch(str(key)):
+            yield f"{ON_CUDA}.{key}", "is no key of an experiment"
+
+
+def in_words(content: Mapping[str, Any]) -> Found:
+    """What a configuration needs trust for before it is resolved and its algorithm is found: interpolations that read
+    more than other keys, and algorithms that are not ours (a name without a dot is never imported).
+    """
+    for place, value in _leaves(content):
+        if isinstance(value, str) and "${" in INTERPOLATION.sub("", value):
+            yield ".".join(place), f"is {value!r}, which may read this machine's environment"
+        if place in ((ALGORITHM,), (ALGORITHM, "_target_")) and "." in str(value):
+            yield from _target(place, value)
+        if place[0] == TUNED and len(place) > 1 and "." in place[1]:
+            yield from _target(place[:2], place[1])
+
+
+def in_targets(content: Mapping[str, Any]) -> Found:
+    """What a configuration needs trust for when all is resolved: other targets, and words for which worlds import."""
+    for place, value in _leaves(content):
+        if place[0] in (ALGORITHM, TUNED):
+            continue
+        if "_target_" in place:
+            yield from _target(place, value)
+        elif isinstance(value, str) and any(place[: len(world)] == world for world in WORLDS):
+            pattern = ARGUMENTS.get(place[-1], ANY_ARGUMENT)
+            if place[-2:-1] == ("_args_",) or not pattern.fullmatch(value):
+                yield ".".join(place), f"is {value!r}, which may name a module or a file that is run"
+
+
+def _target(place: Place, name: Any) -> Found:
+    if not isinstance(name, str) or name not in allowed_targets(place):
+        yield ".".join(place), f"names {name}, which is not on the list of what every configuration may use"
+
+
+def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Values, and lists and mappings that are empty, by their places; keys are told apart by their dots only where they
+    are places.
+    """
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, (list, tuple)):
+        parts = enumerate(value)
+    below = False
+    for key, each in parts:
+        below = True
+        inner = tuple(str(key).split(".")) if place == (ON_CUDA,) else (*place, str(key))
+        yield from _leaves(each, inner)
+    if not below and place:
+        yield place, value
+
+
+def _places(overrides: Sequence[str]) -> set[str]:
+    """Dotted places that overrides give a value."""
+    places = set()
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.type is not OverrideType.DEL:
+            places |= {".".join(place) for place, _ in _leaves(override.value(), (override.key_or_group,))}
+    return places

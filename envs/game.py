@@ -44,6 +44,8 @@ class Names(TypedDict, total=False):
     """By key (of agents in a group, its key there): of a vector what each number is, of a picture what each channel
     is.
     """
+    colors: Mapping[str, Sequence[tuple[int, int, int]]]
+    """By key of a picture, what each channel is drawn in: red, green, blue, 0 to 255."""
 
 
 class Game:

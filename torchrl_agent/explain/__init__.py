@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
+from torchrl_agent.explain.window import draw_window
 from torchrl_agent.models.ablation import without
 from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
@@ -36,6 +38,8 @@ CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
 """Colors of what was chosen, of what was not, and of what followed."""
 LINES = (":", "--", "-.", "-")
 """Tell the candidates that were not chosen apart."""
+NUMBERS, COLUMNS = 20, 5
+"""Panels of the own state at most, and side by side."""
 
 
 def explain(
@@ -116,24 +120,22 @@ def write_page(thought: Thought, path: Path) -> Path:
 
 
 def figures(thought: Thought) -> dict[str, Figure]:
-    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, what was ``found`` again of
-    others, and the ``choice`` of goal and action; those without anything to show are left out.
+    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, own ``states``, what was
+    ``found`` again of others, and the ``choice`` of goal and action; those without anything to show are left out.
     """
     drawn = {"choice": _draw_choice(thought)}
     seen = {key: values for key, values in thought.observation.items() if values.ndim == 3}
     if thought.picture is not None or seen:
         drawn["scene"] = _draw_scene(thought, seen)
     if thought.futures is not None:
-        drawn["futures"] = _draw_futures(thought)
+        drawn["futures"], drawn["states"] = _draw_futures(thought), _draw_states(thought)
     if thought.others is not None and thought.others.found is not None and len(thought.others.number):
         drawn["found"] = _draw_found(thought.others.number.tolist(), thought.others.found)
     return drawn
 
 
 def _draw_scene(thought: Thought, seen: dict[str, Tensor]) -> Figure:
-    """The world, and for each window the channel that is set in each cell."""
-    from matplotlib.patches import Patch  # slow to import, and only wanted here
-
+    """The world, and each window."""
     figure, panels = _panels((thought.picture is not None) + len(seen), 4.5)
     for panel in panels:
         panel.set_axis_off()
@@ -141,20 +143,15 @@ def _draw_scene(thought: Thought, seen: dict[str, Tensor]) -> Figure:
         panels[0].imshow(thought.picture, interpolation="nearest")
         panels[0].set_title("scene")
     for panel, (key, values) in zip(panels[len(panels) - len(seen) :], seen.items(), strict=True):
-        shown = (values.abs().argmax(0) + 1) * values.any(0)
-        image = panel.imshow(shown.numpy(), interpolation="nearest", cmap="tab20b", vmin=0, vmax=len(values))
-        colors = {int(number): image.cmap(image.norm(number)) for number in shown.unique() if number > 0}
-        named = [Patch(color=color, label=thought.names.channel(key, number - 1)) for number, color in colors.items()]
-        panel.legend(handles=named, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-        panel.set_title(f"{key}: what it sees")
+        draw_window(panel, key, values, thought.names)
     return figure
 
 
 def _draw_futures(thought: Thought) -> Figure:
-    """Rewards of the candidates beside those that followed, and foreseen own state against the true one."""
-    futures, belief = thought.futures, thought.belief
-    assert futures is not None and belief is not None, "a world model dreams in beliefs"
-    figure, (rewards, states) = _panels(2, 4.0)
+    """Rewards of the candidates beside those that followed."""
+    futures = thought.futures
+    assert futures is not None
+    figure, (rewards,) = _panels(1, 4.0)
     chosen = int(thought.action[0])
     steps = range(1, futures.rewards.shape[1] + 1)
     for index, action in enumerate(futures.actions[:, 0].tolist()):
@@ -163,13 +160,30 @@ def _draw_futures(thought: Thought) -> Figure:
     followed = futures.true_rewards.numpy()
     rewards.plot(steps[: len(followed)], followed, "o", color=REAL, label="what followed")
     rewards.set(title="imagined rewards (orange: what it did)", xlabel="steps ahead", xticks=steps)
-    rewards.legend(fontsize="small")
-    for index, name in enumerate(belief.known_names):
-        start, color = belief.known_state[index : index + 1], f"C{index % 10}"
-        states.plot(torch.cat((start, futures.true_states[:, index])).numpy(), color=color, label=name)
-        states.plot(torch.cat((start, futures.foreseen_states[:, index])).numpy(), "--", color=color)
-    states.set(title="own state (dashed: foreseen)", xlabel="steps ahead", xticks=[0, *steps[: len(followed)]])
-    states.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+    rewards.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return figure
+
+
+def _draw_states(thought: Thought) -> Figure:
+    """Own state as foreseen and as it came, a panel for each number; of many those that were foreseen worst."""
+    from matplotlib.figure import Figure  # slow to import, and only wanted here
+
+    futures, belief = thought.futures, thought.belief
+    assert futures is not None and belief is not None, "a world model dreams in beliefs"
+    error = (futures.foreseen_states - futures.true_states).abs().amax(0)
+    shown = error.topk(min(NUMBERS, len(error))).indices.sort().values.tolist()
+    rows = math.ceil(len(shown) / COLUMNS)
+    figure = Figure(figsize=(2.2 * COLUMNS, 1.6 * rows + 0.4), layout="constrained")
+    panels = list(figure.subplots(rows, COLUMNS, squeeze=False, sharex=True).flat)
+    for panel, index in zip(panels, shown, strict=False):
+        now = belief.known_state[index : index + 1]
+        panel.plot(torch.cat((now, futures.true_states[:, index])).numpy(), color=REAL)
+        panel.plot(torch.cat((now, futures.foreseen_states[:, index])).numpy(), "--", color=CHOSEN)
+        panel.set_title(belief.known_names[index], fontsize="small")
+        panel.tick_params(labelsize="x-small")
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
+    figure.suptitle("own state over the steps ahead: what came (black), what was foreseen (dashed)", fontsize="medium")
     return figure
 
 

@@ -10,7 +10,7 @@ from html import escape
 import torch
 from torch import Tensor
 
-from torchrl_agent.explain.tables import Table, as_html_table, as_lines
+from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
 from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 from torchrl_agent.tables import printable
@@ -52,7 +52,7 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
         parts.append(Section("Perception: belief and truth", _belief(thought.belief, thought)))
         if thought.futures is not None:
             body = _futures(thought.futures, thought.belief, names, chosen)
-            parts.append(Section("World model: imagined futures", body, ["futures"]))
+            parts.append(Section("World model: imagined futures", body, ["futures", "states"]))
     if thought.others is not None:
         parts.append(Section("Social model: the others", _others(thought.others, names), ["found"]))
     choice = [*_goal(thought.goal), *_choice(thought)]
@@ -117,9 +117,9 @@ def _vector(name: str, values: Tensor, names: Names) -> str:
     """
     if name not in names.observation:
         more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
-        return " ".join(_number(value) for value in values[:SHOWN]) + more
+        return " ".join(as_number(value) for value in values[:SHOWN]) + more
     told = [
-        f"{names.seen(name, index)} {_number(value)}" for index, value in enumerate(values) if abs(value) >= SMALLEST
+        f"{names.seen(name, index)} {as_number(value)}" for index, value in enumerate(values) if abs(value) >= SMALLEST
     ]
     rest = [] if len(told) == len(values) else ["the rest 0" if told else "0"]
     return ", ".join(told + rest)
@@ -159,7 +159,7 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
         _uncertainty(belief),
         Table(
             ["it knows of itself", "value"],
-            [(name, _number(value)) for name, value in zip(belief.known_names, belief.known_state, strict=True)],
+            [(name, as_number(value)) for name, value in zip(belief.known_names, belief.known_state, strict=True)],
         ),
     ]
     need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
@@ -170,7 +170,7 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
         return [*body, "the truth it cannot see: nobody is in sight"]
     header = ["the truth it cannot see", "needs", *(names.meter(index) for index in range(meters.shape[1]))]
     rows = [
-        (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(_number(value) for value in meters[slot]))
+        (f"agent {thought.visible[slot]}", names.meter(int(need[slot])), *(as_number(value) for value in meters[slot]))
         for slot in seen
     ]
     return [*body, Table(header, rows)]
@@ -178,14 +178,16 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
 
 def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> list[str | Table]:
     first, horizon = futures.actions[:, 0].tolist(), futures.actions.shape[1]
+    per = min(horizon, STEPS)
     more = "" if horizon <= STEPS else " ..."
     ends = 1 - torch.cumprod(1 - futures.dones, -1)[:, -1]
     labels = [names.action(action) + (" *" if action == chosen else "") for action in first]
+    returns, rewards = as_numbers(futures.expected_return), as_numbers(futures.rewards[:, :STEPS])
     candidates = [
         (
             label,
-            _number(futures.expected_return[index]),
-            " ".join(_number(value) for value in futures.rewards[index, :STEPS]) + more,
+            returns[index],
+            " ".join(rewards[index * per : (index + 1) * per]) + more,
             f"{ends[index]:.0%}",
             f"{futures.confidence[index]:.2f}",
             REASONS[int(futures.reason[index])],
@@ -194,15 +196,16 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         for index, label in enumerate(labels)
     ]
     states = [
-        (name, _number(belief.known_state[row]), *(_number(value) for value in futures.states[:, -1, row]))
+        (name, *as_numbers(torch.cat((belief.known_state[row : row + 1], futures.states[:, -1, row]))))
         for row, name in enumerate(belief.known_names)
     ]
     error = (futures.foreseen_states - futures.true_states).abs()
+    told = as_numbers(torch.cat((futures.foreseen_rewards, futures.true_rewards)))
     followed = [
         (
             str(step + 1),
-            _number(futures.foreseen_rewards[step]),
-            _number(futures.true_rewards[step]),
+            told[step],
+            told[step + len(error)],
             f"{futures.foreseen_dones[step]:.0%}",
             "yes" if futures.true_dones[step] else "no",
             f"{error[step].mean():.3f}",
@@ -241,9 +244,9 @@ def _others(others: Others, names: Names) -> list[str | Table]:
                 *(() if others.attention is None else (f"{others.attention[slot]:.0%}",)),
             )
         )
-        meters.append((f"agent {number}: it thinks", *(_number(value) for value in others.meters[slot])))
+        meters.append((f"agent {number}: it thinks", *(as_number(value) for value in others.meters[slot])))
         if others.true_meters is not None:
-            meters.append(("true", *(_number(value) for value in others.true_meters[slot])))
+            meters.append(("true", *(as_number(value) for value in others.true_meters[slot])))
     header = ["", *(names.meter(number) for number in range(others.meters.shape[1]))]
     attention = [] if others.attention is None else ["attention"]
     return [
@@ -268,11 +271,13 @@ def _goal(goal: Goal | None) -> list[str | Table]:
         for name, target, level in zip(goal.meter_names, goal.target, goal.meters, strict=True)
         if target > 0
     ]
-    when = "chosen in this step" if goal.decided else "held from before"
+    age = goal.steps - goal.steps_left
+    when = "chosen in this step" if goal.decided else f"chosen {age} step{'' if age == 1 else 's'} ago"
+    until = "its targets are met, at most" if targets else "its time is up,"
     return [
-        f"goal {goal.names[goal.type]}, {when}; priority {goal.priority:.2f}, {goal.steps_left} steps left",
-        f"targets: {', '.join(targets) or 'none, it ends by time alone'}",
-        "goals by probability: " + _likeliest(goal.probabilities, goal.names),
+        f"goal {goal.names[goal.type]}, {when}: the agent keeps it until {until} {goal.steps_left} more steps",
+        f"targets: {', '.join(targets) or 'none'}",
+        f"if it chose now, by probability: {_likeliest(goal.probabilities, goal.names)}",
     ]
 
 
@@ -325,7 +330,3 @@ def _starred(names: Names, index: int, chosen: int) -> str:
 def _likeliest(probabilities: Tensor, names: Sequence[str]) -> str:
     order = probabilities.argsort(descending=True).tolist()
     return ", ".join(f"{names[index]} {probabilities[index]:.0%}" for index in order)
-
-
-def _number(value: Tensor) -> str:
-    return f"{float(value):.2f}"

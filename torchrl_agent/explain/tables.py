@@ -1,12 +1,18 @@
-"""Tables of the page about one step, for a terminal and as HTML."""
+"""Numbers and tables of the page about one step, for a terminal and as HTML."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from torch import Tensor
+
 from torchrl_agent.tables import aligned
+
+MOST_DIGITS = 6
+"""Decimals of numbers that hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -29,3 +35,17 @@ def as_html_table(table: Table) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     return "<table>" + row(table.header, "th") + "".join(row(cells, "td") for cells in table.rows) + "</table>"
+
+
+def as_number(value: Tensor | float) -> str:
+    """A number on its own: two decimals."""
+    return f"{float(value):.2f}"
+
+
+def as_numbers(values: Tensor) -> list[str]:
+    """Numbers [...] that are compared with each other, row by row: two decimals, or as many more as show two digits of
+    their spread.
+    """
+    spread = float(values.max() - values.min()) if values.numel() else 0.0
+    digits = 1 - math.floor(math.log10(spread)) if 0 < spread < math.inf else 2
+    return [f"{value:.{min(max(digits, 2), MOST_DIGITS)}f}" for value in values.flatten().tolist()]

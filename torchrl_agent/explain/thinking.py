@@ -109,7 +109,7 @@ def world_names(env: EnvBase) -> Names:
     """Words that the world offers (``names()`` of our worlds)."""
     offered = env.names() if hasattr(env, "names") else {}
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
-    return Names(actions, meters, offered.get("observation", {}))
+    return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
@@ -315,6 +315,7 @@ def _goal(agent: Agent, row: TensorDictBase) -> Goal | None:
         meter_names=list(manager.config.meter_names),
         steps_left=int(goal.steps_left),
         decided=bool(goal.decided),
+        steps=manager.config.steps,
         option=manager.config.options,
     )
 

@@ -22,6 +22,8 @@ class Names:
     meters: tuple[str, ...] = ()
     observation: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By key: of a vector what each number is, of a picture what each channel is."""
+    colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
+    """By key of a picture: red, green, blue [0 to 255] of each channel."""
 
     def action(self, index: int) -> str:
         return self.actions[index] if index < len(self.actions) else f"action {index}"
@@ -117,6 +119,8 @@ class Goal:
     meter_names: list[str]
     steps_left: int
     decided: bool
+    steps: int
+    """For how many steps a goal is held at most."""
     option: bool = False
     """The critic values what is still paid for it, and nothing else."""
 

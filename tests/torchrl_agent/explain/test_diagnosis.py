@@ -51,7 +51,7 @@ def goal(energy, kind):
     targets = torch.tensor([[0.6, 0.0], [0.0, 0.6], [0.0, 0.0]])
     meters = torch.tensor([energy, 0.5])
     names = ["survival", "money", "explore"]
-    return Goal(kind, names, torch.ones(3) / 3, 0.3, targets[kind], targets, meters, ["energy", "money"], 4, True)
+    return Goal(kind, names, torch.ones(3) / 3, 0.3, targets[kind], targets, meters, ["energy", "money"], 4, True, 9)
 
 
 FINE = ([[0.5, 0.4], [0.4, 0.4]], [0.1, 0.1], [0.0, 0.0])

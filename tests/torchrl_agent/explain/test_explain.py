@@ -14,11 +14,14 @@ from torchrl.envs import GymEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv, TownEnv
+from envs.town.panel import kind_color
+from envs.town.picture import window_colors
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import explain, figures, write_page
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.page import Table, as_text, sections
+from torchrl_agent.explain.tables import as_numbers
 from torchrl_agent.explain.thinking import think, world_names
 from torchrl_agent.explain.thought import Names
 from torchrl_agent.loop import learn
@@ -220,9 +223,10 @@ def test_the_page_shows_the_records_numbers(thought):
     page = as_text(thought, diagnose(thought))
     assert f"Step {STEP} of agent {AGENT} in world {WORLD}" in page
     (candidates, *_), chosen = _tables(thought, "World model"), thought.names.action(int(thought.action[0]))
-    assert [row[1] for row in candidates.rows] == [f"{value:.2f}" for value in thought.futures.expected_return]
+    shown = [float(row[1]) for row in candidates.rows]
+    returns = thought.futures.expected_return
+    assert shown == pytest.approx(returns.tolist(), abs=0.06 * float(returns.max() - returns.min()))
     assert f"{chosen} *" in page
-    assert f"goal {thought.goal.names[thought.goal.type]}," in page
     assert f"state value {thought.value:.3f}" in page
     paid = dataclasses.replace(thought, goal=dataclasses.replace(thought.goal, option=True))
     assert f"value of the pay to come for this goal {thought.value:.3f}" in as_text(paid, [])
@@ -231,6 +235,53 @@ def test_the_page_shows_the_records_numbers(thought):
     assert known[0][1] == f"{thought.belief.known_state[0]:.2f}"
     (minds, _) = _tables(thought, "Social model")
     assert [row[0] for row in minds.rows] == [f"agent {number}" for number in thought.others.number]
+
+
+def test_numbers_that_are_compared_have_as_many_decimals_as_show_how_they_differ(thought):
+    assert as_numbers(torch.tensor([0.067, 0.073, 0.07])) == ["0.0670", "0.0730", "0.0700"]
+    assert as_numbers(torch.tensor([[-12.0, 3.5], [0.25, 40.0]])) == ["-12.00", "3.50", "0.25", "40.00"]
+    assert as_numbers(torch.tensor([1.0, 1.0])) == ["1.00", "1.00"]
+    assert as_numbers(torch.tensor([0.5, 0.5 + 1e-7])) == ["0.500000", "0.500000"]
+    assert as_numbers(torch.tensor([0.5, math.inf])) == ["0.50", "inf"] and as_numbers(torch.zeros(0)) == []
+    alike = 0.067 + 0.001 * torch.arange(thought.futures.rewards.numel()).reshape_as(thought.futures.rewards)
+    close = dataclasses.replace(thought, futures=dataclasses.replace(thought.futures, rewards=alike))
+    shown = [number for row in _tables(close, "World model")[0].rows for number in row[2].split()]
+    assert len(set(shown)) == alike.numel()
+
+
+def test_a_goal_is_told_with_its_age_and_its_end(thought):
+    def told(**changes):
+        (section,) = (part for part in sections(of(**changes), []) if part.title.startswith("Policy"))
+        return [part for part in section.body if isinstance(part, str)]
+
+    def of(**changes):
+        return dataclasses.replace(thought, goal=dataclasses.replace(thought.goal, steps=50, **changes))
+
+    name, target = thought.goal.names[thought.goal.type], torch.zeros_like(thought.goal.target)
+    fresh = told(decided=True, steps_left=50, target=target)
+    assert fresh[0] == f"goal {name}, chosen in this step: the agent keeps it until its time is up, 50 more steps"
+    assert fresh[1] == "targets: none"
+    target[0] = 0.8
+    held = told(decided=False, steps_left=47, target=target)
+    assert (
+        held[0]
+        == f"goal {name}, chosen 3 steps ago: the agent keeps it until its targets are met, at most 47 more steps"
+    )
+    assert held[1].startswith(f"targets: {thought.goal.meter_names[0]} 0.80 (now ")
+    assert "chosen 1 step ago:" in told(decided=False, steps_left=49)[0]
+    best = thought.goal.names[int(thought.goal.probabilities.argmax())]
+    assert held[2].startswith(f"if it chose now, by probability: {best} ")
+
+
+def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_foreseen(thought):
+    panels = [panel for panel in figures(thought)["states"].axes if panel.lines]
+    assert [panel.get_title() for panel in panels] == thought.belief.known_names
+    for index, panel in enumerate(panels):
+        for line, states in zip(
+            panel.lines, (thought.futures.true_states, thought.futures.foreseen_states), strict=True
+        ):
+            expected = torch.cat((thought.belief.known_state[index : index + 1], states[:, index]))
+            torch.testing.assert_close(torch.as_tensor(line.get_ydata()), expected)
 
 
 def _tables(thought, title):
@@ -330,7 +381,7 @@ def test_through_the_command_line(town_run, tmp_path, capsys):
     assert len(result["futures"]["rewards"]) == 4
     assert result["diagnosis"]
     html = page.read_text()
-    assert html.count("data:image/png;base64,") == 3
+    assert html.count("data:image/png;base64,") == 4
     assert "<script" not in html
     assert "http" not in html
 
@@ -355,7 +406,7 @@ def test_what_cannot_be_is_one_sentence(town_run, options, sentence, capsys):
 
 def test_a_page_without_a_picture_can_be_written(thought, tmp_path):
     blind = dataclasses.replace(thought, picture=None)
-    assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 3
+    assert write_page(blind, tmp_path / "page.html").read_text().count("data:image/png") == 4
 
 
 def test_what_is_seen_is_told_in_words_and_what_is_0_is_not(thought):
@@ -382,16 +433,47 @@ def test_a_window_says_where_things_are(thought):
     assert scene.body == [f"window: {line}" for line in told]
 
 
-def test_the_picture_of_a_window_names_its_colors(thought):
+def window_panel(thought, names):
+    """A bed in one cell, with somebody in it, and a wall on the right."""
     window = torch.zeros(16, 5, 5)
-    window[0, 1, 1] = window[15, :, 4] = 1
-    (panel,) = figures(dataclasses.replace(thought, picture=None, observation={"window": window}))["scene"].axes
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["Bed", "wall"]
-    colors = [patch.get_facecolor() for patch in panel.get_legend().get_patches()]
+    window[0, 1, 1] = window[14, 1, 1] = window[15, :, 4] = 1
+    shown = dataclasses.replace(thought, picture=None, observation={"window": window}, names=names)
+    (panel,) = figures(shown)["scene"].axes
     (image,) = panel.get_images()
-    assert colors == [
-        tuple(image.cmap(image.norm(value))) for value in (image.get_array()[1, 1], image.get_array()[0, 4])
+    return panel, image.get_array()
+
+
+def test_the_picture_of_a_window_has_the_towns_colors_and_says_what_is_empty(thought):
+    panel, picture = window_panel(thought, thought.names)
+    rules = TownEnv(1, level="L6").rules
+    bed, *_, other, wall = window_colors(rules)
+    assert bed == kind_color(rules, "Bed")
+    assert (255 * picture[1, 1]).round().astype(int).tolist() == list(bed)
+    assert (255 * picture[3, 4]).round().astype(int).tolist() == list(wall)
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == [
+        "the agent itself",
+        "empty",
+        "Bed",
+        "other agent",
+        "wall",
     ]
+    empty = panel.get_legend().get_patches()[0].get_facecolor()[:3]
+    assert picture[0, 0].tolist() == pytest.approx(empty)
+    assert all(abs(picture[0, 0] - picture[y, x]).max() > 0.1 for y, x in ((1, 1), (3, 4))), "unlike anything there"
+    discs = {(line.get_xdata()[0], line.get_ydata()[0]): line.get_markerfacecolor() for line in panel.lines}
+    assert discs[1, 1.25] == pytest.approx([part / 255 for part in other]), "who is there"
+    assert (2, 2) in discs, "the agent itself"
+    assert {text.get_text() for text in panel.texts} == {"Bed", "wall"}
+
+
+def test_a_world_without_colors_gets_one_for_each_channel(thought):
+    panel, picture = window_panel(thought, Names())
+    assert [text.get_text() for text in panel.get_legend().get_texts()][2:] == [
+        "channel 0",
+        "channel 14",
+        "channel 15",
+    ]
+    assert len({tuple(picture[y, x].tolist()) for y, x in ((0, 0), (1, 1), (0, 4))}) == 3
 
 
 def test_worlds_name_their_actions_meters_and_what_is_seen():

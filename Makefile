@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly check clean
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly links pictures check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,8 +73,7 @@ mutants: install ## Plant deliberate bugs and see whether the tests find them (A
 fuzz: install ## Try hostile configurations, worlds, files and kills for long, each time others
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough tests/fuzz $(ARGS)
 
-nightly: ## Run what takes hours: tests with every version of torch, deliberate bugs, fuzzers
-	$(MAKE) --keep-going test-versions mutants fuzz
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly links pictures check clean
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)

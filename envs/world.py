@@ -82,6 +82,8 @@ class World(StagedGame, EnvBase):
     """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
     each picture once, and need fewer values.
     """
+    film_fps: float = 10
+    """Steps of the game that a second of a film shows."""
 
     @old_arguments
     def __init__(

@@ -33,6 +33,7 @@ from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.pretrain import switch_on
+from torchrl_agent.runs import train
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.governor import GovernorConfig
 from torchrl_agent.training.pretrained import MODULES
@@ -376,6 +377,8 @@ def test_guides_and_notebooks_import_only_what_is_public():
 def test_a_world_of_your_own_is_learnt(folder):
     run_page(DOCS / "howto" / "own_world.md")
     assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
+    with Image.open(folder / "treasure.gif") as film:
+        assert film.size == (440, 40) and film.info["duration"] == 200  # milliseconds: 5 steps a second
 
 
 @pytest.mark.slow
@@ -562,6 +565,40 @@ def test_every_how_to_page_is_tested():
     assert pages == set(re.findall(r'"howto" / "(\w+)\.md"', tests))
 
 
+SEARCHED = {
+    "hyperparameters": "algorithms/index.md",
+    "vectorized": "worlds.md",
+    "imitation learning": "pretrain.md",
+    "behavior cloning": "pretrain.md",
+    "mixed precision": "howto/precision.md",
+    "frame stack": "howto/gymnasium.md",
+    "MuJoCo": "howto/gymnasium.md",
+    "Atari": "howto/gymnasium.md",
+    "reward shaping": "howto/own_town.md",
+    "intrinsic reward": "agent/policy.md",
+    "troubleshooting": "faq.md",
+}
+"""Words of the field, and the page where the thing is: the site's search finds words only where they are written."""
+
+
+def test_the_words_that_people_search_for_are_where_the_thing_is():
+    pages = {page: (DOCS / page).read_text().lower() for page in SEARCHED.values()}
+    assert [word for word, page in SEARCHED.items() if word.lower() not in pages[page]] == []
+
+
+def test_the_sentences_among_the_questions_are_those_that_the_code_says(tmp_path):
+    page = (DOCS / "faq.md").read_text()
+    (tmp_path / "first").mkdir()
+    with pytest.raises(ValueError) as error:
+        next(train(Experiment.load("smoke", "device=cpu", f"run.folder={tmp_path}", "run.name=first")))
+    assert str(error.value).replace(str(tmp_path), "runs").startswith("run runs/first exists already")
+    with pytest.raises(ValueError) as error:
+        Experiment.load("cartpole", "algorithm.minibatch_size=4096", "algorithm.rollout_steps=64").make_learner()
+    assert str(error.value).startswith("algorithm.minibatch_size=4096 does not divide the 512 frames of a rollout")
+    for sentence in ("run runs/first exists already", "algorithm.minibatch_size=4096 does not divide the 512 frames"):
+        assert sentence in page
+
+
 def test_the_glossary_is_in_alphabetical_order():
     terms = re.findall(r"^\*\*(.+?)\*\*: ", (DOCS / "glossary.md").read_text(), re.MULTILINE)
     assert len(terms) > 50
@@ -578,3 +615,8 @@ def test_the_site_is_built_without_a_network_and_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "TownEnv" in (tmp_path / "api/games/index.html").read_text()
     assert "make train" in (tmp_path / "index.html").read_text()
+    pages = {path: path.read_text() for path in tmp_path.rglob("*.html")}
+    roles = r":(?:class|meth|func|attr|data|mod|exc|obj):\s*(?:`|<code)"
+    assert [str(path) for path, page in pages.items() if re.search(roles, page)] == []
+    assert (tmp_path / "notebooks" / "01_meet_the_worlds.ipynb").is_file()
+    assert 'href="01_meet_the_worlds.ipynb"' in (tmp_path / "notebooks" / "index.html").read_text()

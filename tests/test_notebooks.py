@@ -139,17 +139,21 @@ def test_the_set_up_does_nothing_where_the_project_is_installed(missing, monkeyp
     assert missing == []
 
 
+def set_up(repository):
+    """The first cell, with an address in it."""
+    return re.sub(r'(?m)^REPOSITORY = ".*?"', f'REPOSITORY = "{repository}"', text(cells(NOTEBOOKS[0])[0]))
+
+
 def test_the_set_up_asks_for_the_address_of_the_repository_where_there_is_no_clone(missing):
     with pytest.raises(SystemExit, match="write the address of its git repository into REPOSITORY"):
-        exec(text(cells(NOTEBOOKS[0])[0]), {})
+        exec(set_up(""), {})
     assert missing == []
 
 
 def test_the_set_up_installs_from_the_clone_or_from_the_repository(missing, tmp_path):
-    set_up = text(cells(NOTEBOOKS[0])[0])
-    exec(set_up.replace('REPOSITORY = ""', 'REPOSITORY = "https://example.org/it.git"'), {})
+    exec(set_up("https://example.org/it.git"), {})
     (tmp_path / "pyproject.toml").touch()
-    exec(set_up, {})
+    exec(set_up(""), {})
     assert missing == [([*INSTALL, "git+https://example.org/it.git"], True), ([*INSTALL, ".."], True)]
 
 

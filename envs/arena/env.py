@@ -15,7 +15,7 @@ from torchrl.data import Bounded, Categorical, Composite
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
 from envs.arena.observation import MODES, PICTURES, observation_names, observe
-from envs.arena.picture import draw
+from envs.arena.picture import SIZE, draw
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
@@ -59,6 +59,8 @@ class ArenaEnv(World):
     Raises:
         ValueError: an argument is out of its range; the sentence says which and what to give.
     """
+
+    film_fps = 60
 
     @old_arguments
     def __init__(
@@ -159,9 +161,9 @@ class ArenaEnv(World):
         """The scripted player of this very world, and chance."""
         return {"scripted": ScriptedPlayer(self), **super().players()}
 
-    def draw(self, world: int = 0) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]."""
-        return draw(self.state, self.episode, world, self.rules)
+    def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        return draw(self.state, self.episode, world, self.rules, size)
 
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""

@@ -15,6 +15,8 @@ from envs.episode import Episode
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 
+SIZE = (640, 512)
+"""Width and height of a picture [pixels]."""
 GROUND: Color = (8, 10, 16)
 FIELD: Color = (21, 26, 38)
 GRID: Color = (29, 36, 51)
@@ -34,9 +36,7 @@ GRID_LINES = 8
 """Cells of the grid along the width."""
 
 
-def draw(
-    state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = (480, 384)
-) -> NDArray[np.uint8]:
+def draw(state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:

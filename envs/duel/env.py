@@ -15,7 +15,7 @@ from envs.arena.rules import THRUSTING, Rules, make_rules
 from envs.contract import GROUP
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
-from envs.duel.picture import draw
+from envs.duel.picture import SIZE, draw
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
@@ -58,6 +58,8 @@ class DuelEnv(World):
     Raises:
         ValueError: an argument is out of its range; the sentence says which and what to give.
     """
+
+    film_fps = 60
 
     def __init__(
         self,
@@ -138,9 +140,9 @@ class DuelEnv(World):
             **super().players(),
         }
 
-    def draw(self, world: int = 0) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]."""
-        return draw(self.state, world, self.rules)
+    def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        return draw(self.state, world, self.rules, size)
 
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""

@@ -23,11 +23,13 @@ from envs.duel.state import State
 from envs.toolkit.drawing import Canvas, Color, check_picture
 from envs.toolkit.records import row
 
+SIZE = (640, 544)
+"""Width and height of a picture [pixels]."""
 COLORS: tuple[Color, ...] = (SHIP, (230, 159, 0))
 NAMES = ("blue", "orange")
 
 
-def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = (480, 408)) -> NDArray[np.uint8]:
+def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:

@@ -34,7 +34,7 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.people import TRAITS, anybody, send
-from envs.town.picture import draw
+from envs.town.picture import SIZE, draw, window_colors
 from envs.town.planning import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig
 from envs.town.residents import learners, move_in
 from envs.town.rules import HOURS, Rules, Settings
@@ -89,6 +89,8 @@ class TownEnv(World):
     Raises:
         ValueError: an argument or the level cannot work; the sentence says which and what to give.
     """
+
+    film_fps = 4
 
     @old_arguments
     def __init__(
@@ -230,9 +232,12 @@ class TownEnv(World):
         return {**found, "money": money(own, self.rules)} if self.drives else found
 
     def names(self) -> Names:
-        """Words for actions, meters and what is seen."""
+        """Words for actions, meters and what is seen, and the colors of what is in the window."""
         seen = observation_names(self.rules, self.mode)
-        return {"actions": self.rules.action_names, "meters": self.rules.meter_names, "observation": seen}
+        words: Names = {"actions": self.rules.action_names, "meters": self.rules.meter_names, "observation": seen}
+        if "window" in seen:
+            words["colors"] = {"window": window_colors(self.rules)}
+        return words
 
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name."""
@@ -298,9 +303,9 @@ class TownEnv(World):
         people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
         super().load_state_dict({**people, **state_dict} if state_dict else {}, strict)
 
-    def draw(self, world: int = 0) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]."""
-        return draw(self.state, self.episode, world, self.rules)
+    def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
+        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        return draw(self.state, self.episode, world, self.rules, size)
 
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""

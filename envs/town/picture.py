@@ -32,6 +32,8 @@ from envs.town.panel import (
 from envs.town.rules import HOURS, Rules
 from envs.town.state import State, holds_place
 
+SIZE = (640, 512)
+"""Width and height of a picture [pixels]."""
 FIELD: Color = (21, 26, 38)
 SEEN: Color = (34, 42, 60)
 GRID: Color = (40, 48, 68)
@@ -46,9 +48,7 @@ ROOMY = 18
 """Cells of at least so many pixels hold their label."""
 
 
-def draw(
-    state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = (480, 384)
-) -> NDArray[np.uint8]:
+def draw(state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Places have two letters and are grey while they are closed. Agents are discs with their number and the color of
@@ -70,6 +70,11 @@ def draw(
         left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
         draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))
     return canvas.picture()
+
+
+def window_colors(rules: Rules) -> list[Color]:
+    """What each channel of an agent's window is drawn in: kinds of places, other agents, walls."""
+    return [*(kind_color(rules, kind) for kind in rules.kinds), LIVING, WALL]
 
 
 def viewport(width: int, height: int, size: tuple[int, int]) -> tuple[Point, float]:

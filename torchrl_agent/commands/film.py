@@ -20,9 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif; NAME_film.gif of shipped:NAME)"
     )
-    parser.add_argument("--worlds", type=int, default=4)
+    parser.add_argument("--worlds", type=int, default=1, help="so many side by side")
     parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the game")
-    parser.add_argument("--every", type=int, default=3, help="draw each so many steps of the game")
+    parser.add_argument("--every", type=int, help="draw each so many steps of the game (20 pictures a second)")
+    parser.add_argument(
+        "--fps", type=float, help="steps of the game per second (what the world names: Arena 60, Town 4)"
+    )
 
 
 def run(parsed: argparse.Namespace) -> None:
@@ -40,9 +43,6 @@ def run(parsed: argparse.Namespace) -> None:
         parsed.every,
         not parsed.stochastic,
         experiment.acceleration,
+        parsed.fps,
     )
-    if path is None:
-        raise ValueError(
-            f"the world of {parsed.run_folder} cannot be drawn: only worlds with a draw method can be filmed."
-        )
     print(path)

@@ -19,6 +19,19 @@ from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.evaluation import Player
 
+PICTURES_PER_SECOND = 20
+"""About so many pictures are drawn for a second of a film at most."""
+DEFAULT_FPS = 10.0
+"""Steps of the game per second in a film of a world that names no rate."""
+
+
+def film_rate(env: EnvBase) -> float:
+    """Steps of the game that a second of a film of ``env`` shows: its ``film_fps``, or the ``render_fps`` of its
+    ``metadata`` (Gymnasium's and PettingZoo's), or 10.
+    """
+    rate = getattr(env, "film_fps", None) or (getattr(env, "metadata", None) or {}).get("render_fps")
+    return float(rate or DEFAULT_FPS)
+
 
 @torch.no_grad()
 def film_policy(
@@ -26,23 +39,34 @@ def film_policy(
     policy: TensorDictModuleBase,
     path: Path,
     steps: int = 900,
-    every: int = 3,
+    every: int | None = None,
     deterministic: bool = True,
     acceleration: AccelerationConfig | None = None,
-) -> Path | None:
-    """Play all worlds of ``env`` side by side and write the film; None if the world cannot be drawn.
+    fps: float | None = None,
+) -> Path:
+    """Play all worlds of ``env``, write them side by side as a film and return its path.
 
     Args:
         env: a world with few rows.
         policy: writes actions.
         path: ``.gif``, or ``.mp4`` with the extra ``video``.
         steps: longest film, in steps of the game; it ends early when every world has finished an episode.
-        every: draw each so many steps of the game, or each step of the world where one of those is longer.
+        every: draw each so many steps of the game, or each step of the world where one of those is longer; by default
+            so that a second has about 20 pictures at most. The film's length does not depend on it.
         deterministic: take the most likely action.
         acceleration: on CUDA, what to compile and capture.
+        fps: steps of the game per second of the film; by default what the world says (:func:`film_rate`).
+
+    Raises:
+        ValueError: the world cannot be drawn, or the film cannot be written.
     """
     if not hasattr(env, "draw"):
-        return None
+        world = type(getattr(env, "base_env", env)).__name__
+        raise ValueError(f"{world} cannot be drawn: only worlds with a draw method can be filmed.")
+    fps = film_rate(env) if fps is None else fps
+    if not 0 < fps < math.inf:
+        raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")
+    every = max(1, round(fps / PICTURES_PER_SECOND)) if every is None else every
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
     repeat = getattr(env, "action_repeat", 1)
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
@@ -60,7 +84,7 @@ def film_policy(
             progress.reach(step)
             if bool(finished.all()):
                 break
-    return write_film(frames, path)
+    return write_film(frames, path, fps / (every * repeat))
 
 
 def film_world(experiment: Experiment, num_envs: int) -> EnvBase:

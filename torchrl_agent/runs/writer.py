@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from torchrl_agent.training.checkpoint import (
 )
 from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
 from torchrl_agent.training.sharding import sharded
+
+log = logging.getLogger(__name__)
 
 
 class RunWriter:
@@ -185,11 +188,18 @@ class RunWriter:
             ways = evaluate_ways(experiment, agent)
             judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            path, acceleration = self.folder / "film.gif", experiment.acceleration
-            with closing(film_world(experiment, 4)) as world:
-                film = film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration)
-            judgement["film"] = None if film is None else film.name
+            judgement["film"] = self._film(agent)
         return judgement
+
+    def _film(self, agent: Agent) -> str | None:
+        """Name of the film of the final policy; None, and a line that says why, if there can be none."""
+        path, acceleration = self.folder / "film.gif", self.experiment.acceleration
+        try:
+            with closing(film_world(self.experiment, 1)) as world:
+                return film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration).name
+        except ValueError as error:
+            log.warning("no film: %s", error)
+            return None
 
 
 class SilentWriter:

@@ -34,7 +34,7 @@ def pixel(frame, x, y):
 
 def test_shape_and_type(state):
     frame = draw(state, EPISODE, 0, RULES)
-    assert frame.shape == (384, 480, 3)
+    assert frame.shape == (512, 640, 3)
     assert frame.dtype == np.uint8
     frame[:] = 0  # its own memory, and writable
 

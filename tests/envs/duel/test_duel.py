@@ -223,12 +223,12 @@ def test_what_cannot_be_is_refused(options, sentence):
 def test_the_picture_shows_both_ships_where_they_are():
     env = DuelEnv(2, seed=0)
     picture = env.draw(1)
-    assert picture.shape == (408, 480, 3)
+    assert picture.shape == (544, 640, 3)
     assert picture.dtype == np.uint8
     ships = env.state.ships
     for color, seat in (((86, 180, 233), 0), ((230, 159, 0), 1)):
         rows, columns = np.nonzero((picture == color).all(-1))
-        scale = 480 / DUEL.width
+        scale = 640 / DUEL.width
         assert abs(columns.mean() / scale - ships.x[seat, 1].item()) < 12
         assert len(rows) > 20
     with pytest.raises(ValueError, match="there is no world 2"):

@@ -38,7 +38,7 @@ def has(pixels, color):
 def test_shape_type_and_repetition(scene):
     town = scene("L3")
     picture = town.env.draw()
-    assert picture.shape == (384, 480, 3)
+    assert picture.shape == (512, 640, 3)
     assert picture.dtype == np.uint8
     assert np.array_equal(picture, draw(town.state, town.env.episode, 0, town.rules))
     assert draw(town.state, town.env.episode, 0, town.rules, (200, 100)).shape == (100, 200, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from envs.arena.picture import viewport
 
 DOCS = Path(__file__).parents[1]
 SIZE = (960, 768)
-"""Width and height [pixels]: a ship is 27 pixels long then."""
+"""Width and height of a town [pixels]."""
+FIELD, CUT = (1920, 1536), (960, 560)
+"""Width and height of the whole Arena, where a ship is 54 pixels long, and of the part that is shown."""
 DECISIONS, HOURS = 130, 60
 """What is played before the picture, by the scripted player and by the greedy ones."""
+HEIGHTS = (70, -100, 115, -145, 160)
+"""Of names below and above what they name [pixels], from left to right."""
 INK, LINE = (236, 240, 248), (150, 160, 182)
 
 
@@ -26,30 +31,38 @@ def main(folder: Path = DOCS) -> None:
 
 
 def draw_arena() -> Image.Image:
-    """The scripted player's game, with the names of what is seen."""
+    """The scripted player's game around its ship, with the names of what is seen."""
     env = ArenaEnv(1, seed=3, action_repeat=4)
     _play(env, env.players()["scripted"], DECISIONS)
-    picture, ((left, top), scale) = Image.fromarray(env.draw(0, SIZE)), viewport(env.rules, SIZE)
-    pen, letters = ImageDraw.Draw(picture), ImageFont.load_default(20)
-    for words, things, alive in _named(env.state):
-        first = int(alive.float().argmax())
-        x, y = left + scale * float(things.x.reshape(-1)[first]), top + scale * float(things.y.reshape(-1)[first])
-        aside = 60 if x < SIZE[0] - 200 else -60
-        pen.line([(x + aside / 4, y + 14), (x + aside, y + 44)], LINE, 2)
-        pen.text((x + aside, y + 44), words, INK, letters, anchor="la" if aside > 0 else "ra")
-    return picture
-
-
-def _named(state: Any) -> list[tuple[str, Any, torch.Tensor]]:
-    """(words, things, which of them are alive) of the first world, of what is there."""
-    named = [
-        ("ship: the agent", state.ship, state.ship.health.reshape(-1) > 0),
-        ("spawner", state.spawners, state.spawners.health[:, 0] > 0),
-        ("enemy", state.enemies, state.enemies.health[:, 0] > 0),
-        ("its shot", state.shots, state.shots.life[:, 0] > 0),
-        ("an enemy's shot", state.enemy_shots, state.enemy_shots.life[:, 0] > 0),
+    picture, ((left, top), scale) = Image.fromarray(env.draw(0, FIELD)), viewport(env.rules, FIELD)
+    places = [(words, left + scale * x, top + scale * y) for words, x, y in _named(env.state)]
+    pen, letters = ImageDraw.Draw(picture), ImageFont.load_default(24)
+    for (words, x, y), height in zip(sorted(places, key=lambda place: place[1]), HEIGHTS, strict=False):
+        pen.line([(x, y + math.copysign(34, height)), (x, y + height)], LINE, 2)
+        pen.text((x, y + height), words, INK, letters, anchor="mt" if height > 0 else "mb")
+    x, y = (sum(place[axis] for place in places) / len(places) for axis in (1, 2))
+    corner = [
+        round(min(max(at - part / 2, 0), whole - part)) for at, part, whole in zip((x, y), CUT, FIELD, strict=True)
     ]
-    return [(words, things, alive) for words, things, alive in named if alive.any()]
+    return picture.crop((*corner, corner[0] + CUT[0], corner[1] + CUT[1]))
+
+
+def _named(state: Any) -> list[tuple[str, float, float]]:
+    """(words, x, y) of the nearest living thing of each kind to the ship."""
+    ship = state.ship
+    kinds = {
+        "spawner": (state.spawners, state.spawners.health),
+        "enemy": (state.enemies, state.enemies.health),
+        "its shot": (state.shots, state.shots.life),
+        "enemy's shot": (state.enemy_shots, state.enemy_shots.life),
+    }
+    named = [("ship: the agent", float(ship.x), float(ship.y))]
+    for words, (things, left) in kinds.items():
+        distance = torch.where(left > 0, torch.hypot(things.x - ship.x, things.y - ship.y), torch.inf)[:, 0]
+        nearest = int(distance.nan_to_num(torch.inf).argmin())
+        if distance[nearest].isfinite():
+            named.append((words, float(things.x[nearest, 0]), float(things.y[nearest, 0])))
+    return named
 
 
 def draw_town() -> Image.Image:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,8 @@ class Taste(NamedTuple):
     """Worth of a shot now that strikes a spawner."""
     enemy: float = 0.2
     """Worth of a shot that strikes an enemy, as a share of ``shot``."""
+    reach: float = 250.0
+    """Pixels within which enemies are worth a shot: those farther away cost time, which is what wins run short of."""
     patience: float = 0.95
     """Share of a shot's worth that is left when it comes a step later."""
     way: float = 0.02
@@ -90,19 +93,23 @@ class ScriptedPlayer(TensorDictModuleBase):
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         env = self.env
-        return tensordict.set("action", env.as_seen(play(env.state, env.rules, env.style), env.state))
+        return tensordict.set(
+            "action", env.as_seen(play(env.state, env.rules, env.style, env.action_repeat), env.state)
+        )
 
 
-def play(state: State, rules: Rules, style: int) -> Tensor:
-    """The player's actions, int64 [N]: shoot whenever that strikes something, else begin the best plan."""
+def play(state: State, rules: Rules, style: int, repeat: int = 1) -> Tensor:
+    """The player's actions, int64 [N], each for ``repeat`` steps of the game: shoot whenever that strikes something,
+    else begin the best plan.
+    """
     taste = TASTES[style]
-    plans = make_plans(rules, style, state.ship.x.device)
+    plans = make_plans(rules, style, state.ship.x.device, repeat)
     course = follow(plans, state, rules, style)
     strikes = worth(course.x[0, 0], course.y[0, 0], state.ship.rotation, state, rules, taste) > 0
     state = focus(state, taste)
     cost = danger(course, state, rules, taste) + travel(course, state, style, taste)
-    cost = cost - opportunity(course, state, rules, taste)
-    shoots = (state.ship.cooldown <= 1) & strikes  # the cooldown ticks before the shot
+    cost = cost - opportunity(course, state, rules, taste, repeat)
+    shoots = (state.ship.cooldown <= repeat) & strikes  # the cooldown ticks before the shot
     return torch.where(shoots, ACTIONS[style].shoot, plans.first[cost.argmin(0)])
 
 
@@ -110,30 +117,35 @@ def play(state: State, rules: Rules, style: int) -> Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def make_plans(rules: Rules, style: int, device: torch.device) -> Plans:
-    """The plans of a style."""
-    rows = _turns_and_thrusts() if style == 1 else _walks()
+def make_plans(rules: Rules, style: int, device: torch.device, repeat: int = 1) -> Plans:
+    """The plans of a style, of actions that last ``repeat`` steps each."""
+    rows = _turns_and_thrusts(repeat) if style == 1 else _walks(repeat)
     actions = torch.tensor([row[:HORIZON] for row in rows], device=device)
     return _steered(actions, rules) if style == 1 else _walked(actions, rules)
 
 
-def _turns_and_thrusts() -> list[list[int]]:
+def _turns_and_thrusts(repeat: int) -> list[list[int]]:
     """Turn, then thrust, then drift."""
     idle, thrust, left, right = THRUSTING.idle, THRUSTING.thrust, THRUSTING.left, THRUSTING.right
-    turns = [[], *([side] * steps for steps in (1, 2, 4, 8, 14, 22, 30) for side in (left, right))]
-    return [turn + [thrust] * steps + [idle] * HORIZON for turn in turns for steps in (0, 6, 18)]
+    turns = [[], *([side] * steps for steps in _whole((1, 2, 4, 8, 14, 22, 30), repeat) for side in (left, right))]
+    return [turn + [thrust] * steps + [idle] * HORIZON for turn in turns for steps in (0, *_whole((6, 18), repeat))]
 
 
-def _walks() -> list[list[int]]:
+def _walks(repeat: int) -> list[list[int]]:
     """Walk one way, then rest or walk along the other axis for a moment."""
     idle, vertical, horizontal = WALKING.idle, (WALKING.up, WALKING.down), (WALKING.left, WALKING.right)
-    rows = [[idle] * HORIZON]
+    rows, (moment,) = [[idle] * HORIZON], _whole((8,), repeat)
     for way in (*vertical, *horizontal):
         rows.append([way] * HORIZON)
         across = horizontal if way in vertical else vertical
-        for steps in (1, 3, 8, 20):
-            rows += [[way] * steps + [then] * 8 + [idle] * HORIZON for then in (idle, *across)]
+        for steps in _whole((1, 3, 8, 20), repeat):
+            rows += [[way] * steps + [then] * moment + [idle] * HORIZON for then in (idle, *across)]
     return rows
+
+
+def _whole(steps: Sequence[int], repeat: int) -> list[int]:
+    """The numbers of steps as whole actions of ``repeat`` steps, at least one, each once."""
+    return sorted({max(1, round(each / repeat)) * repeat for each in steps})
 
 
 def _steered(actions: Tensor, rules: Rules) -> Plans:
@@ -225,11 +237,12 @@ def danger(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
     return ((closest < reach**2) + taste.near_miss * (closest < (reach + taste.margin) ** 2)).sum(1)
 
 
-def opportunity(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
-    """Worth of the best shot that each plan allows, [P, N]."""
-    step = torch.arange(HORIZON, device=course.x.device, dtype=course.x.dtype).unsqueeze(-1)
-    cooled = step + 2 >= state.ship.cooldown
-    value = worth(course.x, course.y, course.rotation, state, rules, taste)
+def opportunity(course: Course, state: State, rules: Rules, taste: Taste, repeat: int) -> Tensor:
+    """Worth of the best shot that each plan allows where an action of ``repeat`` steps ends, [P, N]."""
+    ends = slice(repeat - 1, None, repeat)
+    step = torch.arange(HORIZON, device=course.x.device, dtype=course.x.dtype)[ends].unsqueeze(-1)
+    cooled = step + 1 + repeat >= state.ship.cooldown
+    value = worth(*(each[:, ends] for each in course), state, rules, taste)
     return (value * cooled * taste.patience**step).amax(1)
 
 
@@ -242,16 +255,19 @@ def travel(course: Course, state: State, style: int, taste: Taste) -> Tensor:
 
 
 def worth(x: Tensor, y: Tensor, rotation: Tensor, state: State, rules: Rules, taste: Taste) -> Tensor:
-    """Worth of a shot from (x, y) along ``rotation`` [..., N]: of the enemy it strikes, else the spawner, else 0."""
+    """Worth of a shot from (x, y) along ``rotation`` [..., N]: of a near enemy in it, else of a spawner, else 0."""
+    ship, enemies, spawners = state.ship, state.enemies, state.spawners
+    near = squared_distance(enemies.x - ship.x, enemies.y - ship.y) < taste.reach**2
     cos, sin = torch.cos(rotation).unsqueeze(-2), torch.sin(rotation).unsqueeze(-2)
     x, y = x.unsqueeze(-2), y.unsqueeze(-2)
 
-    def strikes(things: Any, radius: float) -> Tensor:
+    def strikes(things: Any, counted: Tensor, radius: float) -> Tensor:
         dx, dy = things.x - x, things.y - y
         along, across = dx * cos + dy * sin, (dx * sin - dy * cos).abs()
         reach = radius + rules.projectile_radius - 2  # not so that it only grazes
         ahead = (along > -reach / 2) & (along < rules.projectile_speed * rules.projectile_lifetime)
-        return ((things.health > 0) & ahead & (across < reach)).any(-2)
+        return (counted & ahead & (across < reach)).any(-2)
 
-    spawner = taste.shot * strikes(state.spawners, rules.spawner_radius)
-    return torch.where(strikes(state.enemies, rules.enemy_radius), taste.shot * taste.enemy, spawner)
+    spawner = taste.shot * strikes(spawners, spawners.health > 0, rules.spawner_radius)
+    enemy = strikes(enemies, (enemies.health > 0) & near, rules.enemy_radius)
+    return torch.where(enemy, taste.shot * taste.enemy, spawner)

@@ -4,7 +4,7 @@ from torchrl.envs import RewardSum
 
 from envs import ArenaEnv, BranchlessTransformedEnv
 from envs.arena.rules import THRUSTING, WALKING, Rules
-from envs.arena.scripted import ScriptedPlayer, play
+from envs.arena.scripted import HORIZON, ScriptedPlayer, make_plans, play
 
 RULES = Rules()
 _, _, LEFT, RIGHT, SHOOT = THRUSTING
@@ -86,6 +86,33 @@ def test_shoots_an_enemy_that_is_ahead_anyway():
     assert choice(env) in (LEFT, RIGHT)
     env.state.enemies.x[0], env.state.enemies.y[0], env.state.enemies.health[0] = 650, 640, 10
     assert choice(env) == SHOOT  # an enemy ahead is worth a shot on the way
+    env.state.enemies.x[0] = 800 - 300
+    assert choice(env) in (LEFT, RIGHT), "but not one that is far away"
+
+
+@pytest.mark.parametrize(("style", "shoot"), [(1, SHOOT), (2, FIRE)])
+@pytest.mark.parametrize("repeat", [1, 2, 4])
+def test_holds_the_trigger_when_the_gun_cools_within_the_action(style, shoot, repeat):
+    env = lonely_spawner(style, 1200, 640)
+    for cooldown in (repeat, repeat + 1):
+        env.state.ship.cooldown.fill_(cooldown)
+        action = play(env.state, env.rules, env.style, repeat)[0].item()
+        assert (action == shoot) == (cooldown == repeat)
+
+
+@pytest.mark.parametrize("style", [1, 2])
+@pytest.mark.parametrize("repeat", [2, 4, 7])
+def test_plans_are_made_of_whole_actions(style, repeat):
+    """An action of seven steps turns a ship by 35 degrees, or moves it by 35 pixels, or does neither."""
+    plans = make_plans(RULES, style, torch.device("cpu"), repeat)
+    whole = HORIZON // repeat * repeat
+    dx, dy = (torch.diff(each, dim=1, prepend=torch.zeros(len(each), 1)) for each in (plans.dx, plans.dy))
+    moves = plans.rotation if style == 1 else torch.stack((dx, dy), -1).flatten(1, 2)
+    if style == 1:
+        moves = torch.diff(moves, dim=1, prepend=torch.zeros(len(moves), 1))
+    held = moves[:, : whole * moves.shape[1] // HORIZON].reshape(len(moves), whole // repeat, repeat, -1)
+    torch.testing.assert_close(held, held[:, :, :1].expand_as(held), atol=1e-4, rtol=0)
+    assert len(plans.first.unique()) == (4 if style == 1 else 5), "every action but the shot begins some plan"
 
 
 @pytest.mark.parametrize("style", [1, 2])
@@ -139,15 +166,18 @@ def test_fits_a_wrapped_world_and_does_not_own_it():
 
 
 @pytest.mark.parametrize("style", [1, 2])
-def test_destroys_a_spawner_on_average_in_a_tenth_of_an_episode(style):
-    result, _ = play_on(ArenaEnv(64, seed=1, style=style), steps=300)
+@pytest.mark.parametrize("repeat", [1, 4])
+def test_destroys_a_spawner_on_average_in_a_tenth_of_an_episode(style, repeat):
+    result, _ = play_on(ArenaEnv(64, seed=1, style=style, action_repeat=repeat), steps=300 // repeat)
     assert result["spawners_destroyed"].mean() >= 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("style", [1, 2])
-def test_wins_most_games(style):
-    result, over = play_on(ArenaEnv(32, seed=1, style=style), steps=RULES.max_steps)
+@pytest.mark.parametrize(("repeat", "mirror"), [(1, False), (2, False), (4, False), (4, True)])
+def test_wins_most_games(style, repeat, mirror):
+    env = ArenaEnv(32, seed=1, style=style, action_repeat=repeat, mirror=mirror)
+    result, over = play_on(env, steps=RULES.max_steps // repeat)
     assert over.all()
     assert result["spawners_destroyed"].mean() >= 14
     assert result["win"].mean() >= 0.9

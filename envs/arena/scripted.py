@@ -242,7 +242,8 @@ def opportunity(course: Course, state: State, rules: Rules, taste: Taste, repeat
     ends = slice(repeat - 1, None, repeat)
     step = torch.arange(HORIZON, device=course.x.device, dtype=course.x.dtype)[ends].unsqueeze(-1)
     cooled = step + 1 + repeat >= state.ship.cooldown
-    value = worth(*(each[:, ends] for each in course), state, rules, taste)
+    x, y, rotation = (each[:, ends] for each in course)
+    value = worth(x, y, rotation, state, rules, taste)
     return (value * cooled * taste.patience**step).amax(1)
 
 

@@ -64,8 +64,8 @@ def channel_color(names: Names, key: str, index: int) -> Color:
     """What the world draws a channel in; else one of matplotlib's twenty colors."""
     offered = names.colors.get(key, ())
     if index < len(offered):
-        red, green, blue = offered[index]
-        return red / 255, green / 255, blue / 255
+        red, green, blue = (part / 255 for part in offered[index])
+        return red, green, blue
     from matplotlib import colormaps  # slow to import, and only wanted here
 
     red, green, blue, _ = colormaps["tab20"](index % 20)

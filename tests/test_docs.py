@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -182,6 +183,15 @@ def test_the_picture_of_the_towns_levels_is_what_its_page_draws(tmp_path, monkey
     drawn, shown = (np.asarray(Image.open(path), np.float32) for path in ("town_levels.png", DOCS / "town_levels.png"))
     assert drawn.shape == shown.shape
     assert np.abs(drawn - shown).mean() < 1.0, "draw it anew, by the lines of docs/town.md"  # letters may differ
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_guides_are_what_their_script_draws(tmp_path):
+    runpy.run_path(str(DOCS / "tools" / "pictures.py"))["main"](tmp_path)
+    for name in ("arena.png", "town.png"):
+        drawn, shown = (np.asarray(Image.open(path / name).convert("RGB"), np.float32) for path in (tmp_path, DOCS))
+        assert drawn.shape == shown.shape
+        assert np.abs(drawn - shown).mean() < 1.0, f"{name}: draw it anew with make pictures"  # letters may differ
 
 
 def test_the_arenas_first_lines_run():

@@ -21,6 +21,8 @@ DECISIONS, HOURS = 130, 60
 """What is played before the picture, by the scripted player and by the greedy ones."""
 HEIGHTS = (70, -100, 115, -145, 160)
 """Of names below and above what they name [pixels], from left to right."""
+BARS = 62
+"""Pixels above and below things up to where the bars of their health are."""
 INK, LINE = (236, 240, 248), (150, 160, 182)
 
 
@@ -38,7 +40,8 @@ def draw_arena() -> Image.Image:
     places = [(words, left + scale * x, top + scale * y) for words, x, y in _named(env.state)]
     pen, letters = ImageDraw.Draw(picture), ImageFont.load_default(24)
     for (words, x, y), height in zip(sorted(places, key=lambda place: place[1]), HEIGHTS, strict=False):
-        pen.line([(x, y + math.copysign(34, height)), (x, y + height)], LINE, 2)
+        begin = math.copysign(min(BARS, abs(height) - 20), height)
+        pen.line([(x, y + begin), (x, y + height)], LINE, 2)
         pen.text((x, y + height), words, INK, letters, anchor="mt" if height > 0 else "mb")
     x, y = (sum(place[axis] for place in places) / len(places) for axis in (1, 2))
     corner = [

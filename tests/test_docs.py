@@ -599,6 +599,7 @@ def test_the_words_that_people_search_for_are_where_the_thing_is():
 def test_the_sentences_among_the_questions_are_those_that_the_code_says(tmp_path):
     page = (DOCS / "faq.md").read_text()
     (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "metrics.csv").touch()
     with pytest.raises(ValueError) as error:
         next(train(Experiment.load("smoke", "device=cpu", f"run.folder={tmp_path}", "run.name=first")))
     assert str(error.value).replace(str(tmp_path), "runs").startswith("run runs/first exists already")

@@ -42,7 +42,7 @@ class Taste(NamedTuple):
     enemy: float = 0.2
     """Worth of a shot that strikes an enemy, as a share of ``shot``."""
     reach: float = 250.0
-    """Pixels within which enemies are worth a shot: those farther away cost time, which is what wins run short of."""
+    """Pixels within which enemies are worth a shot that takes several steps: there is hardly time to win as it is."""
     patience: float = 0.95
     """Share of a shot's worth that is left when it comes a step later."""
     way: float = 0.02
@@ -102,7 +102,7 @@ def play(state: State, rules: Rules, style: int, repeat: int = 1) -> Tensor:
     """The player's actions, int64 [N], each for ``repeat`` steps of the game: shoot whenever that strikes something,
     else begin the best plan.
     """
-    taste = TASTES[style]
+    taste = TASTES[style] if repeat > 1 else TASTES[style]._replace(reach=math.inf)
     plans = make_plans(rules, style, state.ship.x.device, repeat)
     course = follow(plans, state, rules, style)
     strikes = worth(course.x[0, 0], course.y[0, 0], state.ship.rotation, state, rules, taste) > 0

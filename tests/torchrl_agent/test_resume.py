@@ -85,7 +85,7 @@ KINDS = {
         "world.num_envs=16",
         "algorithm.minibatch_size=20",
         "league.refresh=2",
-        "league.snapshot_every=64",
+        "league.snapshot_every=32",  # so that the exploiter begins anew after 128 frames
         "league.exploiters=1",
         "population.members=3",
         "league.scripted={turret: 0.25, scripted: 0}",
@@ -158,7 +158,7 @@ def unlike(one: dict[str, object], other: dict[str, object], but: tuple[str, ...
     return [path for path in paths if not any(re.search(each, path) for each in but)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k == "mind" else k for k in KINDS])
 def test_a_resumed_learner_is_one_that_never_stopped(kind):
     whole, resumed = learner_of(kind), learner_of(kind)
     fresh = inside(whole)

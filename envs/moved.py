@@ -12,6 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
+from typing_extensions import override
+
 MODULES = {
     f"envs.{old}": [f"envs.{new}" for new in news]
     for old, news in {
@@ -68,9 +70,11 @@ class MovedModules(MetaPathFinder, Loader):
     def __init__(self, modules: Mapping[str, Sequence[str]], classes: Mapping[str, str]) -> None:
         self.modules, self.classes = modules, classes
 
+    @override
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, self) if fullname in self.modules else None
 
+    @override
     def exec_module(self, module: ModuleType) -> None:
         old, places = module.__name__, self.modules[module.__name__]
 

@@ -11,6 +11,8 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from torchrl_agent import moved
 from torchrl_agent.hidden import check_envs
 
@@ -49,6 +51,7 @@ def __getattr__(name: str) -> Any:
 class _Package(ModuleType):
     """A package whose ``train`` stays the function, although importing the old module of that name would bind it."""
 
+    @override
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in HOMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)

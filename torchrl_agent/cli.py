@@ -14,6 +14,8 @@ from importlib import metadata
 from types import ModuleType
 from typing import NoReturn
 
+from typing_extensions import override
+
 from torchrl_agent.commands import VERBS
 from torchrl_agent.errors import HiddenPackageError, TrainingError
 from torchrl_agent.hidden import check_envs
@@ -108,6 +110,7 @@ def _version() -> str:
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line."""
 
+    @override
     def error(self, message: str) -> NoReturn:
         """One line, exit code 2."""
         print(f"torchrl-agent: {message}; see '{self.prog} --help'.", file=sys.stderr)

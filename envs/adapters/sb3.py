@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
 from envs.world import World
@@ -48,6 +49,7 @@ class StableBaselinesVecEnv(VecEnv):
         self._masks: NDArray[np.bool_] | None = np.ones(every, bool) if self._vector.masked else None
         super().__init__(self._vector.num_envs, self._vector.single_observation_space, self._vector.single_action_space)
 
+    @override
     def reset(self) -> Any:
         """Begin new episodes everywhere; after ``seed(number)`` the same ones every time."""
         observation, found = self._vector.reset(seed=self._seeds[0], options=self._options[0])
@@ -56,10 +58,12 @@ class StableBaselinesVecEnv(VecEnv):
         self._reset_options()
         return observation
 
+    @override
     def step_async(self, actions: NDArray) -> None:
         """Keep the actions [num_envs] for :meth:`step_wait`."""
         self._actions = actions
 
+    @override
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """One step of every world: observations, rewards, dones and infos."""
         observation, reward, terminated, truncated, found = self._vector.step(self._actions)
@@ -74,14 +78,17 @@ class StableBaselinesVecEnv(VecEnv):
             }
         return observation, reward.astype(np.float32), done, infos
 
+    @override
     def close(self) -> None:
         """Close the world."""
         self._vector.close()
 
+    @override
     def get_images(self) -> Sequence[NDArray[np.uint8]]:
         """A picture of every world, uint8 [height, width, 3] each."""
         return self._vector.render()
 
+    @override
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """An attribute of the batch, once per world: they share one object; of ``action_masks`` each world's own."""
         rows = self._get_indices(indices)
@@ -89,10 +96,12 @@ class StableBaselinesVecEnv(VecEnv):
             return [self._masks[row] for row in rows]
         return [getattr(self._vector, attr_name) for _ in rows]
 
+    @override
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Set an attribute of the batch, hence of every world."""
         setattr(self._vector, attr_name, value)
 
+    @override
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
         """Call a method of the batch once; its result, once per world (``action_masks``: each world's own)."""
         if method_name == MASKS:
@@ -100,6 +109,7 @@ class StableBaselinesVecEnv(VecEnv):
         result = getattr(self._vector, method_name)(*method_args, **method_kwargs)
         return [result for _ in self._get_indices(indices)]
 
+    @override
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """True for ``Monitor``, whose ``episode`` infos are there, so that ``evaluate_policy`` uses them."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]

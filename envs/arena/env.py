@@ -11,6 +11,7 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
+from typing_extensions import override
 
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
@@ -104,6 +105,7 @@ class ArenaEnv(World):
             seen = {key: Bounded(-1.0, 1.0, (n, len(words)), device=device) for key, words in names.items()}
         return Composite(**seen, shape=(n,), device=device)
 
+    @override
     def settings(self) -> Difficulty:
         """The full game everywhere, or the curriculum's stage."""
         difficulty = Difficulty(*torch.ones(len(Difficulty._fields), self.num_envs, device=self.device))
@@ -111,6 +113,7 @@ class ArenaEnv(World):
             _assign(difficulty, self.curriculum.current.difficulty)
         return difficulty
 
+    @override
     def spawn(self, settings: Difficulty, chance: Chance, midway: bool) -> State:
         """Worlds at the start of phase one."""
         state = spawn(self.rules, settings, chance)
@@ -119,6 +122,7 @@ class ArenaEnv(World):
         step = torch.floor(chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps)
         return state._replace(progress=state.progress._replace(step=step, phase_step=step))
 
+    @override
     def respawn(self, state: State, settings: Difficulty, chance: Chance) -> State:
         """Worlds at the start of phase one, with what is left of enemies and shots where it was, but dead."""
         fresh = self.spawn(settings, chance, midway=False)
@@ -128,10 +132,12 @@ class ArenaEnv(World):
             enemy_shots=state.enemy_shots._replace(life=fresh.enemy_shots.life),
         )
 
+    @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
         """One step of the game."""
         return advance(state, action, chance, self.rules, self.style)
 
+    @override
     def observe(self, state: State) -> dict[str, Tensor]:
         """Observations by key."""
         if self.mirror:
@@ -142,21 +148,26 @@ class ArenaEnv(World):
         """How an action looks to the agent, and what one that looks so is, int64 [N]: another in a mirror."""
         return exchanged(action, choose_mirrors(state, self.style), self.style) if self.mirror else action
 
+    @override
     def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
         return super()._advance(self.as_seen(action, snapshot.state), snapshot)
 
+    @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Reward, terminated, truncated."""
         return reward(state, self.rules), *ends(state, self.rules)
 
+    @override
     def statistics(self, state: State) -> dict[str, Tensor]:
         """What the game reports of its episodes (envs/arena/scoring.py)."""
         return statistics(state)
 
+    @override
     def names(self) -> Names:
         """Words for the actions of the control style and for what is seen; in a mirror as it looks there."""
         return {"actions": ACTIONS[self.style]._fields, "observation": observation_names(self.mode)}
 
+    @override
     def players(self) -> dict[str, TensorDictModuleBase]:
         """The scripted player of this very world, and chance."""
         return {"scripted": ScriptedPlayer(self), **super().players()}

@@ -10,6 +10,7 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite
+from typing_extensions import override
 
 from envs.arena.rules import THRUSTING, Rules, make_rules
 from envs.contract import GROUP
@@ -85,14 +86,17 @@ class DuelEnv(World):
         actions = Categorical(len(THRUSTING), shape=shape, dtype=torch.int64, device=self.device)
         self._build(observations, actions, midway=desynchronize)
 
+    @override
     def settings(self) -> Settings:
         """Nothing."""
         return Settings(torch.zeros(self.num_envs, device=self.device))
 
+    @override
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Ships at opposite places."""
         return spawn(settings.worlds, chance, self.rules, midway)
 
+    @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
         """One step of the game."""
         seats = action.T
@@ -108,14 +112,17 @@ class DuelEnv(World):
             return torch.zeros_like(state.step, dtype=torch.int64)
         return play(state, self.rules, flies=self.opponent == "scripted")[1]
 
+    @override
     def observe(self, state: State) -> dict[str, dict[str, Tensor]]:
         """What the agents see."""
         return {GROUP: {"observation": observe(state, self.rules)[:, : self.num_agents].clone()}}
 
+    @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Reward, terminated, truncated."""
         return reward(state, self.rules)[: self.num_agents], *ends(state, self.rules)
 
+    @override
     def statistics(self, state: State) -> dict[str, Tensor]:
         """The result so far, from the first seat's view."""
         first, dead = result(state, self.rules)[0], ends(state, self.rules)[0]
@@ -128,10 +135,12 @@ class DuelEnv(World):
             "knockout": dead.float(),
         }
 
+    @override
     def names(self) -> Names:
         """Words for the actions and for what is seen."""
         return {"actions": THRUSTING._fields, "observation": {"observation": NAMES}}
 
+    @override
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Players of this very world: one that flies, one that does not, and chance."""
         return {

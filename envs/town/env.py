@@ -11,6 +11,7 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
+from typing_extensions import override
 
 from envs.curriculum import load_curriculum
 from envs.game import Names
@@ -171,6 +172,7 @@ class TownEnv(World):
         heads = [count, self.rules.symbols]
         return MultiCategorical(heads, shape=(*shape, 2), dtype=torch.int64, device=self.device)
 
+    @override
     def settings(self) -> Settings:
         """The level, or the curriculum's stage, everywhere; people as they are."""
         rules = self.rules if self.curriculum is None else self.stages[self.curriculum.stage]
@@ -180,6 +182,7 @@ class TownEnv(World):
         send(people, self.traits, None)
         return level_settings(rules, people)
 
+    @override
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
         """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
         state = spawn(self.rules, self.tables, settings, chance)
@@ -193,6 +196,7 @@ class TownEnv(World):
         step = (chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps).int()
         return state._replace(step=step)
 
+    @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
         """One step of the game."""
         heads = action.permute(*reversed(range(action.ndim)))  # [A, N], or [2, A, N] with a symbol
@@ -200,6 +204,7 @@ class TownEnv(World):
         after = advance(state, chosen, symbol, chance, self.rules, self.tables)
         return feel(after, state, self.rules) if self.drives else after
 
+    @override
     def observe(self, state: State) -> dict[str, Any]:
         """Observations by key."""
         groups: dict[str, Any] = observe(state, self.rules)
@@ -220,17 +225,20 @@ class TownEnv(World):
             groups["privileged"] = privileged(state, self.rules, self.tables)
         return {GROUP: groups, "state": global_state(state, self.rules)}
 
+    @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """Reward [A, N], terminated, truncated."""
         own = learners(state, self.rules)
         return reward(own, self.rules), *ends(own, self.rules)
 
+    @override
     def statistics(self, state: State) -> dict[str, Tensor]:
         """What the game reports of its episodes (envs/town/scoring.py)."""
         own = learners(state, self.rules)
         found = statistics(own, self.rules)
         return {**found, "money": money(own, self.rules)} if self.drives else found
 
+    @override
     def names(self) -> Names:
         """Words for actions, meters and what is seen, and the colors of what is in the window."""
         seen = observation_names(self.rules, self.mode)
@@ -239,6 +247,7 @@ class TownEnv(World):
             words["colors"] = {"window": window_colors(self.rules)}
         return words
 
+    @override
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Hand-written players of this very world, by name."""
         in_fog = {} if self.rules.view is None else {"remembering": FogPlayer(self, True, self.rules.num_agents)}
@@ -250,6 +259,7 @@ class TownEnv(World):
             **super().players(),
         }
 
+    @override
     def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
         """Players that search the true town, know its map or learn from what they meet with, each before those that
         lack this (docs/headroom.md).
@@ -298,6 +308,7 @@ class TownEnv(World):
             raise ValueError(f"town {self.rules.name} has no meter money: leave money out.")
         send(self._snapshot.settings.people, traits, money)
 
+    @override
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Continue towns; those that were saved when nobody could send people have the ones that were born there."""
         people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
@@ -307,10 +318,12 @@ class TownEnv(World):
         """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
 
+    @override
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""
         return f"level={self.rules.name}, num_agents={self.num_agents}, {super().extra_repr()}"
 
+    @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
         super()._apply(fn, recurse)
         self.tables = map_record(fn, self.tables)

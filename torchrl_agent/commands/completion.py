@@ -6,6 +6,8 @@ import argparse
 import importlib
 from typing import Any
 
+from typing_extensions import override
+
 from torchrl_agent.commands import VERBS
 from torchrl_agent.composition import config_names
 
@@ -46,6 +48,7 @@ class _Recorder(argparse.ArgumentParser):
         self.words = [] if words is None else words
         super().__init__(*arguments, **options)
 
+    @override
     def add_argument(self, *names: Any, **options: Any) -> Any:
         """Keep the option's name, or what it may be."""
         if options.get("help") != argparse.SUPPRESS:
@@ -54,6 +57,7 @@ class _Recorder(argparse.ArgumentParser):
             self.words += config_names() if names[0] in ("config", "--config") else []
         return super().add_argument(*names, **options)
 
+    @override
     def add_subparsers(self, **options: Any) -> Any:
         """Let the subjects' parsers keep their words here."""
         return super().add_subparsers(**{**options, "parser_class": self._subject})

@@ -19,6 +19,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.modules import QValueModule
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -43,6 +44,7 @@ class ValueAgent(Agent):
         self.dueling = dueling
         super().__init__(env, config, gamma)
 
+    @override
     def _make_heads(
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
@@ -138,6 +140,7 @@ class EpsilonGreedy(MaskedCategorical):
         probabilities = (1 - share) * greedy + share * legal / legal.sum(-1, keepdim=True)
         super().__init__(probabilities.clamp_min(torch.finfo(torch.float32).tiny).log(), mask)
 
+    @override
     @property
     def deterministic_sample(self) -> Tensor:
         """The best action."""

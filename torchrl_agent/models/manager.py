@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torchrl.data import Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.distributions import MaskedCategorical
@@ -176,6 +177,7 @@ class Manager(AgentModule):
         """How it would choose among the goals, given what it reads [..., features] and which are :meth:`met`."""
         return MaskedCategorical(self.choose(context), ~met if self.config.options else None)
 
+    @override
     def look_back(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
@@ -201,6 +203,7 @@ class Manager(AgentModule):
         )
         return {OLD_LOG_PROB: rollout.get(GOAL_LOG_PROB), GOAL_ADVANTAGE: advantage, GOAL_TARGET: target}
 
+    @override
     def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
         """What the controller is paid for serving the goal, [T, rows, 1]: by how much the step lessened what its meters
         lack of the targets (Vezhnevets et al. 2017, section 3.3, pay for steps towards a goal of the manager's making).
@@ -212,6 +215,7 @@ class Manager(AgentModule):
         lack = [(target - meters).clamp_min(0.0).sum(-1, keepdim=True) for meters in (before, after)]
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
+    @override
     def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
         """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are
         met or its time is up shows in what follows the step, also where the rollout ends or the episode is cut off.

@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Composite
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.custom import CustomEncoder
@@ -152,6 +153,7 @@ class Perception(AgentModule):
                 module.losses.append(PerceptionLoss(config, sum(module.sizes), context.heads, model.activation))
             yield "perception", module
 
+    @override
     @staticmethod
     def switch_on(model: Any) -> None:
         """Change a ``ModelConfig`` so that there is one, with losses."""

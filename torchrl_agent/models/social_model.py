@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torchrl.data import Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import recurrent_mode
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
@@ -134,6 +135,7 @@ class SocialModel(AgentModule):
                 module.recorded_keys = (*THOUGHTS, *LABELS)
             yield "social_model", module
 
+    @override
     @staticmethod
     def switch_on(model: Any) -> None:
         """Change a ``ModelConfig`` so that there is one, with losses."""

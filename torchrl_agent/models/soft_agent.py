@@ -17,6 +17,7 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
 from torchrl.modules import TanhNormal
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.actions import action_choice, make_actor_head
@@ -55,6 +56,7 @@ class SoftAgent(Agent):
         super().__init__(env, config, gamma)
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial_temperature), device=env.device))
 
+    @override
     def _make_heads(
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
@@ -73,12 +75,14 @@ class SoftAgent(Agent):
             self.default_entropy = -float(size)
         return actor, PolicyValue(actor, self.action_values, self.action_range)
 
+    @override
     def parts(self) -> list[list[nn.Parameter]]:
         """The policy's gradient is clipped alone, the temperature's too."""
         alone = [list(self.actor_head.parameters()), [self.log_alpha]]
         known = {id(parameter) for part in alone for parameter in part}
         return [*alone, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
+    @override
     def module_names(self) -> dict[nn.Parameter, str]:
         """The same, the temperature by its own name."""
         return {**super().module_names(), self.log_alpha: "temperature"}

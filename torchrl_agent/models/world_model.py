@@ -15,6 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torchrl.modules import recurrent_mode
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.dynamics import CHANGE, KNOWN, MEAN, WorldModel, WorldModelConfig, dreaming_state, spread
@@ -73,12 +74,14 @@ class Imagination(AgentModule):
             module.losses.append(WorldModelLoss(module.model))
             yield "world_model", module
 
+    @override
     @staticmethod
     def switch_on(model: Any) -> None:
         """Change a ``ModelConfig`` so that there is one, with losses that shape the belief too."""
         model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
         model.world_model.shapes_perception = True
 
+    @override
     @property
     def weights(self) -> nn.Module:
         """The world model."""

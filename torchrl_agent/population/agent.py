@@ -12,6 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -185,11 +186,13 @@ class LeagueAgent(MembersAgent):
         self.seats, self.slots, self.present = seats, slots, present
         self.__dict__["scripted"] = scripted
 
+    @override
     @property
     def policy(self) -> TensorDictModuleBase:
         """Everybody's policies."""
         return self._seated(self.template.policy)
 
+    @override
     def policy_and_value(self) -> TensorDictModuleBase:
         """The same with values of those who learn."""
         return self._seated(self.template.policy_and_value())

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.modules import set_recurrent_mode
 from torchrl.objectives.value.functional import generalized_advantage_estimate
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.population.agent import Member, MembersAgent
@@ -84,6 +85,7 @@ class MembersAlgorithm(Algorithm):
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.accelerated = (self.estimate, self.losses, self.adam)
 
+    @override
     @property
     def mode(self) -> str:
         """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
@@ -93,10 +95,12 @@ class MembersAlgorithm(Algorithm):
         """Let the members play as this agent says."""
         self.agent = self.behavior = agent
 
+    @override
     def make_loss(self) -> torch.nn.Module:
         """The template's."""
         return self.template.loss
 
+    @override
     def anneal(self, progress: float) -> None:
         """Move the weights of the entropy bonus from the members' own ones to the last."""
         start, end = self.numbers["algorithm.entropy_coeff"], self.config.final_entropy_coeff
@@ -133,6 +137,7 @@ class MembersAlgorithm(Algorithm):
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
+    @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve all members on a rollout [T, rows], of which each has its equal share; returns diagnostics [P].
 
@@ -278,6 +283,7 @@ class MembersAlgorithm(Algorithm):
         self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
         return norm, made, bad
 
+    @override
     def check(self, metrics: Mapping[str, float]) -> None:
         """Raise NonFiniteError if every member had to skip several updates in a row."""
         if metrics.get("skipped_in_row", 0) >= SKIPS_BEFORE_HALT:
@@ -293,6 +299,7 @@ class MembersAlgorithm(Algorithm):
         size = (self.stack.size,)
         return {name: torch.full(size, value, device=self.device) for name, value in numbers_of(self.config).items()}
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """All members, stacked, [P, ...] each, on the first rank those of all; views of one tensor are saved as that
         tensor.
@@ -327,6 +334,7 @@ class MembersAlgorithm(Algorithm):
             "skips_in_row": self.skips_in_row[member].clone(),
         }
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from :meth:`state_dict`; numbers are the configuration's, until genes are written over them.
 

@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.population.agent import LeagueAgent
@@ -76,6 +77,7 @@ class LeagueLearner(PopulationLearner):
             self.league.snapshot(0)
         self.league.clean.fill_(True)  # nothing has been played yet
 
+    @override
     def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         check_seats(env, "this configuration")
         config, known = self._league_config, env.players()
@@ -89,17 +91,21 @@ class LeagueLearner(PopulationLearner):
 
     # --- what an iteration does ---------------------------------------------------------------------------------------
 
+    @override
     def rows(self, rollout: TensorDict) -> TensorDictBase:
         """Those of members: from what a frozen or a scripted player does nobody learns."""
         return super().rows(rollout)[:, self._learning]
 
+    @override
     def _of_members(self, flags: Tensor) -> Tensor:
         of_rows = flags.reshape(len(flags), -1, *flags.shape[3:])[:, self._learning]
         return super()._of_members(of_rows)
 
+    @override
     def _home(self, worlds: Tensor) -> Tensor:
         return self.seats.home[worlds]
 
+    @override
     def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         self.league.enter(finished, worlds)
         # worlds speak from the first seat's view, which is not always the member's whose world it is
@@ -109,10 +115,12 @@ class LeagueLearner(PopulationLearner):
         seen[keys.EPISODE_WIN] = torch.lerp(finished[keys.EPISODE_WIN], lost, second)
         return super()._enter(seen, worlds)
 
+    @override
     def measures(self) -> list[str]:
         """What both seats see alike, who wins, and the rating."""
         return [*(name for name in super().measures() if name in (*BOTH_SEE, keys.EPISODE_WIN)), RATING]
 
+    @override
     def fitness(self) -> Tensor:
         """Ratings, if members are judged by them, [P]; NaN for who has played too little."""
         if self.evolution.config.fitness != RATING:
@@ -121,10 +129,12 @@ class LeagueLearner(PopulationLearner):
         known = games >= self.evolution.config.least_episodes
         return torch.where(known, self.league.ratings.rating[: self.members], math.nan)
 
+    @override
     def best(self) -> int:
         """The member with the highest rating."""
         return int(self.league.ratings.rating[: self.league.mains].argmax())
 
+    @override
     def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
         """Rate the players, look at the members, keep snapshots and draw opponents, whatever it is time for."""
         config = self.league.config
@@ -146,6 +156,7 @@ class LeagueLearner(PopulationLearner):
             self.league.draw()
         return {**found, **{f"league/{name}": value for name, value in self.league.summary().items()}}
 
+    @override
     def _take_over(self, look: Look) -> None:
         super()._take_over(look)
         self.league.follow(look)
@@ -164,11 +175,13 @@ class LeagueLearner(PopulationLearner):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
+    @override
     def bookkeeping(self) -> dict[str, Any]:
         """Those of the population, and the league."""
         mine = {"begun": self._begun.clone(), "snapshot_at": self._snapshot_at}
         return {**super().bookkeeping(), "league": {**self.league.state_dict(), **mine}}
 
+    @override
     def load_bookkeeping(self, state: dict[str, Any]) -> None:
         """Continue what :meth:`bookkeeping` kept."""
         super().load_bookkeeping(state)

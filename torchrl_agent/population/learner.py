@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.learner import Learner, random_state
@@ -124,6 +125,7 @@ class PopulationLearner(Learner):
         ]
         return max(range(self.members), key=scores.__getitem__)
 
+    @override
     def present(self, member: int | None = None) -> Agent:
         """A member as an agent of its own, the best one if none is named; the same object at every call."""
         number = self.best() if member is None else member
@@ -133,11 +135,13 @@ class PopulationLearner(Learner):
         ranks.hand_out(tensors_of(self._shown).values(), owner)
         return self._shown.agent
 
+    @override
     def statistics(self, member: int | None = None) -> dict[str, Any]:
         """Normalisation statistics of a member, the best one if none is named, as plain numbers."""
         agent = self.present(member)
         return get_statistics(agent.normalizer, self._shown.scaler)
 
+    @override
     def tolerates_non_finite(self, rollout: TensorDict) -> bool:
         """Whether at least one member wrote nothing but finite numbers. The others skip their updates from such frames,
         and evolution may replace them.
@@ -157,11 +161,13 @@ class PopulationLearner(Learner):
 
     # --- what an iteration does ---------------------------------------------------------------------------------------
 
+    @override
     def collect(self) -> TensorDict:
         """The next rollout, of this rank's members."""
         with ranks.dealing("members"):
             return super().collect()
 
+    @override
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Learn from a rollout; diagnostics as scalars on the CPU, means over the members (of updates that were skipped
         in a row the fewest).
@@ -175,6 +181,7 @@ class PopulationLearner(Learner):
         means = dict(zip(of_members, table.mean(1), strict=True))
         return {**means, "skipped_in_row": table[list(of_members).index("skipped_in_row")].amin()}
 
+    @override
     def report(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the members' episodes, and tell their curricula; means over the members."""
         return self._enter(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
@@ -205,6 +212,7 @@ class PopulationLearner(Learner):
         self._since_look[0, member] += values[whole].double().sum()
         self._since_look[1, member] += whole.sum()
 
+    @override
     def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
         """Look at the members if it is time; metrics of the population."""
         returns = [each.get("rollout/ep_rew_mean", math.nan) for each in self.member_metrics]
@@ -259,6 +267,7 @@ class PopulationLearner(Learner):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """All members; besides, ``agent`` and ``reward_scaler`` are the best one's, as those of a single run."""
         state = super().state_dict()
@@ -287,6 +296,7 @@ class PopulationLearner(Learner):
             **random_state(self.device),
         }
 
+    @override
     def bookkeeping(self) -> dict[str, Any]:
         """Episodes and evolution."""
         return {
@@ -297,6 +307,7 @@ class PopulationLearner(Learner):
             "households": self.households.state_dict(),
         }
 
+    @override
     def load_bookkeeping(self, state: dict[str, Any]) -> None:
         """Continue what :meth:`bookkeeping` kept."""
         for window, saved in zip(self.windows, state["episodes"], strict=True):
@@ -308,6 +319,7 @@ class PopulationLearner(Learner):
             self.households.load_state_dict(state["households"])
         self._write_genes(self.algorithm)
 
+    @override
     def load_agent(self, state: dict[str, Any]) -> None:
         """Nothing: the members are the algorithm's."""
 

@@ -17,6 +17,7 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 from torch import Tensor, distributed
 from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import ranks
 from torchrl_agent.learner import Learner, load_random_state, random_state, rows_of, with_rows
@@ -63,6 +64,7 @@ class RemoteCollector(RolloutCollector):
         self._received = self._told = 0
         self._mode = super().mode
 
+    @override
     @property
     def mode(self) -> str:
         """How the actors play."""
@@ -73,6 +75,7 @@ class RemoteCollector(RolloutCollector):
         """Whether actors play by now."""
         return bool(self._shares)
 
+    @override
     @spanned("collect")
     def collect(self) -> TensorDict:
         """The next rollout [T, N]; its memory is used again by the next call."""
@@ -180,21 +183,25 @@ class ActorsLearner(Learner):
         collector = RemoteCollector(algorithm.agent.attach(env), algorithm, actors)
         super().__init__(env, algorithm.agent, algorithm, collector, total_frames, experiment=experiment)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """What one process would save, and what the actors begin with besides."""
         state = super().state_dict()
         return {**state, "actors": {"random": self.collector.random, "stages": dict(self.collector.stages)}}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from it, or from what one process saved."""
         super().load_state_dict(state)
         actors = state.get("actors", {"random": None, "stages": {}})
         self.collector.random, self.collector.stages = actors["random"], dict(actors["stages"])
 
+    @override
     def _begin_new_games(self, frames: int) -> None:
         super()._begin_new_games(frames)
         self.collector.seed = world_seed(self.env, self.experiment.seed, frames)
 
+    @override
     def _worlds(self) -> dict[str, Any]:
         if not self.collector.begun:
             return super()._worlds()

@@ -14,6 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.errors import TrainingError
@@ -119,6 +120,7 @@ class SpreadLearner(Learner):
         super().__init__(env, agent, algorithm, collector, total_frames, experiment=experiment)
         self.episodes = EpisodeWindow(max(100, self.num_envs))
 
+    @override
     def collect(self) -> TensorDict:
         """The next rollout [T, N], in which all ranks' worlds went the same way.
 
@@ -137,19 +139,23 @@ class SpreadLearner(Learner):
             )
         return rollout
 
+    @override
     def frames_played(self, rollout: TensorDict) -> int:
         """Frames of a rollout: every rank played the same."""
         return rollout.numel()
 
+    @override
     def rows(self, rollout: TensorDict) -> TensorDictBase:
         """Those of this rank's agents."""
         return super().rows(rollout)[:, self._learning]
 
+    @override
     def report(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the episodes, which every rank has seen."""
         with ranks.alone():
             return super().report(rollout)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """What one process would save."""
         state = super().state_dict()
@@ -158,6 +164,7 @@ class SpreadLearner(Learner):
             scaler["returns"] = self._in_turn(scaler["returns"], ranks.size(), self.num_envs)
         return state
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from it."""
         algorithm = state["algorithm"]
@@ -169,6 +176,7 @@ class SpreadLearner(Learner):
         """Rows [first, second, own agents] as rows [second, first, own agents]."""
         return rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
+    @override
     def _worlds(self) -> dict[str, Any]:
         """The worlds, which every rank has, with what each knows of its own agents."""
         with ranks.alone():
@@ -178,6 +186,7 @@ class SpreadLearner(Learner):
         mine = tree_map(lambda rows: rows[:, self.own], state["root"][self._group])
         return {**state, "root": {**state["root"], self._group: ranks.join_rows(mine, 1)}}
 
+    @override
     def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
         with ranks.alone():
             super()._load_worlds(world, root)

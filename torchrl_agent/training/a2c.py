@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -56,18 +57,21 @@ class A2C(OnPolicyActorCritic):
             )
         super().__init__(agent, config, rows, acceleration)
 
+    @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Advantages, then one update with all frames, or one with each share of them."""
         data, explained = self.advantages(rollout)
         updates = [self.updater.update(data[draw]) for draw in self.draws(len(data))]
         return {**self.conclude(data, torch.stack(updates)), **explained}
 
+    @override
     def draws(self, count: int) -> Iterator[Draw]:
         """All at once, or each share; in a random order where modules are taught by the first frames of a draw."""
         parts = self.config.num_minibatches
         at_once = parts == 1 and self.agent.taught_share == 1
         return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
 
+    @override
     def make_loss(self) -> AgentLoss:
         """The policy gradient with a critic."""
         config, agent = self.config, self.agent
@@ -76,6 +80,7 @@ class A2C(OnPolicyActorCritic):
         )
         return AgentLoss(agent, objective)
 
+    @override
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
         if self.config.optimizer == "adam":

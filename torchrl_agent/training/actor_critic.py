@@ -13,6 +13,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 from torchrl.objectives.value.functional import generalized_advantage_estimate
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
@@ -78,12 +79,14 @@ class ActorCritic(Algorithm):
         self.player = LaggingPlayer(self.agent, self.config.lag, refresh_every)
         self.behavior, self.reads_values = self.player.agent, False  # an older critic's values would be older, too
 
+    @override
     def anneal(self, progress: float) -> None:
         """Move the weight of the entropy bonus, in its place on the device."""
         start, end = self.config.entropy_coeff, self.config.final_entropy_coeff
         if end is not None:
             self.loss.objective.entropy_coeff.fill_(start + (end - start) * min(progress, 1.0))
 
+    @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
         over the updates made.
@@ -102,6 +105,7 @@ class ActorCritic(Algorithm):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Everything that an iteration learns from a rollout [T, rows]; returns diagnostics as device scalars."""
 
+    @override
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes, the policy that plays too."""
         if self.player is None:
@@ -109,15 +113,18 @@ class ActorCritic(Algorithm):
         older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
         return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
 
+    @override
     def taken_back(self) -> None:
         """Called where an earlier state was put back: versions of the player that were kept since become that state."""
         if self.player is not None:
             self.player.take_back(self.agent)
 
+    @override
     def state_dict(self) -> dict:
         """Everything of an algorithm, and the policy that plays."""
         return {**super().state_dict(), **({} if self.player is None else self.player.state_dict())}
 
+    @override
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`."""
         super().load_state_dict(state)

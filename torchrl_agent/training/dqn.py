@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.objectives import SoftUpdate
+from typing_extensions import override
 
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
@@ -55,19 +56,23 @@ class DQN(OffPolicy):
         check_dqn(config, rows)
         super().__init__(agent, config, rows, acceleration)
 
+    @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with action values."""
         return ValueAgent(env, model, config.gamma, config.dueling)
 
+    @override
     def make_loss(self) -> ActionValueLoss:
         """The temporal difference."""
         return ActionValueLoss(self.agent, gamma=self.config.gamma, double=self.config.double)
 
+    @override
     def make_target(self) -> SoftUpdate:
         """TorchRL's Polyak average."""
         return SoftUpdate(self.loss.loss, tau=self.config.target_rate)
 
+    @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Add a rollout [T, rows] to the replay, learn from it, then explore less."""
         diagnostics = super().learn(rollout, learning_rate)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -68,6 +69,7 @@ class IMPALA(ActorCritic):
         self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
         self.accelerated = (self.scaled_rewards, *self.accelerated)
 
+    @override
     def make_loss(self) -> AgentLoss:
         """The policy gradient with V-trace."""
         config, agent = self.config, self.agent
@@ -79,6 +81,7 @@ class IMPALA(ActorCritic):
         )
         return AgentLoss(agent, objective)
 
+    @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Updates, each with its share of the sequences."""
         data = self.sequences(rollout)

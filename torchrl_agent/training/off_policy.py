@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -90,6 +91,7 @@ class OffPolicy(Algorithm):
     def make_target(self) -> Follower:
         """What moves the loss's target network."""
 
+    @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
         """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
         scalars, means over the updates made.
@@ -147,11 +149,13 @@ class OffPolicy(Algorithm):
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
+    @override
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes, the target network too."""
         target = self.loss.target.flatten_keys(".")
         return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
 
+    @override
     def state_dict(self) -> dict:
         """Everything of an algorithm, the target network and the counters; the replay is apart."""
         return {
@@ -160,6 +164,7 @@ class OffPolicy(Algorithm):
             "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
         }
 
+    @override
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`; the replay has a state of its own."""
         super().load_state_dict(state)

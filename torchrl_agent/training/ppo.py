@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.utils import expand_as_right
 from torch import Tensor
+from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
@@ -67,6 +68,7 @@ class PPO(OnPolicyActorCritic):
             self.iteration = self.improve
             self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self.graphs_on)
 
+    @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Advantages, then epochs of minibatch updates until their number or the KL ends them."""
         data, explained = self.advantages(rollout)
@@ -78,6 +80,7 @@ class PPO(OnPolicyActorCritic):
                 break
         return {**self.conclude(data, torch.cat(history)), **explained}
 
+    @override
     def draws(self, count: int) -> Iterator[Draw]:
         """Minibatches of every epoch."""
         return chain.from_iterable(self._draws_of_epoch(count) for _ in range(self.config.num_epochs))
@@ -99,6 +102,7 @@ class PPO(OnPolicyActorCritic):
         self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
         return self.running > 0
 
+    @override
     def make_loss(self) -> AgentLoss:
         """The clipped objective."""
         config, agent = self.config, self.agent

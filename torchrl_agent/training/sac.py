@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
@@ -48,18 +49,21 @@ class SAC(OffPolicy):
         check_off_policy(config, rows)
         super().__init__(agent, config, rows, acceleration)
 
+    @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with a policy and action values."""
         check_positive(config, "initial_temperature")
         return SoftAgent(env, model, config.gamma, config.initial_temperature)
 
+    @override
     def make_loss(self) -> SoftActorCriticLoss:
         """The soft value's three losses."""
         wanted = self.config.target_entropy
         entropy = self.agent.default_entropy if wanted is None else wanted
         return SoftActorCriticLoss(self.agent, gamma=self.config.gamma, target_entropy=entropy)
 
+    @override
     def make_target(self) -> Polyak:
         """The Polyak average."""
         return Polyak(self.loss, self.config.target_rate)

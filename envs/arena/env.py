@@ -176,6 +176,7 @@ class ArenaEnv(World):
         """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
 
+    @override
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""
         return f"style={self.style}, observation={self.mode}, {super().extra_repr()}"

@@ -153,6 +153,7 @@ class DuelEnv(World):
         """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, world, self.rules, size)
 
+    @override
     def extra_repr(self) -> str:
         """See :meth:`World.extra_repr`."""
         return f"opponent={self.opponent}, {super().extra_repr()}"

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import DtypeObservation, FlattenObservation, TransformAction
 from numpy.typing import NDArray
 from torchrl.envs import GymEnv
+from typing_extensions import override
 
 from envs.libs import Drawn, picture
 
@@ -53,6 +54,7 @@ class VectorGymEnv(Drawn, GymEnv):
         super().__init__(env_name, num_envs=num_envs, **kwargs)
         self.render_mode = self._env.envs[0].render_mode
 
+    @override
     def _draw(self, world: int = 0) -> NDArray[np.uint8]:
         try:
             return picture(self.env_name, self._env.envs[world].render)

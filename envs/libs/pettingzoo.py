@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
@@ -124,6 +125,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         shown.set((GROUP, "reward"), torch.from_numpy(reward).to(self.device))
         return shown
 
+    @override
     def _draw(self, world: int = 0) -> NDArray[np.uint8]:
         return picture(self.module, self.worlds[world].render)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDictBase
 from torchrl.data import Categorical, Unbounded
 from torchrl.envs import MarlGroupMapType, VmasEnv
+from typing_extensions import override
 
 from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
@@ -57,6 +58,7 @@ class VectorVmasEnv(Drawn, VmasEnv):
                 "choose another scenario."
             )
 
+    @override
     def _draw(self, world: int = 0) -> NDArray[np.uint8]:
         return picture(self.scenario_name, self._env.render, "rgb_array", world)
 

@@ -402,6 +402,21 @@ def test_a_resumed_run_is_governed_as_if_never_stopped(tmp_path):
     assert load_checkpoint(path)["governor"]["plain"]["returns"] >= 1
 
 
+def test_a_governor_goes_on_with_every_number_that_it_knows(algorithm, governor):
+    for number, (name, value) in enumerate(list(vars(governor).items()), 2):
+        if isinstance(value, bool | int | float) and name != "window":
+            setattr(governor, name, type(value)(number))
+    governor._average.fill_(0.5)
+    other = Governor(governor.config, algorithm, governor.window)
+    other.load_state_dict(governor.state_dict())
+    one, another = (
+        {name: value for name, value in vars(each).items() if isinstance(value, bool | int | float)}
+        for each in (governor, other)
+    )
+    assert one == another
+    assert other._average.item() == 0.5
+
+
 def test_a_run_without_a_governor_can_be_resumed_with_one():
     (*_, last) = learn(small("total_frames=64"))
     state = last.learner.state_dict()

@@ -77,7 +77,7 @@ def from_sb3(
         overrides: changes of it, stronger than the model's own hyper-parameters.
         run_name: name of the run's folder; by default that of the configuration and the time.
         vecnormalize: its statistics, as ``VecNormalize.save`` wrote them or as our JSON.
-        trust: read ``vecnormalize`` even if that executes code.
+        trust: run code of others: what a pickle of ``vecnormalize`` holds, and what the configuration names.
         activation: the activation function, where the model does not say.
 
     Raises:
@@ -105,7 +105,7 @@ def from_sb3(
         for name, value in settings.items()
         if not name.startswith("algorithm.") or name.split(".")[1] in keys_of_kind
     ]
-    experiment = Experiment.load(config, f"algorithm={class_path(kind)}", *theirs, *overrides)
+    experiment = Experiment.load(config, f"algorithm={class_path(kind)}", *theirs, *overrides, trust=trust)
     _check_world(archive, experiment, config, notes)
     learner = experiment.make_learner()
     learner.frames = frames

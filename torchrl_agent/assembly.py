@@ -19,6 +19,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
+from torchrl_agent.paths import without_tilde
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
@@ -65,7 +66,7 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
         with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
-            env = build({**arguments, "device": str(device)})
+            env = build({**without_tilde(arguments), "device": str(device)})
     except ValueError as error:
         raise ValueError(f"world: {error}") from None
     except Exception as error:  # a constructor of the user's own raises any

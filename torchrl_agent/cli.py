@@ -46,6 +46,7 @@ examples:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    _open_streams()
     rank = os.environ.get("RANK", "0") if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
     logging.basicConfig(level=logging.WARNING, format="%(message)s" if rank is None else f"rank {rank}: %(message)s")
     try:
@@ -55,13 +56,45 @@ def main(arguments: list[str] | None = None) -> int:
         )
         # what is trusted may lie in the present folder, where the command itself looks for nothing
         with calling(getattr(parsed, "trust", False), os.getcwd() if arguments is None else None):
-            return parsed.run(parsed) or 0
+            code = parsed.run(parsed) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who read the output has seen enough, as `head` does
+        _discard_output()
+        return 141
+    except OSError as error:
+        _discard_output()
+        print(f"torchrl-agent: {_of_the_system(error)}", file=sys.stderr)
+        return 2
     except (ValueError, TrainingError, HiddenPackageError) as error:
         print(f"torchrl-agent: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("torchrl-agent: interrupted.", file=sys.stderr)
         return 130
+
+
+def _open_streams() -> None:
+    """Give the process the standard streams that it was started without, or its files would get their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    """Let what cannot be printed go, or Python would try it again as it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_the_system(error: OSError) -> str:
+    """An error of a file or a stream as a sentence."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return f"output cannot be written ({reason}): give it a place that can be written to."
+    return f"{error.filename} cannot be read or written ({reason}): give a path that can."
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

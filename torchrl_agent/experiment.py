@@ -21,8 +21,10 @@ from torchrl_agent.hidden import check_envs
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.paths import with_tilde
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig, check_league, check_population
 from torchrl_agent.ranges import FRAMES, SEED, check_ranges
+from torchrl_agent.run_names import check_run_name
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.algorithms import find_algorithm
@@ -96,6 +98,8 @@ class RunConfig:
     keep_checkpoints: int = 3
     """Newest checkpoints to keep, besides the best."""
     tensorboard: bool = True
+    record_host: bool = False
+    """Name this machine in the names of TensorBoard's files, as TensorBoard does."""
     wandb: str | None = None
     """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
     film: bool = True
@@ -172,8 +176,10 @@ class Experiment:
         return find_algorithm(self.algorithm._target_)
 
     def to_yaml(self) -> str:
-        """The full resolved configuration; a file with this text can be loaded again."""
-        body = OmegaConf.to_yaml(OmegaConf.structured(self))
+        """The full resolved configuration, without the name of the home folder; a file with this text can be loaded
+        again.
+        """
+        body = OmegaConf.to_yaml(OmegaConf.create(with_tilde(OmegaConf.to_container(OmegaConf.structured(self)))))
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
@@ -182,7 +188,7 @@ class Experiment:
         """
         plain = dataclasses.asdict(self)
         del plain["run"], plain["tuned"], plain["algorithm"]["_target_"]
-        return {"algorithm": self.algorithm_class.name, **_flat(plain)}
+        return {"algorithm": self.algorithm_class.name, **_flat(with_tilde(plain))}
 
     def hash(self) -> str:
         """Short hash of the configuration, whatever its run's name."""
@@ -316,6 +322,8 @@ def _check_evaluation(config: EvaluationConfig) -> None:
 
 
 def _check_run(config: RunConfig) -> None:
+    if config.name is not None:
+        check_run_name(config.name)
     if config.resume not in ("never", "auto"):
         raise ValueError(f"run.resume is {config.resume!r}: use never or auto.")
     if not config.rank_timeout > 0:

@@ -76,7 +76,8 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     _check(config)
     experiment = switch_on(module, experiment)
     lesson, data = _prepare(module, experiment, config)
-    folder = _new_folder(output or Path(experiment.run.folder) / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}")
+    default = Path(experiment.run.folder).expanduser() / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}"
+    folder = _new_folder(output or default)
     write_config(experiment, folder)
     before = last = lesson.validate(data.validation)
     best = Best(lesson, before)

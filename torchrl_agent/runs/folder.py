@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.run_names import check_run_name
 from torchrl_agent.runs.locks import LOCK, HeldError, Locks
 from torchrl_agent.runs.members import FOLDER
 from torchrl_agent.training.checkpoint import SOURCE, checkpoints, read_json, versions, write_json
@@ -58,6 +59,7 @@ def new_run(experiment: Experiment, locks: Locks, here: Path | None = None) -> P
     """
     base = Path(experiment.run.folder).expanduser()
     for name in _names(experiment):
+        check_run_name(name)
         try:
             _take(base / name, here or Path.cwd(), locks)
         except (HeldError, TakenError):
@@ -83,6 +85,7 @@ def reserve_names(experiment: Experiment) -> str:
     """
     base = Path(experiment.run.folder).expanduser()
     for name in _names(experiment):
+        check_run_name(name)
         try:
             (base / f"{name}-1").mkdir(parents=True)
         except FileExistsError:
@@ -101,6 +104,7 @@ def run_to_go_on(experiment: Experiment) -> Path | None:
     """
     if experiment.run.name is None:
         raise ValueError("run.resume=auto goes on in the folder of the run's name: give run.name=.")
+    check_run_name(experiment.run.name)
     folder = run_folder(experiment)
     return folder if checkpoints(folder / "checkpoints") else None
 

@@ -12,7 +12,7 @@ LOCK = ".lock"
 """A file that stays where it is as long as its folder does; all else in a run may be replaced."""
 
 
-_UNFINISHED = re.compile(r"\..+\.\d+")
+_UNFINISHED = re.compile(r"\..+(\.\d+|-[0-9a-f]{32}\.(gif|mp4))")
 """Names of files until they are whole: of those that stay a killed process was writing."""
 
 

@@ -62,8 +62,10 @@ class MembersWriter:
     def __init__(self, folder: Path, learner: PopulationLearner, resumed: bool) -> None:
         self.folder, self.learner = folder, learner
         self._folders = [member_folder(folder, index) for index in range(learner.members)]
-        tensorboard, frames = learner.experiment.run.tensorboard, learner.frames if resumed else None
-        self._writers = [MetricsWriter(place, tensorboard, frames) for place in self._folders]
+        run, frames = learner.experiment.run, learner.frames if resumed else None
+        self._writers = [
+            MetricsWriter(place, run.tensorboard, frames, record_host=run.record_host) for place in self._folders
+        ]
         self._newer = [path for place in self._folders if resumed for path in newer_checkpoints(place, learner.frames)]
         self._looks = 0
 

@@ -123,7 +123,7 @@ def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
 
 def _usage(folder: Path, summary: dict[str, Any]) -> str:
     """A snippet and commands; no film of a world that is known not to be drawn."""
-    name = run_name_of(folder)
+    name = _place(folder)
     run = shlex.quote(name)
     commands = [f"torchrl-agent evaluate {run}"]
     if summary.get("film", "untried") is not None:
@@ -146,10 +146,20 @@ def _usage(folder: Path, summary: dict[str, Any]) -> str:
         + (
             ""
             if name.startswith(PREFIX)
-            else f"The path holds where the run was {made}; give the present one after moving it.\n"
+            else f"The path holds where the run was {made} or, if it is a name alone, in the folder above it; give the "
+            "present one after moving it.\n"
         )
         + ("It has no optimizer and no worlds to go on with, so it cannot be resumed.\n" if exported else "")
     )
+
+
+def _place(folder: Path) -> str:
+    """The run as it is called from here; without the path to a folder somewhere else, which is nobody's business."""
+    name, here = run_name_of(folder), Path.cwd()
+    if name.startswith(PREFIX):
+        return name
+    whole = here / folder
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
 
 
 def _limits(experiment: Experiment) -> str:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +55,17 @@ class RunWriter:
         self.folder, self.learner, self.experiment = folder, learner, learner.experiment
         self._locks, self._hash, text = locks, self.experiment.hash(), self.experiment.to_yaml()
         # before anything is written: who is refused here has changed nothing
-        frames, tensorboard = learner.frames if resumed else None, self.experiment.run.tensorboard
+        frames, run = learner.frames if resumed else None, self.experiment.run
         self._members = MembersWriter(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
-        self._writer = MetricsWriter(folder, tensorboard, frames, wandb_logger(folder, self.experiment.run.wandb, text))
+        logger = wandb_logger(folder, run.wandb, text)
+        self._writer = MetricsWriter(folder, run.tensorboard, frames, logger, run.record_host)
         self._metrics, past = self._writer.last, read_summary(folder)
-        clean(folder)
-        write_config(self.experiment, folder)
-        self._writer.describe(text, self.experiment.settings())
-        if self._members is not None:
-            self._members.begin(locks)
+        with self._told():
+            clean(folder)
+            write_config(self.experiment, folder)
+            self._writer.describe(text, self.experiment.settings())
+            if self._members is not None:
+                self._members.begin(locks)
         self._saved_frames, self._saved_at = learner.frames, time.monotonic()
         self._start = time.monotonic() - (past["seconds"] if past.get("frames") == learner.frames else 0.0)
         self._between = False
@@ -82,10 +84,20 @@ class RunWriter:
             if self._between and kind is not None and not issubclass(kind, Exception) and ranks.size() == 1:
                 self.stop()
         finally:
-            self._writer.close()
-            if self._members is not None:
-                self._members.close()
-            self._locks.close()
+            with self._locks, suppress(OSError) if kind is not None else self._told():
+                self._writer.close()
+                if self._members is not None:
+                    self._members.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """A context in which an error of the disk, such as a full one or a folder that is gone, is a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise ValueError(
+                f"run {self.folder} cannot be written to ({error.strerror or error}); {self.where_to_go_on()}."
+            ) from None
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
@@ -96,11 +108,12 @@ class RunWriter:
 
     def write(self, metrics: dict[str, float]) -> None:
         """Write down an iteration that the learner has just finished; a checkpoint too, if one is due."""
-        (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learnt before
         self._metrics = metrics
-        self._writer.write(self.learner.frames, metrics)
-        if self._members is not None:
-            self._members.write()
+        with self._told():
+            (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learnt before
+            self._writer.write(self.learner.frames, metrics)
+            if self._members is not None:
+                self._members.write()
         if ranks.highest(self._due()):
             self._save()
 

@@ -8,6 +8,9 @@ import csv
 import importlib.util
 import io
 import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -98,10 +101,15 @@ class MetricsWriter:
     """
 
     def __init__(
-        self, folder: Path, tensorboard: bool, resumed_at: int | None = None, wandb: WandbLogger | None = None
+        self,
+        folder: Path,
+        tensorboard: bool,
+        resumed_at: int | None = None,
+        wandb: WandbLogger | None = None,
+        record_host: bool = False,
     ) -> None:
         self.path, self._wandb = folder / "metrics.csv", wandb
-        self._tensorboard, self._resumed_at = tensorboard, resumed_at
+        self._tensorboard, self._resumed_at, self._record_host = tensorboard, resumed_at, record_host
         self._events: SummaryWriter | None = None
         self._kept = [] if resumed_at is None else _rows_until(self.path, resumed_at)
         self._columns: list[str] = list(self._kept[0]) if self._kept else []
@@ -127,7 +135,8 @@ class MetricsWriter:
             from torch.utils.tensorboard import SummaryWriter  # slow to import, and only wanted here
 
             newer = None if self._resumed_at is None else self._resumed_at + 1
-            self._events = SummaryWriter(str(self.path.with_name("tensorboard")), purge_step=newer)
+            with nullcontext() if self._record_host else _nameless_host():
+                self._events = SummaryWriter(str(self.path.with_name("tensorboard")), purge_step=newer)
 
     def describe(self, configuration: str, settings: dict[str, Any]) -> None:
         """Show what the run is made from in TensorBoard: its configuration as text, and its settings as
@@ -189,6 +198,17 @@ def _rows_until(path: Path, frames: int) -> list[dict[str, str]]:
         return [row for row in rows if float(row["frames"]) <= frames]
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise _damaged(path, error) from None
+
+
+@contextmanager
+def _nameless_host() -> Iterator[None]:
+    """A context in which TensorBoard does not put this machine's name into those of its files."""
+    before = socket.gethostname
+    socket.gethostname = lambda: "localhost"
+    try:
+        yield
+    finally:
+        socket.gethostname = before
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:

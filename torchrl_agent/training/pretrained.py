@@ -210,7 +210,7 @@ def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
 
 def read_module(path: Path | str) -> ModuleFile:
     """What a file (or ``module.pt`` in a folder) holds, on the CPU; only tensors and plain values are read."""
-    path = Path(path)
+    path = Path(path).expanduser()
     path = path / MODULE_FILE if path.is_dir() else path
     if not path.is_file():
         raise ModuleError(f"there is no module {path}: make one with 'torchrl-agent pretrain MODULE CONFIG'.")

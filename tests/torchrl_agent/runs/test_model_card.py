@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -48,9 +49,10 @@ def blocks(card):
 
 
 @pytest.mark.parametrize("config", ["smoke", "cartpole", "town"])
-def test_the_snippet_and_the_commands_work(config, tmp_path, capsys):
+def test_the_snippet_and_the_commands_work(config, tmp_path, capsys, monkeypatch):
     """In worlds of one agent, of Gymnasium and of several agents; in a folder that must be quoted."""
-    run, card = trained(tmp_path / "our runs", "run.name=run", *OFF, *SMALL[config], config=config)
+    monkeypatch.chdir(tmp_path)
+    run, card = trained(Path("our runs"), "run.name=run", *OFF, *SMALL[config], config=config)
     snippet, commands = blocks(card)
     assert len(snippet.splitlines()) == 4
     names = {}
@@ -105,7 +107,8 @@ def test_resuming_renews_the_card(tmp_path):
     assert [path.name for path in run.glob(".*")] == [".lock"]
 
 
-def test_the_card_of_a_run_that_was_stopped_says_so(tmp_path):
+def test_the_card_of_a_run_that_was_stopped_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run = train(Experiment.load("smoke", f"run.folder={tmp_path}", "run.name=stopped", "device=cpu", *OFF))
     next(run)
     run.close()

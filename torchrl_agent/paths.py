@@ -1,0 +1,29 @@
+"""Paths in what is written down: the home folder is ``~`` there, so that no file of a run tells whose it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def with_tilde(value: Any) -> Any:
+    """Plain values, with ``~`` in place of the home folder where a text begins with it."""
+    if isinstance(value, dict):
+        return {key: with_tilde(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [with_tilde(each) for each in value]
+    home = str(Path.home())
+    if isinstance(value, str) and len(home) > 1 and (value == home or value.startswith((f"{home}/", f"{home}\\"))):
+        return f"~{value[len(home) :]}"
+    return value
+
+
+def without_tilde(value: Any) -> Any:
+    """Plain values, with the home folder in place of ``~``: the opposite of :func:`with_tilde`."""
+    if isinstance(value, dict):
+        return {key: without_tilde(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [without_tilde(each) for each in value]
+    if isinstance(value, str) and (value == "~" or value.startswith(("~/", "~\\"))):
+        return f"{Path.home()}{value[1:]}"
+    return value

@@ -55,6 +55,7 @@ SMALLER = {
     '"arena", "world.curriculum=null", "total_frames=500_000"': '"smoke", "world.curriculum=null", "total_frames=2048"',
     "total_frames=1_500_000": "total_frames=4096 run.film=false evaluation.episodes=2",
     "film shipped:arena": "film shipped:arena --steps 40 --worlds 1",
+    "explain shipped:tonight --step 40": "explain shipped:tonight --step 20",
     "torchrl-agent train arena": "torchrl-agent train smoke",
     '"cartpole",': '"smoke",',
     "total_frames=100_000": "total_frames=8192",

@@ -626,7 +626,7 @@ def test_the_site_is_built_without_a_network_and_without_a_warning(tmp_path):
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **nowhere}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "TownEnv" in (tmp_path / "api/games/index.html").read_text()
-    assert "make install" in (tmp_path / "index.html").read_text()
+    assert "make train" in (tmp_path / "index.html").read_text()
     pages = {path: path.read_text() for path in tmp_path.rglob("*.html")}
     roles = r":(?:class|meth|func|attr|data|mod|exc|obj):\s*(?:`|<code)"
     assert [str(path) for path, page in pages.items() if re.search(roles, page)] == []

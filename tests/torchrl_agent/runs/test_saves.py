@@ -107,7 +107,8 @@ def after_a_kill(population, folder, writes, monkeypatch):
 
 
 def names(folder):
-    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+    """Of the checkpoints: one whose save was killed before its last write, the manifest, has no checksums."""
+    return [path.name for path in checkpoints(folder / "checkpoints")]
 
 
 def test_a_population_killed_between_its_members_saves_goes_on(population, tmp_path, monkeypatch):
@@ -119,7 +120,7 @@ def test_a_population_killed_at_any_write_goes_on_to_the_same_end(population, tm
     writes = 0
     while after_a_kill(population, tmp_path / str(writes), writes, monkeypatch):
         writes += 1
-    assert writes > 12
+    assert writes == 2 + 3 * 3  # two configurations, and three files each of two members and their population
 
 
 # --- a refusal changes nothing

@@ -7,11 +7,20 @@ from typing import Any
 
 import torch
 
+MOST_REPEATS = 1000
+"""Largest number of steps of a game with one action."""
+MOST_OBJECTS = 100_000
+"""Largest number of worlds that are Python objects of their own, stepped one after another."""
 
-def checked_number(num_envs: Any) -> int:
-    """``num_envs`` if it is a number of worlds."""
+
+def checked_number(num_envs: Any, most: int | None = None) -> int:
+    """``num_envs`` if it is a number of worlds, ``most`` at the most; what is batched has only the device's memory for
+    a bound.
+    """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs is {num_envs!r}: give a whole number of worlds, at least 1.")
+    if most is not None and num_envs > most:
+        raise ValueError(f"num_envs is {num_envs}: give at most {most} worlds, which are stepped one after another.")
     return num_envs
 
 
@@ -19,6 +28,8 @@ def checked_repeat(action_repeat: Any) -> int:
     """``action_repeat`` if it is a number of steps."""
     if isinstance(action_repeat, bool) or not isinstance(action_repeat, int) or action_repeat < 1:
         raise ValueError(f"action_repeat is {action_repeat!r}: give a whole number of steps, at least 1.")
+    if action_repeat > MOST_REPEATS:
+        raise ValueError(f"action_repeat is {action_repeat}: give at most {MOST_REPEATS} steps.")
     return action_repeat
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,13 +14,14 @@ from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
 from torchrl_agent import keys, ranks
-from torchrl_agent.capacity import size_limit
+from torchrl_agent.capacity import check_room, size_limit
 from torchrl_agent.character import CharacterReward
 from torchrl_agent.devices import forked_random, resolve_device, use_device
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.paths import without_tilde
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
@@ -79,6 +82,28 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
     env.set_seed(world_seed(env, seed))
     return env
+
+
+def check_world_arguments(arguments: dict[str, Any]) -> None:
+    """Raise ValueError naming an argument that a world of this project does not take; others tell when they are made.
+
+    Args:
+        arguments: ``_target_`` and the rest.
+    """
+    target = str(arguments.get("_target_", ""))
+    try:
+        kind = pkgutil.resolve_name(target if target.startswith("envs.") else "")
+    except (ImportError, AttributeError, ValueError):
+        return
+    taken = inspect.signature(getattr(kind, "__init__", kind) if isinstance(kind, type) else kind).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        return
+    for name in arguments:
+        if name != "_target_" and name not in taken:
+            raise ValueError(
+                f"world.{name} is no argument of {target}{did_you_mean(name, taken)}: it takes "
+                f"{', '.join(each for each in taken if each not in ('self', 'device'))}."
+            )
 
 
 def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
@@ -199,6 +224,9 @@ def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLear
         torch.manual_seed(experiment.seed + number)  # as that of a run of its own
         with ranks.alone():  # no member learns together with another
             algorithms.append(make_algorithm(experiment, env, rows, pretrained))
+        if len(algorithms) == 1:  # weights, gradient, two moments and the copy that the members' own become, of each
+            needed = members * 5 * sum(each.nbytes for each in algorithms[0].agent.parameters())
+            check_room(needed, env.device, f"a population of {members} members", "population.members")
     torch.manual_seed(experiment.seed)
     newborn = functools.partial(_make_newborn, experiment, env, rows)
     rest = (experiment.seed, experiment.total_frames, experiment, newborn)

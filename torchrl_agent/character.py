@@ -8,12 +8,14 @@ from tensordict import TensorDictBase
 from tensordict.utils import NestedKey
 from torchrl.envs.transforms import Transform
 
+from torchrl_agent.ranges import weight
+
 
 @dataclass
 class CharacterConfig:
     """Inner rewards in training, for worlds whose agents have a character and show its drives."""
 
-    scale: float = 0.0
+    scale: float = weight(0.0)
     """Weight of the sum of an agent's traits times its drives; 0 for none."""
 
 

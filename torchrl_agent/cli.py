@@ -12,13 +12,14 @@ import os
 import sys
 from importlib import metadata
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from typing_extensions import override
 
 from torchrl_agent.commands import VERBS
 from torchrl_agent.errors import HiddenPackageError, TrainingError
 from torchrl_agent.hidden import check_envs
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.tables import printable
 from torchrl_agent.trust.targets import calling
 
@@ -27,7 +28,7 @@ DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
 examples:
   torchrl-agent film shipped:arena                        a trained agent that comes with the package
   torchrl-agent train arena                               four to six minutes on two CPU cores
-  torchrl-agent train arena algorithm.gamma=0.99 seed=1 run.name=first
+  torchrl-agent train arena algorithm.gamma=0.99 --seed 1 --name first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
   torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first
   torchrl-agent resume runs/first total_frames=20_000_000
@@ -100,37 +101,40 @@ def _of_the_system(error: OSError) -> str:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; overrides may also stand behind options, where argparse does not look for them."""
     chosen = next((word for word in arguments if not word.startswith("-")), "")
-    parser, module = _parser(chosen)
+    parser, verb, module = _parser(chosen)
     if module is not None and hasattr(module, "complete"):
         behind = arguments.index(chosen) + 1
         arguments = [*arguments[:behind], *module.complete(arguments[behind:])]
     parsed, rest = parser.parse_known_args(arguments)
     strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
     if strange:
-        parser.error(f"unrecognized arguments: {' '.join(strange)}")
-    if rest:
-        parsed.overrides = [*parsed.overrides, *rest]
+        meant = did_you_mean(strange[0].partition("=")[0], verb.options())
+        parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
+    if hasattr(parsed, "overrides"):
+        parsed.overrides = [*parsed.overrides, *rest, *getattr(parsed, "short", [])]
     return parsed
 
 
-def _parser(chosen: str) -> tuple[argparse.ArgumentParser, ModuleType | None]:
-    """All verbs, of which only the chosen one knows its arguments; and its module."""
+def _parser(chosen: str) -> tuple[_Parser, _Parser, ModuleType | None]:
+    """All verbs, of which only the chosen one knows its arguments; that one, and its module."""
     module = None
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"torchrl-agent {_version()}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+    asked = parser
     for name, (place, purpose) in VERBS.items():
         verb = verbs.add_parser(name, help=purpose)
         if name == chosen:
+            asked = verb
             if name != "doctor":  # who finds out by himself, and tells more
                 check_envs()
             module = importlib.import_module(f"torchrl_agent.{place}")
             module.add_arguments(verb)
             verb.add_argument("--quiet", action="store_true", help="show no progress")
             verb.set_defaults(run=module.run)
-    return parser, module
+    return parser, asked, module
 
 
 def _version() -> str:
@@ -148,6 +152,18 @@ class _Parser(argparse.ArgumentParser):
         """One line, exit code 2."""
         print(f"torchrl-agent: {message}; see '{self.prog} --help'.", file=sys.stderr)
         raise SystemExit(2)
+
+    @override
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the nearest of the choices."""
+        if action.choices is not None and value not in action.choices:
+            choices = ", ".join(map(str, action.choices))
+            message = f"{value!r} is none of the choices{did_you_mean(value, action.choices)}: use {choices}"
+            raise argparse.ArgumentError(action, message)
+
+    def options(self) -> list[str]:
+        """What can be given with a dash."""
+        return list(self._option_string_actions)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import itertools
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_dir
+from hydra import compose, initialize
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from envs.toolkit import plain_yaml
+from torchrl_agent.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys
+from torchrl_agent.names import did_you_mean
+from torchrl_agent.overrides import Override, fitted, hint_at, parse_override, values_of
 from torchrl_agent.training.algorithm import AlgorithmConfig
 from torchrl_agent.training.algorithms import class_path, find_algorithm
 from torchrl_agent.trust import check, record
@@ -35,13 +37,12 @@ logger = logging.getLogger(__name__)
 _INSTALLED = Path(__file__).resolve().parent / "configs"
 CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
 """The project's configurations: inside the package where it is installed, beside it in a clone."""
-SCHEMA = "experiment_schema"
 SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
 OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
 """Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
 
 GIVEN = "given_file"
-"""Where Hydra finds a file that is not ours."""
+"""Hydra's name of the file that is read, whatever it is called."""
 
 Change = tuple[str, Any]
 """What an override changes: a dotted key, and its value."""
@@ -59,12 +60,12 @@ def config_file(config: str | Path) -> Path:
         ValueError: there is none.
     """
     path = Path(config)
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix not in SUFFIXES:
         path = CONFIGS / f"{config}.yaml"
     if not path.is_file():
         raise ValueError(
-            f"there is no configuration {str(config)!r}: use one of {', '.join(config_names())}, or the path of a YAML "
-            "file. A level of a world is chosen by world.level=NAME."
+            f"there is no configuration {str(config)!r}{did_you_mean(config, config_names())}: 'torchrl-agent configs' "
+            "lists them, and the path of a YAML file will do as well. A level of a world is chosen by world.level=NAME."
         )
     return path
 
@@ -84,10 +85,7 @@ class ConfigFile:
     def content(self) -> DictConfig:
         """What the file says, without its bases."""
         with _one_sentence(self.path):
-            content = OmegaConf.create(self.text)
-        if not isinstance(content, DictConfig):
-            raise ValueError(_not_an_experiment(self.path))
-        return content
+            return read_keys(self.text, self.path, dict)
 
 
 def read_config(config: str | Path, trust: bool = False) -> ConfigFile:
@@ -129,46 +127,49 @@ def compose_experiment(
         ValueError: the file does not begin with the schema; an unknown key, a value of the wrong type, or something
             that needs trust, which the sentence names.
     """
-    path = file.path
+    path, root = file.path, OmegaConf.get_type(schema)
+    assert root is not None
     with _one_sentence(path, schema):
-        (own, own_others), (asked, others) = _split(weaker), _split(overrides)
-        loaded = _composed(file, [*own_others, *others], schema)
+        (own, own_others), (asked, others) = _separate(weaker), _separate(overrides)
+        loaded = _composed(file, [*own_others, *others], schema, root)
         plain: Any = OmegaConf.to_container(loaded)
-        for name in map(str, schema):  # inside the sections Hydra refuses such overrides itself
-            if name not in plain:
-                raise ValueError(f"{name} cannot be taken away: give it a value, such as {name}=VALUE.")
-        check.check(check.in_words(plain), path, file.trusted, others)
+        given = {place for override in others for place in _places(override, root)}
+        check.check(check.in_words(plain), path, file.trusted, given)
         check.check(check.in_words({check.ON_CUDA: dict(own)}), path, file.trusted)
         check.check(check.in_words({check.ON_CUDA: dict(asked)}), path, trusted=True)
         section, layers, changes = _choose_algorithm(plain, [*own, *asked], path)
-        # merging once more refuses keys that a "+key=value" override slipped past the schema
+        # merging once more refuses keys that are new in a section that is not open
         experiment: Any = OmegaConf.merge(schema, plain)
         experiment[SECTION] = section
         for layer in layers:
-            OmegaConf.update(experiment, SECTION, layer)
+            OmegaConf.update(experiment, SECTION, fitted(layer, OmegaConf.get_type(section), SECTION))
         for key, value in changes:
-            OmegaConf.update(experiment, key, value)
+            hint, _ = hint_at(OmegaConf.get_type(section), key.partition(".")[2])
+            OmegaConf.update(experiment, key, fitted(value, hint, key))
         result: Any = OmegaConf.to_object(experiment)
-        check.check(check.in_targets(dataclasses.asdict(result)), path, file.trusted, others)
+        check.check(check.in_targets(dataclasses.asdict(result)), path, file.trusted, given)
         return result
 
 
-def _composed(file: ConfigFile, overrides: Sequence[str], schema: DictConfig) -> DictConfig:
-    """A file on its bases, by Hydra. One of ours is found by its name, any other file is content that begins with one
-    of ours (``defaults: [arena, _self_]``) or, if it is trusted, with one beside it.
+def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfig, root: type) -> DictConfig:
+    """A file on its bases, by Hydra, with overrides. A file begins with one of ours (``defaults: [arena, _self_]``) or,
+    if it is trusted, with one beside it.
     """
+    Plugins.instance().register(ConfigFiles)
+    GlobalHydra.instance().clear()
     store = ConfigStore.instance()
     store.store(SCHEMA, schema)
-    if not file.ours:
-        store.store(GIVEN, file.content)
-    GlobalHydra.instance().clear()
-    above = file.path.resolve().parent
-    name, folder, beside = (file.path.stem, above, CONFIGS) if file.ours else (GIVEN, CONFIGS, above)
-    search = [f'hydra.searchpath=["file://{beside.as_posix()}"]'] if file.trusted else []
-    with initialize_config_dir(str(folder), version_base="1.3"):
-        loaded = compose(name, [*search, *overrides])
-    if OmegaConf.get_type(loaded) is not OmegaConf.get_type(schema):
+    store.store(GIVEN, read_keys(file.text, file.path, root))
+    places = [file.path.resolve(), CONFIGS] if file.trusted else [CONFIGS]
+    search = json.dumps([f"{ConfigFiles.scheme()}://{place.as_posix()}" for place in places], ensure_ascii=False)
+    ours = [each for each in overrides if each.key.split(".")[0] in list(schema)]  # the rest are Hydra's
+    with initialize(version_base="1.3", config_path=None):
+        words = [each.word for each in overrides if each not in ours]
+        loaded = compose(GIVEN, [f"hydra.searchpath={search}", *words])
+    if OmegaConf.get_type(loaded) is not root:
         raise ValueError(_not_an_experiment(file.path))
+    for override in ours:
+        _apply(loaded, override, root)
     return loaded
 
 
@@ -177,48 +178,57 @@ def _not_an_experiment(path: Path) -> str:
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Overrides of every training of a sweep: the Cartesian product of the values that Hydra's grammar lists, as in
-    ``seed=0,1``, ``choice(0,1)`` or ``range(0,2)``. The last override changes fastest.
+    """Overrides of every training of a sweep: the Cartesian product of the values that they list, as in ``seed=0,1``,
+    ``choice(0,1)`` or ``range(0,2)``. The last override changes fastest.
 
     Raises:
         ValueError: an override does not follow the grammar, or its values cannot be listed.
     """
-    return [list(each) for each in itertools.product(*map(_values, overrides))]
+    return [list(each) for each in itertools.product(*map(values_of, overrides))]
 
 
-def _values(text: str) -> list[str]:
-    """An override once for each of its values."""
-    try:
-        override = OverridesParser.create().parse_override(text)
-        if not override.is_sweep_override():
-            return [text]
-        return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-    except HydraException:
-        raise ValueError(
-            f"{text} lists no values: write KEY=VALUE, or several as KEY=VALUE,VALUE, KEY=choice(...) or "
-            "KEY=range(...)."
-        ) from None
+def _places(override: Override, root: type) -> set[str]:
+    """Dotted places that an override gives a value."""
+    if override.value is None:
+        return set()
+    value = fitted(override.value, hint_at(root, override.key)[0], override.key)
+    return {".".join(place) for place, _ in check.leaves(value, (override.key,))}
+
+
+def _apply(loaded: DictConfig, override: Override, root: type) -> None:
+    """Change a configuration in place."""
+    key, name = override.key, override.key.rpartition(".")[2]
+    if override.value is not None:
+        hint, is_open = hint_at(root, key)
+        value = fitted(override.value, hint, key)
+        OmegaConf.update(loaded, key, value, force_add=is_open or isinstance(value, dict))
+        return
+    section = OmegaConf.select(loaded, key.rpartition(".")[0]) if "." in key else None
+    if section is None or OmegaConf.get_type(section) is not dict:
+        raise ValueError(f"{key} cannot be taken away: give it a value, such as {key}=VALUE.")
+    if name not in section:
+        raise ValueError(f"{override.word} takes nothing away: there is no {key}{did_you_mean(name, section)}.")
+    with open_dict(section):
+        del section[name]
 
 
 # --- the algorithm's section -----------------------------------------------------------------------------------------
 
 
-def _split(overrides: Iterable[str]) -> tuple[list[Change], list[str]]:
-    """What overrides change of the algorithms, and those that are Hydra's."""
+def _separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
+    """Overrides of the algorithm, and the others."""
     changes: list[Change] = []
     others = []
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.is_sweep_override():
-            raise ValueError(
-                f"{override.input_line} gives several values: give one, or train with each by 'torchrl-agent train -m'."
-            )
-        key = override.key_or_group
-        if override.type is OverrideType.DEL or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
-            others.append(str(override.input_line))
-        elif key != TUNED and "." not in key and isinstance(value := override.value(), dict):
-            changes += [(f"{key}.{name}", each) for name, each in value.items()]
+    for override in map(parse_override, words):
+        key, value = override.key, override.value
+        if value is None or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
+            others.append(override)
+        elif "." in key or key == TUNED:
+            changes.append((key, fitted(value, Any, key) if value.startswith("{") else value))
         else:
-            changes.append((f"{key}.{TARGET}" if key == SECTION else key, override.value()))
+            read = fitted(value, Any, key)
+            given = read if isinstance(read, dict) else {TARGET if key == SECTION else "": read}
+            changes += [(f"{key}.{name}".rstrip("."), each) for name, each in given.items()]
     return changes, others
 
 
@@ -232,7 +242,7 @@ def _choose_algorithm(
     written = {TARGET: written} if not isinstance(written, dict) else written
     of_file = find_algorithm(written.get(TARGET) or OLD_SECTIONS[0])
     asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
-    kind = find_algorithm(asked[-1]) if asked else of_file
+    kind = find_algorithm(fitted(asked[-1], str, SECTION)) if asked else of_file
     if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
         shared = {"gamma"} if written.get(TARGET) else {each.name for each in dataclasses.fields(AlgorithmConfig)}
         written = {name: value for name, value in written.items() if name in shared}
@@ -249,8 +259,11 @@ def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str
     """What suits the world, by algorithm, with what overrides change of it."""
     tuned = OmegaConf.create({TUNED: rows})
     for key, value in changes:
-        if key.split(".")[0] == TUNED:
-            OmegaConf.update(tuned, key, value)
+        section, _, rest = key.partition(".")
+        if section == TUNED:
+            name, _, inner = rest.partition(".")
+            hint = hint_at(find_algorithm(name).config_class, inner)[0] if inner else Any
+            OmegaConf.update(tuned, key, fitted(value, hint, key))
     plain: Any = OmegaConf.to_container(tuned)
     rows = plain[TUNED]
     sections = {TUNED: rows}
@@ -299,11 +312,18 @@ def _one_sentence(path: Path, schema: DictConfig | None = None) -> Iterator[None
         yield
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
+    except RecursionError:
+        raise ValueError(
+            f"configuration {path.stem} begins with one that begins with it: change its defaults."
+        ) from None
+    except OverrideParseException as error:
+        key = error.override.partition("=")[0]
+        raise ValueError(f"{error.override}: there is no key {key}{did_you_mean(key, list(schema or ()))}.") from None
     except (HydraException, OmegaConfBaseException, OverflowError) as error:
-        raise ValueError(f"configuration {path.stem}: {_sentence(error, schema)}") from None
+        raise ValueError(f"configuration {path.stem}: {_sentence(error, schema, path)}") from None
 
 
-def _sentence(error: BaseException, schema: DictConfig | None) -> str:
+def _sentence(error: BaseException, schema: DictConfig | None, path: Path) -> str:
     """An error of Hydra, with its causes, as one sentence that names the key."""
     parts: list[str] = []
     key = meant = ""
@@ -317,7 +337,7 @@ def _sentence(error: BaseException, schema: DictConfig | None) -> str:
         parts += [part] if part and part not in parts else []
         meant = meant or _meant(cause)
         cause = cause.__cause__
-    sentence = ": ".join(parts)
+    sentence = ": ".join(parts).replace(GIVEN, path.stem)
     for name in map(str, schema or ()):  # a section replaced by something else is named by its class only
         kind = OmegaConf.get_type(schema, name)
         key = key or (name if dataclasses.is_dataclass(kind) and kind.__name__ in sentence else "")
@@ -329,6 +349,4 @@ def _meant(error: BaseException) -> str:
     """A question after the key that an unknown one is most like."""
     unknown, section = getattr(error, "key", None), getattr(error, "parent_node", None)
     names = [str(name) for name in section] if isinstance(section, DictConfig) else []
-    if not isinstance(unknown, str) or unknown in names:
-        return ""
-    return "".join(f" (did you mean {name}?)" for name in difflib.get_close_matches(unknown, names, 1))
+    return "" if not isinstance(unknown, str) or unknown in names else did_you_mean(unknown, names)

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.paths import with_tilde
 from torchrl_agent.population.config import LeagueConfig, PopulationConfig, check_league, check_population
-from torchrl_agent.ranges import FRAMES, SEED, check_ranges
+from torchrl_agent.ranges import FRAMES, SEED, any_number, check_ranges, choice, count, number, share, weight
 from torchrl_agent.run_names import check_run_name
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import Algorithm
@@ -35,37 +34,27 @@ from torchrl_agent.training.pretrained import PretrainedConfig
 
 check_envs()
 
+RESUMES = ("never", "auto")
 POLICIES = ("mlp", "gru", "lstm", "cnn")
-LEAST = {
-    "total_frames": 1,
-    "seed": 0,
-    "threads": 1,
-    "evaluation.episodes": 1,
-    "evaluation.every": 1,
-    "evaluation.max_steps": 1,
-    "run.checkpoint_every": 1,
-    "run.keep_checkpoints": 1,
-}
-"""Smallest values of whole numbers."""
 
 
 @dataclass
 class EvaluationConfig:
     """How a policy is judged."""
 
-    episodes: int = 256
+    episodes: int = count(256)
     """Worlds, each of which plays one episode."""
-    seed: int = field(default=10_000, metadata=SEED)
+    seed: int = number(10_000, least=0, most=SEED)
     """Seed of the evaluation worlds."""
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
-    max_steps: int = field(default=MAX_STEPS, metadata=FRAMES)
+    max_steps: int = count(MAX_STEPS, FRAMES)
     """Steps after which an evaluation ends, for worlds without a time limit: during training it gives no figures then,
     in the end episodes count as far as they have come."""
-    mark: float | None = None
+    mark: float | None = any_number(None)
     """Solved return: mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and
     ``stop_at_mark``."""
-    every: int | None = field(default=None, metadata=FRAMES)
+    every: int | None = count(None, FRAMES)
     """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
     the best checkpoint, by the games of the next seed."""
     stop_at_mark: bool = False
@@ -78,9 +67,9 @@ class EvaluationConfig:
 class ShapingConfig:
     """Potential-based shaping of training rewards, for worlds that have a potential."""
 
-    scale: float = 0.0
+    scale: float = weight(0.0)
     """Weight; 0 for none."""
-    gamma: float | None = None
+    gamma: float | None = share(None)
     """Discount; by default the learner's, and it must be that one."""
 
 
@@ -89,26 +78,28 @@ class RunConfig:
     """What a run leaves on disk."""
 
     folder: str = "runs"
+    """Folder that the run's folder is made in."""
     name: str | None = None
     """Name of the run's folder; by default the configuration's name and the time."""
-    checkpoint_every: int = field(default=1_000_000, metadata=FRAMES)
+    checkpoint_every: int = count(1_000_000, FRAMES)
     """Frames between checkpoints, at most."""
-    checkpoint_minutes: float | None = 10.0
+    checkpoint_minutes: float | None = number(10.0, above=0)
     """Minutes between checkpoints, at most; null for no such limit."""
-    keep_checkpoints: int = 3
+    keep_checkpoints: int = count(3)
     """Newest checkpoints to keep, besides the best."""
     tensorboard: bool = True
+    """Write TensorBoard's events beside ``metrics.csv``."""
     record_host: bool = False
     """Name this machine in the names of TensorBoard's files, as TensorBoard does."""
     wandb: str | None = None
     """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
     film: bool = True
     """Film the final policy, if the world can be drawn."""
-    resume: str = "never"
+    resume: str = choice("never", RESUMES)
     """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
     shard: bool = False
     """Where several processes train together, each holds its part of every large linear layer only (FSDP2)."""
-    rank_timeout: float = 600.0
+    rank_timeout: float = number(600.0, above=0)
     """Seconds that a process waits for the others, where several train together; their compilation counts."""
     spread_agents: bool = False
     """Where several processes train together, each acts and learns for its share of the agents of every world, and all
@@ -126,12 +117,13 @@ class Experiment:
     world: dict[str, Any] = MISSING
     """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added).
     """
-    total_frames: int = field(default=1_000_000, metadata=FRAMES)
+    total_frames: int = count(1_000_000, FRAMES)
     """Frames to train for (steps summed over worlds)."""
-    seed: int = field(default=0, metadata=SEED)
+    seed: int = number(0, least=0, most=SEED)
+    """Seed of weights, worlds and actions."""
     device: str = "auto"
     """auto (CUDA if there is one), cpu, cuda or cuda:N."""
-    threads: int | None = None
+    threads: int | None = count(None)
     """CPU threads; by default PyTorch's choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
@@ -168,6 +160,7 @@ class Experiment:
         if file.on_cuda and resolve_device(file.device).type == "cuda":
             file = compose_experiment(source, overrides, _schema(), file.overrides_on_cuda(source.content))
         file.check()
+        assembly.check_world_arguments({**file.world, **file.evaluation.world})
         return file.experiment()
 
     @property
@@ -231,7 +224,7 @@ class ExperimentFile(Experiment):
 
     algorithm: Any = None
     """A name (ppo, a2c, impala, dqn, sac, or the path of a class: see ``_target_``), or the section."""
-    policy: str | None = None
+    policy: str | None = choice(None, POLICIES)
     """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
     on_cuda: dict[str, Any] = field(default_factory=dict)
     """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
@@ -252,14 +245,9 @@ class ExperimentFile(Experiment):
     def check(self) -> None:
         """Raise ValueError for words and numbers that cannot be."""
         check_ranges(self)
-        if self.policy not in (None, *POLICIES):
-            raise ValueError(f"policy is {self.policy!r}: use one of {', '.join(POLICIES)}.")
-        for name, least in LEAST.items():
-            value = attrgetter(name)(self)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}: it must be at least {least}.")
         _check_evaluation(self.evaluation)
-        _check_run(self.run)
+        if self.run.name is not None:
+            check_run_name(self.run.name)
         check_population(self.population, self.total_frames)
         check_league(self.league, self.population)
         if self.shaping.scale and "algorithm.gamma" in self.population.genes:
@@ -319,15 +307,3 @@ def _check_evaluation(config: EvaluationConfig) -> None:
             "evaluation.stop_at_mark is true: give evaluation.mark, the return to reach, and evaluation.every, the "
             "frames between evaluations."
         )
-
-
-def _check_run(config: RunConfig) -> None:
-    if config.name is not None:
-        check_run_name(config.name)
-    if config.resume not in ("never", "auto"):
-        raise ValueError(f"run.resume is {config.resume!r}: use never or auto.")
-    if not config.rank_timeout > 0:
-        raise ValueError(f"run.rank_timeout is {config.rank_timeout}: it must be above 0 seconds.")
-    minutes = config.checkpoint_minutes
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"run.checkpoint_minutes is {minutes}: it must be above 0, or null for no limit.")

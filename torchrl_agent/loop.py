@@ -17,7 +17,7 @@ from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import MODES
-from torchrl_agent.training.metrics import to_host, train_tag
+from torchrl_agent.training.metrics import to_host, train_metrics
 from torchrl_agent.training.schedules import learning_rate
 from torchrl_agent.training.updates import NonFiniteError
 
@@ -88,7 +88,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
         learner.number += 1
         metrics = {
             **reported,
-            **{train_tag(name): value for name, value in diagnostics.items()},
+            **train_metrics(diagnostics),
             **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
             **_speed(learner, played, start, collected),
         }

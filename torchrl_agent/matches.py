@@ -21,6 +21,7 @@ from torchrl_agent.loop import make_learner
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import agent_group
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.population.agent import Member, Party, SeatedPolicy
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.ratings import Standings, bradley_terry
@@ -225,7 +226,10 @@ def seat_contestants(contestants: Sequence[Contestant], seats: Tensor, env: EnvB
         elif name in (known := env.players()):
             scripted.append((known[name], (seats == index).to(env.device)))
         else:
-            raise ValueError(f"{name} is no run and no player of this world: use a run, or {', '.join(known)}.")
+            raise ValueError(
+                f"{name} is no run and no player of this world{did_you_mean(name, known)}: use a run, or "
+                f"{', '.join(known)}."
+            )
     if len(kinds) > 1 and any(agent.memory for group in kinds.values() for _, agent in group):
         raise ValueError("agents that remember can only meet those that remember alike: match agents of one kind.")
     parties = []

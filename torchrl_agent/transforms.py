@@ -178,6 +178,12 @@ class RewardScaler(Transform):
         self.clip, self.epsilon, self.enabled = clip, epsilon, enabled
         self.frozen = False
 
+    @property
+    def unit(self) -> Tensor:
+        """A scaled reward of 1 in the world's rewards, []: what rewards are divided by."""
+        factor = self.running.affine(self.epsilon)[1]
+        return 1 / factor if self.enabled else torch.ones_like(factor)
+
     def scale(self, reward: Tensor) -> Tensor:
         """Scaled rewards."""
         if not self.enabled:

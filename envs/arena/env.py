@@ -26,6 +26,7 @@ from envs.game import Moment, Names
 from envs.moved import old_arguments
 from envs.snapshot import Snapshot
 from envs.toolkit.chance import Chance
+from envs.toolkit.names import did_you_mean
 from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"
@@ -82,7 +83,9 @@ class ArenaEnv(World):
         if style not in ACTIONS:
             raise ValueError(f"style is {style!r}: use 1 (rotate and thrust) or 2 (directional).")
         if observation not in MODES:
-            raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
+            raise ValueError(
+                f"observation is {observation!r}{did_you_mean(observation, MODES)}: use one of {', '.join(MODES)}."
+            )
         rules = make_rules("classic" if rules is None else rules)
         super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
         self.rules, self.style, self.mode, self.mirror = rules, style, observation, mirror
@@ -187,7 +190,10 @@ class ArenaEnv(World):
         """
         for name in multipliers:
             if name not in Difficulty._fields:
-                raise ValueError(f"difficulty {name!r} is unknown: use one of {', '.join(Difficulty._fields)}.")
+                known = Difficulty._fields
+                raise ValueError(
+                    f"difficulty {name!r} is unknown{did_you_mean(name, known)}: use one of {', '.join(known)}."
+                )
         _assign(self._snapshot.settings, multipliers)
 
 

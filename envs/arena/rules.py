@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from envs.toolkit.names import did_you_mean
+
 
 class Thrusting(NamedTuple):
     """Numbers of the actions of a ship that turns, and thrusts along its heading (style 1)."""
@@ -213,13 +215,14 @@ def make_rules(rules: Rules | str | dict[str, float], base: Rules | None = None)
     if isinstance(rules, str):
         if rules not in RULES:
             raise ValueError(
-                f"rules {rules!r} is unknown: use one of {', '.join(RULES)}, a mapping of changes, or a Rules object."
+                f"rules {rules!r} is unknown{did_you_mean(rules, RULES)}: use one of {', '.join(RULES)}, a mapping of "
+                "changes, or a Rules object."
             )
         return RULES[rules]
     numbers = [each.name for each in dataclasses.fields(Rules) if isinstance(each.default, int | float)]
     for name, value in rules.items():
         if name not in numbers:
-            raise ValueError(f"rules.{name} is unknown: use {', '.join(numbers)}.")
+            raise ValueError(f"rules.{name} is unknown{did_you_mean(name, numbers)}: use {', '.join(numbers)}.")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"rules.{name} is {value!r}: give a number.")
     return dataclasses.replace(base or RULES["classic"], **rules)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
 from envs.game import Names
 from envs.toolkit.chance import Chance
+from envs.toolkit.names import did_you_mean
 from envs.world import World
 
 OPPONENTS = ("scripted", "turret", "random", "idle")
@@ -74,7 +75,10 @@ class DuelEnv(World):
         action_repeat: int = 1,
     ) -> None:
         if opponent is not None and opponent not in OPPONENTS:
-            raise ValueError(f"opponent is {opponent!r}: use one of {', '.join(OPPONENTS)}, or None for two agents.")
+            raise ValueError(
+                f"opponent is {opponent!r}{did_you_mean(opponent, OPPONENTS)}: use one of {', '.join(OPPONENTS)}, or "
+                "None for two agents."
+            )
         super().__init__(num_envs, device=device, seed=seed, action_repeat=action_repeat)
         self.rules, self.opponent = make_rules({} if rules is None else rules, DUEL), opponent
         self.num_agents = SEATS if opponent is None else 1

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torchrl.envs import GymEnv
 from typing_extensions import override
 
+from envs.arguments import MOST_OBJECTS, checked_number
 from envs.libs import Drawn, picture
 
 
@@ -51,7 +52,7 @@ class VectorGymEnv(Drawn, GymEnv):
             raise ValueError(f"{env_name} is a world of the package {module}, which is not installed: pip install it.")
         self.shown = shown
         kwargs.setdefault("categorical_action_encoding", True)
-        super().__init__(env_name, num_envs=num_envs, **kwargs)
+        super().__init__(env_name, num_envs=checked_number(num_envs, MOST_OBJECTS), **kwargs)
         self.render_mode = self._env.envs[0].render_mode
 
     @override

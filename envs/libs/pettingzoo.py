@@ -14,6 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
+from envs.arguments import MOST_OBJECTS, checked_number
 from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
 
@@ -50,7 +51,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
     ) -> None:
         super().__init__(device=torch.device(device), batch_size=[num_envs])
         self.module = module
-        self.worlds = [_parallel_env(module, kwargs) for _ in range(num_envs)]
+        self.worlds = [_parallel_env(module, kwargs) for _ in range(checked_number(num_envs, MOST_OBJECTS))]
         self.agents, self.show_state = list(self.worlds[0].possible_agents), show_state
         self.metadata = getattr(self.worlds[0], "metadata", {})
         self.render_mode = getattr(self.worlds[0], "render_mode", None)

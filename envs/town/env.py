@@ -17,6 +17,7 @@ from envs.curriculum import load_curriculum
 from envs.game import Names
 from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
+from envs.toolkit.names import did_you_mean
 from envs.toolkit.records import map_record, named_tensors
 from envs.town.drives import calm, feel
 from envs.town.dynamics import advance, legal_actions, show_cues
@@ -113,7 +114,9 @@ class TownEnv(World):
         desynchronize: bool = False,
     ) -> None:
         if observation not in MODES:
-            raise ValueError(f"observation is {observation!r}: use one of {', '.join(MODES)}.")
+            raise ValueError(
+                f"observation is {observation!r}{did_you_mean(observation, MODES)}: use one of {', '.join(MODES)}."
+            )
         super().__init__(num_envs, device=device, seed=seed)
         self.rules = make_rules(level, rules, num_agents)
         if privileged and num_visible(self.rules) == 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from envs.toolkit.names import did_you_mean
 from envs.toolkit.plain_yaml import read_yaml
 from envs.town.checks import check_rules
 from envs.town.rules import Affordance, Cascade, Character, Cue, Meter, Modulation, Reward, Rules
@@ -146,7 +147,10 @@ def _find(level: str | Path) -> Path:
     path = HERE / "levels" / f"{level}.yaml"
     path = path if path.is_file() else Path(level)
     if not path.is_file():
-        raise ValueError(f"level {str(level)!r} is unknown: use {', '.join(LEVELS)}, or the path of a YAML file.")
+        raise ValueError(
+            f"level {str(level)!r} is unknown{did_you_mean(level, LEVELS)}: use {', '.join(LEVELS)}, or the path of a "
+            "YAML file."
+        )
     return path
 
 
@@ -181,14 +185,16 @@ def _merged(base: dict[str, dict], changes: Any, where: str) -> dict[str, dict]:
 
 def _entry(entries: dict[str, Any], name: Any, what: str, where: str) -> Any:
     if not isinstance(name, str) or name not in entries:
-        raise ValueError(f"{where}: {what} {name!r} is unknown: use {', '.join(entries)}.")
+        raise ValueError(f"{where}: {what} {name!r} is unknown{did_you_mean(name, entries)}: use {', '.join(entries)}.")
     return entries[name]
 
 
 def _refuse_unknown(raw: dict[str, Any], known: set[str], where: str) -> None:
     for name in raw:
         if name not in known:
-            raise ValueError(f"{where}: {name!r} is unknown: use {', '.join(sorted(known))}.")
+            raise ValueError(
+                f"{where}: {name!r} is unknown{did_you_mean(name, known)}: use {', '.join(sorted(known))}."
+            )
 
 
 def _build(kind: type, raw: dict[str, Any], where: str) -> Any:

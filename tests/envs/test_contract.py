@@ -485,6 +485,8 @@ def test_an_action_that_is_repeated_is_as_good_as_given_again(compile):
 
 def test_repeated_actions_are_counted():
     assert WORLDS["arena"](action_repeat=4).truncation_limit == 750
+    with pytest.raises(ValueError, match="action_repeat is 2147483648: give at most 1000 steps"):
+        WORLDS["arena"](action_repeat=2**31)
     with pytest.raises(ValueError, match="action_repeat is 0: give a whole number of steps, at least 1"):
         WORLDS["arena"](action_repeat=0)
 

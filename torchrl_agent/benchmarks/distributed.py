@@ -17,6 +17,7 @@ import torch
 from torchrl_agent import ranks
 from torchrl_agent.benchmarks.timing import WARMUP
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.json_text import to_json
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate
 from torchrl_agent.training.metrics import train_tag
@@ -134,7 +135,7 @@ def main() -> None:
     with ranks.started(experiment.run.rank_timeout):
         result = take_turns(experiment, int(rounds))
     if result:
-        print(json.dumps(result))
+        print(to_json(result))
 
 
 if __name__ == "__main__":

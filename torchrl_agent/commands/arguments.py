@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.composition import config_names
+from torchrl_agent.overrides import quoted
 from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.members import find_member
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.evaluation import clearly_other, intervals
+
+RUN_NAME = "run.name"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +22,21 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
     add_overrides(parser)
     add_trust(parser)
+    add_short(parser, "seed", "NUMBER")
+    add_short(parser, "device", "DEVICE")
+
+
+def add_short(parser: argparse.ArgumentParser, key: str, metavar: str) -> None:
+    """An option that stands for an override: ``--seed 1`` for ``seed=1``, ``--name a`` for ``run.name=a``."""
+    parser.add_argument(
+        f"--{key.rpartition('.')[2]}",
+        dest="short",
+        action="append",
+        default=[],
+        type=lambda value: f"{key}={quoted(value) if key == RUN_NAME else value}",
+        metavar=metavar,
+        help=f"the same as {key}={metavar}",
+    )
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

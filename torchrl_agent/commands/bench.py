@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from torchrl_agent.benchmarks.results import put_result
 from torchrl_agent.benchmarks.sb3_baseline import BASELINES
 from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.commands import bench_populations
-from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, add_trust, check_least
+from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, add_short, add_trust, check_least
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.json_text import to_json
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add(subject)
         add_json(subject)
         add_trust(subject)
+        add_short(subject, "device", "DEVICE")
         subject.set_defaults(measured=measured)
 
 
@@ -50,7 +51,7 @@ def run(parsed: argparse.Namespace) -> None:
     """Measure, and print the figures for people or for programs."""
     result = parsed.measured(parsed)
     if parsed.json:
-        print(json.dumps(result))
+        print(to_json(result))
 
 
 def _add_speed(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +73,7 @@ def _speed(parsed: argparse.Namespace) -> dict[str, Any]:
     experiment = Experiment.load(parsed.config, *parsed.overrides)
     if parsed.row:
         row = measure(experiment, parsed.num_envs[0], parsed.modes[0], parsed.seconds, parsed.world_only)
-        print(json.dumps(row))
+        print(to_json(row))
         return row
     device = resolve_device(experiment.device)
     sizes = parsed.num_envs or (CUDA_SIZES if device.type == "cuda" else CPU_SIZES)
@@ -131,7 +132,7 @@ def _learn(parsed: argparse.Namespace) -> dict[str, Any]:
     """Time to the same skill in the Arena, beside Stable-Baselines3."""
     result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
     if not parsed.json:
-        print(json.dumps(result, indent=2))
+        print(to_json(result, indent=2))
     return result
 
 

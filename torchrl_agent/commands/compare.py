@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.json_text import to_json
 from torchrl_agent.runs.report import compare, table
 
 
@@ -21,4 +21,4 @@ def run(parsed: argparse.Namespace) -> None:
     entries = compare([Path(folder) for folder in parsed.run_folders])
     print(table(entries))
     if parsed.json:
-        print(json.dumps({"configurations": entries}))
+        print(to_json({"configurations": entries}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from torchrl_agent.commands.arguments import (
     add_acting,
@@ -15,6 +14,7 @@ from torchrl_agent.commands.arguments import (
     print_ways,
     run_of,
 )
+from torchrl_agent.json_text import to_json
 from torchrl_agent.judging import configured_way, evaluate, evaluate_ways
 from torchrl_agent.models.ablation import without
 from torchrl_agent.runs.load import load_agent
@@ -45,4 +45,4 @@ def run(parsed: argparse.Namespace) -> None:
             print_ways(ways)
             result = {**ways[configured_way(experiment)], "ways": ways}
     if parsed.json:
-        print(json.dumps(result))
+        print(to_json(result))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_agent, add_json, add_overrides, add_without, run_of
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
+from torchrl_agent.json_text import to_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,4 +33,4 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.output is not None:
         print(f"\n{write_page(thought, Path(parsed.output))}")
     if parsed.json:
-        print(json.dumps(as_dict(thought, diagnosis)))
+        print(to_json(as_dict(thought, diagnosis)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchrl_agent.commands.arguments import add_json, add_trust
+from torchrl_agent.json_text import to_json
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import rate_league
 from torchrl_agent.population.ratings import LEAST_GAMES
@@ -43,7 +43,7 @@ def run(parsed: argparse.Namespace) -> None:
     if parsed.picture is not None:
         print(write_figure(draw(result, way), Path(parsed.picture), option="--picture"))
     if parsed.json:
-        print(json.dumps(result))
+        print(to_json(result))
 
 
 def table(result: dict[str, Any], way: str) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from torchrl_agent.commands.arguments import add_json, add_trust
+from torchrl_agent.json_text import to_json
 from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import match
 
@@ -31,4 +31,4 @@ def run(parsed: argparse.Namespace) -> None:
             f"the points against {parsed.other}: {found['won']} won, {found['drawn']} drawn, {found['lost']} lost"
         )
     if parsed.json:
-        print(json.dumps(result))
+        print(to_json(result))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_config
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.json_text import to_json
 from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.training.pretrained import MODULES, current_name
 
@@ -45,4 +45,4 @@ def run(parsed: argparse.Namespace) -> None:
     print(f"kept: the weights after update {report['best_update']:,}, which did best in the validation worlds")
     for part in ("validation_before", "validation_after", "validation_last", "figures", "world"):
         if part in report:
-            print(f"{part}: {json.dumps(report[part], indent=2)}")
+            print(f"{part}: {to_json(report[part], indent=2)}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 from torchrl_agent.commands.arguments import add_config, add_json, check_least
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.json_text import to_json
 from torchrl_agent.profiling.profile import profile_training, table
 
 
@@ -31,4 +31,4 @@ def run(parsed: argparse.Namespace) -> None:
     print(table(found))
     print(output)
     if parsed.json:
-        print(json.dumps(asdict(found)))
+        print(to_json(asdict(found)))

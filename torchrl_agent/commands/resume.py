@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from operator import attrgetter
 
-from torchrl_agent.commands.arguments import add_overrides, add_trust
+from torchrl_agent.commands.arguments import add_overrides, add_short, add_trust
 from torchrl_agent.commands.train import follow, joined
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.run_names import find_run
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folder", metavar="RUN")
     add_overrides(parser)
     add_trust(parser)
+    add_short(parser, "device", "DEVICE")
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from torchrl_agent.commands.arguments import add_json
+from torchrl_agent.json_text import to_json
 from torchrl_agent.run_names import CONFIG, shipped_runs
 from torchrl_agent.runs.report import compare, table
 from torchrl_agent.tables import printable
@@ -37,4 +37,4 @@ def run(parsed: argparse.Namespace) -> None:
     if found:
         print(table(found))
     if parsed.json:
-        print(json.dumps({"runs": [{"config": entry["config"], **entry["runs"][0]} for entry in found]}))
+        print(to_json({"runs": [{"config": entry["config"], **entry["runs"][0]} for entry in found]}))

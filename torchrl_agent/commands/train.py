@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from torchrl_agent import ranks
-from torchrl_agent.commands.arguments import add_config, print_ways
+from torchrl_agent.commands.arguments import RUN_NAME, add_config, add_short, print_ways
 from torchrl_agent.composition import combinations, trust_file
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.errors import TrainingError
@@ -33,6 +33,7 @@ HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "st
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A configuration and changes of it."""
     add_config(parser)
+    add_short(parser, RUN_NAME, "NAME")
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="train every combination of values such as seed=0,1,2"
     )

@@ -29,6 +29,7 @@ from torchrl_agent.export import run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.run_names import find_run, output_of
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
@@ -97,7 +98,8 @@ def export_run(
 def check_format(format: str) -> None:
     """Raise ValueError if there is no such format, or if the packages that it needs are missing."""
     if format not in SUFFIXES:
-        raise ValueError(f"format {format!r} is unknown: use one of {', '.join((*SUFFIXES, run_folder.FORMAT))}.")
+        known = (*SUFFIXES, run_folder.FORMAT)
+        raise ValueError(f"format {format!r} is unknown{did_you_mean(format, known)}: use one of {', '.join(known)}.")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if format == "onnx" and missing:
         raise ValueError(

@@ -13,6 +13,7 @@ from torch import nn
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.names import did_you_mean
 
 MEMORY = "memory"
 """What perception remembers, which is taken away while what is seen now stays."""
@@ -47,7 +48,9 @@ def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
     for name in names:
         if name not in possible:
             known = ", ".join(possible) or "nothing, as it is one plain network"
-            raise ValueError(f"this agent has no {name!r} to be judged without: it has {known}.")
+            raise ValueError(
+                f"this agent has no {name!r} to be judged without{did_you_mean(name, possible)}: it has {known}."
+            )
     if not names:
         yield
         return

@@ -10,43 +10,35 @@ from torchrl_agent.models.memory import KINDS
 from torchrl_agent.models.networks import ACTIVATIONS
 from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.planner import PlannerConfig, check_planner
-from torchrl_agent.models.social_model import POOLINGS, SocialModelConfig
+from torchrl_agent.models.social_model import SocialModelConfig
 from torchrl_agent.models.world_model import WorldModelConfig
-from torchrl_agent.ranges import INFINITE
-
-SMALLEST: dict[str, dict[str, int]] = {
-    "perception": dict.fromkeys(("embedding_size", "memory_size", "belief_size", "channels"), 1),
-    "world_model": {**dict.fromkeys(("hidden_size", "ensemble", "horizon", "open_loop", "stride"), 1), "candidates": 0},
-    "social_model": {**dict.fromkeys(("memory_size", "company_size"), 1), "associations": 0},
-    "manager": {"hidden_size": 1},
-}
-"""Bounds of the modules' sizes."""
+from torchrl_agent.ranges import check_ranges, choice, number
 
 
 @dataclass
 class ModelConfig:
     """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
 
-    hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64])
+    hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64], metadata={"least": 1})
     """Widths of the hidden layers of actor and critic."""
-    activation: str = "silu"
+    activation: str = choice("silu", ACTIVATIONS)
     """silu, relu, tanh, elu or gelu."""
     shared_trunk: bool = False
     """One network with two heads instead of two networks."""
     normalize_observations: bool = True
     """Normalise observations by running statistics, kept inside the policy."""
-    clip_observations: float = field(default=10.0, metadata=INFINITE)
+    clip_observations: float = number(10.0, above=0, infinite=True)
     """Observation clipping: largest absolute normalised observation."""
-    initial_std: float = 1.0
+    initial_std: float = number(1.0, above=0)
     """Initial standard deviation of continuous actions, in units of half their range; it is learnt."""
-    memory: str = "none"
+    memory: str = choice("none", KINDS)
     """none, gru or lstm: what the agent remembers with."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)
     world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
-    taught_share: float = 1.0
+    taught_share: float = number(1.0, above=0, most=1)
     """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
     recompute: list[str] = field(default_factory=list)
     """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
@@ -60,6 +52,7 @@ class ModelConfig:
 
 def check_model(config: ModelConfig) -> None:
     """Raise ValueError naming the first setting that cannot work."""
+    check_ranges(config, "model.")
     _check_networks(config)
     _check_modules(config)
     check_planner(config.planner, config.world_model.enabled)
@@ -67,18 +60,8 @@ def check_model(config: ModelConfig) -> None:
 
 
 def _check_networks(config: ModelConfig) -> None:
-    choices = {
-        "activation": (config.activation, ACTIVATIONS),
-        "memory": (config.memory, KINDS),
-        "social_model.pooling": (config.social_model.pooling, POOLINGS),
-    }
-    for name, (value, words) in choices.items():
-        if value not in words:
-            raise ValueError(f"model.{name} is {value!r}: use one of {', '.join(words)}.")
-    if any(size < 1 for size in config.hidden_sizes) or not config.hidden_sizes:
+    if not config.hidden_sizes:
         raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
-    if config.initial_std <= 0:
-        raise ValueError(f"model.initial_std is {config.initial_std}: it must be above 0.")
 
 
 def _check_modules(config: ModelConfig) -> None:
@@ -88,20 +71,11 @@ def _check_modules(config: ModelConfig) -> None:
         raise ValueError(
             f"model.{modules[0]} works on beliefs: use model.memory=gru, or model.perception.enabled=true."
         )
-    if not 0 < config.taught_share <= 1:
-        raise ValueError(f"model.taught_share is {config.taught_share}: it must be above 0 and at most 1.")
-    for module, least in SMALLEST.items():
-        for name, bound in least.items():
-            value = getattr(getattr(config, module), name)
-            if value < bound:
-                raise ValueError(f"model.{module}.{name} is {value}: give at least {bound}.")
 
 
 def _check_dreams(config: ModelConfig) -> None:
     """Raise ValueError for what the policy cannot read of the world model's dreams."""
     model = config.world_model
-    if model.improvement < 0:
-        raise ValueError(f"model.world_model.improvement is {model.improvement}: give at least 0.")
     if model.improvement and not model.candidates:
         raise ValueError(
             "model.world_model.improvement compares imagined futures, but model.world_model.candidates is 0: let it "

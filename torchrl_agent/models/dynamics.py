@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.networks import mlp, one_hot_actions, symexp
-from torchrl_agent.ranges import OLD
+from torchrl_agent.ranges import MOST_STEPS, OLD, count, number, weight
 
 MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
@@ -34,24 +34,26 @@ class WorldModelConfig:
     """The world model: dreaming of consequences."""
 
     enabled: bool = False
-    hidden_size: int = 128
-    ensemble: int = 4
+    """Use it."""
+    hidden_size: int = count(128)
+    """Width of its hidden layers."""
+    ensemble: int = count(4)
     """Size of the ensemble of heads, whose disagreement gives the confidence."""
-    candidates: int = 4
+    candidates: int = number(4, least=0)
     """P, first actions whose futures the policy looks at; 0 for none (the model is then only trained)."""
-    horizon: int = 5
+    horizon: int = count(5, MOST_STEPS)
     """Imagination horizon H: steps of each imagined future."""
-    open_loop: int = 5
+    open_loop: int = count(5, MOST_STEPS)
     """Length of open-loop rollouts in training: steps foreseen without looking."""
-    stride: int = 4
+    stride: int = count(4)
     """Frames between the starts of what is foreseen in training; 1 starts from every frame."""
     shapes_perception: bool = False
     """Let its losses change the belief too. That is good in pre-training; beside PPO it cost the agent of
     configs/small_town.yaml half of its return after 120,000 frames (71 against 132).
     """
-    coeff: float = 0.5
+    coeff: float = weight(0.5)
     """Weight of its losses beside PPO's."""
-    improvement: float = 0.0
+    improvement: float = weight(0.0)
     """Policy improvement: what an imagined return that is larger by 1 in its logarithm adds to the logit of its first
     action; 0 leaves it to the controller what it makes of dreams."""
     foresees_others: bool = False

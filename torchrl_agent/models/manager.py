@@ -25,6 +25,8 @@ from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import masked_mean, mlp
 from torchrl_agent.models.specs import observation_shapes
+from torchrl_agent.names import check_known
+from torchrl_agent.ranges import count, number, weight
 from torchrl_agent.spans import spanned
 
 CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE = ((keys.GOAL, name) for name in ("type", "decided", "log_prob", "value"))
@@ -38,8 +40,10 @@ class ManagerConfig:
     """The manager: choosing goals."""
 
     enabled: bool = False
-    hidden_size: int = 64
-    steps: int = 50
+    """Use it."""
+    hidden_size: int = count(64)
+    """Width of its hidden layers."""
+    steps: int = count(50)
     """Decision interval k of the manager: the longest life of a goal, in steps."""
     goals: dict[str, Any] = field(default_factory=dict)  # of a closer type none that is there could be written anew
     """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
@@ -51,20 +55,20 @@ class ManagerConfig:
     """Their names, in order, as the world shows them."""
     traits: str = "traits"
     """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
-    intrinsic_coeff: float = 0.0
+    intrinsic_coeff: float = weight(0.0)
     """Weight of the controller's intrinsic reward: how much less its meters lack of the goal's targets after a step."""
     options: bool = False
     """Goals are options (Sutton, Precup and Singh 1999): one whose targets are met cannot be chosen, and the controller
     learns from its intrinsic reward alone, until the goal ends. The world's reward is the manager's, and hidden from
     the controller (Dayan and Hinton 1993, section 2).
     """
-    give_up: float = 0.0
+    give_up: float = number(0.0, least=0, below=1)
     """A goal is given up when the manager would choose it with less than this probability."""
-    clip_epsilon: float = 0.2
+    clip_epsilon: float = number(0.2, above=0)
     """Clipping range of the probability ratio of its own PPO loss."""
-    entropy_coeff: float = 0.01
+    entropy_coeff: float = weight(0.01)
     """Weight of its entropy bonus."""
-    coeff: float = 1.0
+    coeff: float = weight(1.0)
     """Weight of its losses beside PPO's."""
 
 
@@ -101,6 +105,7 @@ class Manager(AgentModule):
         goals = check_goals(config, shapes)
         self.config, self.names = config, list(goals)
         self.features = list(features)
+        check_known([config.traits], shapes, "model.manager.traits", tolerated=[ManagerConfig().traits])
         self.traits = [config.traits] if config.traits in shapes else []
         meters = len(config.meter_names)
         width = sum(features.values()) + meters + sum(shapes[name].numel() for name in self.traits)
@@ -336,26 +341,13 @@ def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[st
                 f"goal {goal!r} is about {', '.join(sorted(unknown))}, which this world has no meter for: change "
                 f"model.manager.goals, or take it away with model.manager.goals.{goal}=null."
             )
-    if len(goals) < 2 or config.steps < 1:
-        raise ValueError(
-            f"model.manager has {len(goals)} goals of {config.steps} steps: give model.manager.goals at least 2 and "
-            "model.manager.steps at least 1."
-        )
+    if len(goals) < 2:
+        raise ValueError(f"model.manager has {len(goals)} goals: give model.manager.goals at least 2.")
     aimless = [goal for goal, targets in goals.items() if not any(level > 0 for level in targets.values())]
     if config.options and (config.intrinsic_coeff <= 0 or aimless):
         reason = f"goal {aimless[0]!r} has none above 0" if aimless else f"intrinsic_coeff is {config.intrinsic_coeff}"
         raise ValueError(
             f"model.manager.options pays the controller for nearing a goal's targets, and {reason}: give "
             "model.manager.intrinsic_coeff above 0 and every goal targets."
-        )
-    if config.intrinsic_coeff < 0 or not 0 <= config.give_up < 1:
-        raise ValueError(
-            f"model.manager.intrinsic_coeff is {config.intrinsic_coeff} and give_up {config.give_up}: the first must "
-            "be at least 0, the second a probability below 1."
-        )
-    if config.clip_epsilon <= 0 or config.coeff < 0 or config.entropy_coeff < 0:
-        raise ValueError(
-            f"model.manager.clip_epsilon is {config.clip_epsilon}, coeff {config.coeff} and entropy_coeff "
-            f"{config.entropy_coeff}: the first must be above 0, the others at least 0."
         )
     return goals

@@ -24,6 +24,8 @@ from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Picture, have_later, masked_mean, mlp, one_hot_actions
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.names import check_known
+from torchrl_agent.ranges import count, weight
 from torchrl_agent.spans import spanned
 
 SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
@@ -35,17 +37,17 @@ class PerceptionConfig:
 
     enabled: bool = False
     """Use it also without memory (a memory always uses it)."""
-    embedding_size: int = 128
+    embedding_size: int = count(128)
     """Observation embedding size: the input of the GRU or LSTM."""
-    memory_size: int = 128
+    memory_size: int = count(128)
     """Hidden size of the GRU or LSTM."""
     skip_connection: bool = True
     """Lead what is seen now around the memory too, so that it need not be remembered to be used; without, it is the
     plain recurrent network of recurrent PPO.
     """
-    belief_size: int = 64
+    belief_size: int = count(64)
     """D, size of the latent state, the belief."""
-    channels: int = 16
+    channels: int = count(16)
     """Channels of the convolutions over pictures, such as a window."""
     encoders: dict[str, Any] = field(default_factory=dict)
     """Encoders of single observations by name: ``mlp`` or ``cnn`` of its own, or ``{_target_: ...}`` (see
@@ -59,12 +61,20 @@ class PerceptionConfig:
     """Observation of the visible others, [V * C]."""
     others_number: str = "others_number"
     """Who they are, [V]."""
-    reconstruction_coeff: float = 0.0
+    reconstruction_coeff: float = weight(0.0)
     """Weight of the reconstruction loss: see again what was just seen."""
-    prediction_coeff: float = 0.0
+    prediction_coeff: float = weight(0.0)
     """Weight of the prediction loss: foresee the next observation from belief and action."""
-    kl_coeff: float = 0.001
+    kl_coeff: float = weight(0.001)
     """Weight of the KL divergence of the belief from a standard normal, if one of the two above is in use."""
+
+
+def _check_names(config: PerceptionConfig, shown: list[str]) -> None:
+    """Raise ValueError for observations that a configuration names and the world does not show."""
+    usual = PerceptionConfig()
+    check_known(config.known, shown, "model.perception.known", tolerated=usual.known)
+    for key in ("others", "others_number"):
+        check_known([getattr(config, key)], shown, f"model.perception.{key}", tolerated=[getattr(usual, key)])
 
 
 class Perception(AgentModule):
@@ -93,6 +103,7 @@ class Perception(AgentModule):
         self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
     ) -> None:
         super().__init__()
+        _check_names(config, [*shapes, *map(str, group_spec(env).keys())])
         self._add_encoders(shapes, config, activation)
         self.recurrence, width = None, config.embedding_size
         self.skips = config.skip_connection

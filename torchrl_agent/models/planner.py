@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchrl_agent.models.dynamics import WorldModel
+from torchrl_agent.ranges import MOST_STEPS, choice, count, number, weight
 from torchrl_agent.spans import spanned
 
 STARTS = ("proposal", "uniform")
@@ -23,19 +24,19 @@ class PlannerConfig:
 
     enabled: bool = False
     """Let evaluation, films and explanations take the action that it finds; training does not."""
-    horizon: int = 5
+    horizon: int = count(5, MOST_STEPS)
     """Planning horizon H: steps of a plan; more than ``open_loop`` is further than the model has learnt to foresee."""
-    samples: int = 64
+    samples: int = count(64)
     """N, sequences sampled in each iteration."""
-    elites: int = 8
+    elites: int = count(8)
     """K, the best of them (the elites), from which the next ones are drawn."""
-    iterations: int = 4
+    iterations: int = count(4, MOST_STEPS)
     """Iterations of the cross-entropy method."""
-    start: str = "proposal"
+    start: str = choice("proposal", STARTS)
     """proposal: begin with what the agent would likeliest do; uniform: with every action alike."""
-    smoothing: float = 0.1
+    smoothing: float = number(0.1, least=0, below=1)
     """Share of the old probabilities that is kept in each iteration, so that no action is given up too early."""
-    prior: float = 0.1
+    prior: float = weight(0.1)
     """What the controller's logits of a plan's first action are worth, in units of the expected return: a plan must
     promise so much more than what the controller would do. 0 trusts the model alone, which finds its mistakes.
     """
@@ -131,16 +132,7 @@ def check_planner(config: PlannerConfig, world_model: bool) -> None:
             "model.planner.enabled=true plans with a world model, which this agent lacks: train one with "
             "model.world_model.enabled=true, or act without a planner."
         )
-    for name in ("horizon", "samples", "elites", "iterations"):
-        if getattr(config, name) < 1:
-            raise ValueError(f"model.planner.{name} is {getattr(config, name)}: give at least 1.")
     if config.elites > config.samples:
         raise ValueError(
             f"model.planner.elites is {config.elites} but only {config.samples} samples are drawn: give fewer elites."
         )
-    if config.start not in STARTS:
-        raise ValueError(f"model.planner.start is {config.start!r}: use one of {', '.join(STARTS)}.")
-    if config.prior < 0:
-        raise ValueError(f"model.planner.prior is {config.prior}: give at least 0.")
-    if not 0 <= config.smoothing < 1:
-        raise ValueError(f"model.planner.smoothing is {config.smoothing}: it must be at least 0 and below 1.")

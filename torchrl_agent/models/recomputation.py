@@ -12,6 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
+from torchrl_agent.names import did_you_mean
+
 UNREPEATABLE = (_DropoutNd, nn.RReLU, _BatchNorm)
 """Layers that draw random numbers, or count a batch, each time that they are run."""
 
@@ -43,7 +45,10 @@ def recompute(parts: Mapping[str, Sequence[nn.Module]], names: Sequence[str]) ->
     """
     for name in names:
         if name not in parts:
-            raise ValueError(f"model.recompute names {name!r}, which this agent has not: use {', '.join(parts)}.")
+            raise ValueError(
+                f"model.recompute names {name!r}, which this agent has not{did_you_mean(name, parts)}: use "
+                f"{', '.join(parts)}."
+            )
         for module in parts[name]:
             for network in _networks(module):
                 _check_repeatable(name, network)

@@ -30,6 +30,7 @@ from torchrl_agent.models.memory import AssociativeMemory, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
 from torchrl_agent.models.networks import Attention, have_later, masked_mean, mlp
 from torchrl_agent.models.specs import group_spec
+from torchrl_agent.ranges import choice, count, number, weight
 from torchrl_agent.spans import spanned
 
 POOLINGS = ("sum", "attention")
@@ -45,15 +46,16 @@ class SocialModelConfig:
     """The social model: reading others."""
 
     enabled: bool = False
-    memory_size: int = 32
+    """Use it."""
+    memory_size: int = count(32)
     """Hidden size of the GRU that remembers each other agent."""
-    associations: int = 0
+    associations: int = number(0, least=0)
     """Keys of a memory beside the GRU that finds again what each other did in moments like this one, whoever it is
     (linear attention, Katharopoulos et al. 2020); 0 for none.
     """
-    company_size: int = 32
+    company_size: int = count(32)
     """Size of the pooled features of all visible others that the policy reads."""
-    pooling: str = "sum"
+    pooling: str = choice("sum", POOLINGS)
     """How the policy's features of others become one: sum adds all of them up; attention weighs each by how much it
     matters to what is believed now (Vaswani et al. 2017, section 3.2.1), and says so in ``social.attention``.
     """
@@ -61,7 +63,7 @@ class SocialModelConfig:
     """Read others in the light of the belief, and tell the policy who each of them is."""
     shapes_perception: bool = False
     """Let its losses change the belief that it reads others by."""
-    coeff: float = 0.2
+    coeff: float = weight(0.2)
     """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
 
 

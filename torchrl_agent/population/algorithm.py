@@ -37,6 +37,8 @@ WORLDS_OWN = "scaler.returns"
 """Running returns of a member's worlds: they go with the worlds, whoever plays them."""
 TOTAL = "total"
 """Sum of the losses."""
+UNIT = "unit"
+"""What a member's rewards are divided by."""
 
 
 class MembersAlgorithm(Algorithm):
@@ -152,7 +154,7 @@ class MembersAlgorithm(Algorithm):
 
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Advantages, and the updates of an iteration."""
-        data, explained = self.advantages(rollout)
+        data, explained, unit = self.advantages(rollout)
         self.running.fill_(1.0)
         # all members draw the same frames, which tells nobody anything about the others
         count = next(iter(data.values())).shape[1]
@@ -161,19 +163,20 @@ class MembersAlgorithm(Algorithm):
             for draw in self.template.draws(count)
         ]
         self.stack.call(self._conclude, data, self._dims, together=self.together)
-        return {**summarize_updates(torch.stack(history)), "explained_variance": explained}
+        told = summarize_updates(torch.stack(history))
+        return {**told, "value_loss": told["scaled_value_loss"] * unit.square(), "explained_variance": explained}
 
     @spanned("advantages")
     @torch.no_grad()
-    def advantages(self, rollout: TensorDict) -> tuple[dict[NestedKey, Tensor], Tensor]:
-        """What updates are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), and how much of the
-        targets' variance the critics explain, [P].
+    def advantages(self, rollout: TensorDict) -> tuple[dict[NestedKey, Tensor], Tensor, Tensor]:
+        """What updates are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), how much of the
+        targets' variance the critics explain, and what rewards are divided by, [P].
         """
         own = (self.stack.size, -1)
         played = {key: value.unflatten(1, own).transpose(0, 1) for key, value in entries(rollout).items()}
         judged = self.stack.call(self.template.judged, played, 2, together=self.together)
         ends = [played[keys.NEXT, key] for key in (keys.REWARD, keys.DONE, keys.TERMINATED)]
-        advantage, target, reward, explained = self.estimate(
+        advantage, target, reward, unit, explained = self.estimate(
             *ends,
             played.get(keys.ALIVE),
             judged[keys.VALUE],
@@ -183,7 +186,7 @@ class MembersAlgorithm(Algorithm):
         )
         estimated = {keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target, keys.REWARD: reward}
         data = self.stack.call(self._prepare, {**played, **judged, **estimated}, 2, together=self.together)
-        return data, explained
+        return data, explained, unit
 
     def _estimate(
         self,
@@ -196,19 +199,22 @@ class MembersAlgorithm(Algorithm):
         intrinsic: Tensor | None,
         option_ends: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        """Advantages, value targets and scaled rewards, [P, T, rows, 1], and the share of variance explained, [P]."""
+        """Advantages, value targets and scaled rewards, [P, T, rows, 1]; their unit and the share of variance that is
+        explained, [P].
+        """
         earned = {keys.REWARD: reward, keys.DONE: done, **({} if alive is None else {keys.ALIVE: alive})}
-        reward = self.stack.call(self._scale, earned, 2)[keys.REWARD]
+        scaled = self.stack.call(self._scale, earned, 2)
+        reward, unit = scaled[keys.REWARD], scaled[UNIT]
         discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
         paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
         advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *paid, time_dim=1)
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
-        return advantage, target, reward, torch.vmap(explained_variance)(target, values, counted)
+        return advantage, target, reward, unit, torch.vmap(explained_variance)(target, values, counted)
 
     def _scale(self, earned: TensorDictBase) -> dict[str, Tensor]:
         scaler, reward = self.template.scaler, earned.get(keys.REWARD)
         scaler.update(reward, earned.get(keys.DONE), earned.get(keys.ALIVE, None))
-        return {keys.REWARD: scaler.scale(reward)}
+        return {keys.REWARD: scaler.scale(reward), UNIT: scaler.unit}
 
     def _prepare(self, played: TensorDictBase) -> TensorDictBase:
         estimated = [keys.VALUE, keys.ADVANTAGE, keys.VALUE_TARGET]
@@ -236,7 +242,7 @@ class MembersAlgorithm(Algorithm):
         total = metrics.pop(TOTAL)
         norm, made, bad = self.adam(gradient, total, metrics.get("kl", total))
         counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.skips_in_row.clone()}
-        return TensorDict({**metrics, "grad_norm": norm, **counts}, [self.stack.size])
+        return TensorDict({**metrics, "loss": total, "grad_norm": norm, **counts}, [self.stack.size])
 
     def _gradient(self, minibatch: Values) -> tuple[Tensor, dict[str, Tensor]]:
         flat = self.stack.flat

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrl_agent.ranges import choice, share
+
 MATINGS = ("rank", "distant", "within")
 """Who marries whom: neighbours by fitness, those whose genes differ most, or kin, whose genes differ least."""
 INHERITANCES = ("best", "mean", "fresh")
@@ -24,20 +26,20 @@ TRAIT = "world.traits."
 class FamilyConfig:
     """What a generation leaves to the next, for ``population.evolve=genetic``."""
 
-    mating: str = "rank"
+    mating: str = choice("rank", MATINGS)
     """rank (neighbours by fitness), distant (the most different genes) or within (kin: the least different)."""
-    parents: float = 0.6
+    parents: float = share(0.6)
     """Share of the members, the fittest, that have children; each of the others is replaced by a child."""
-    crossover: float = 0.5
+    crossover: float = share(0.5)
     """Chance that a gene is the second parent's."""
-    sigma: float = 0.1
+    sigma: float = share(0.1)
     """Standard deviation of a mutation, as a share of the way between the gene's bounds, wherever the gene lies there:
     absolute, as a relative one would leave a 0 for ever."""
-    inherit: str = "best"
+    inherit: str = choice("best", INHERITANCES)
     """Weights of a child: best (the fitter parent's), mean (of both) or fresh."""
-    schooling: str = "finetune"
+    schooling: str = choice("finetune", SCHOOLINGS)
     """How a child learns until the next generation: full, finetune (a tenth of its learning rate) or frozen."""
-    wealth: float = 0.0
+    wealth: float = share(0.0)
     """Share of the parents' last money (mean of both) that a child's lives begin with, besides the world's own."""
 
 
@@ -52,12 +54,6 @@ def check_family(config: FamilyConfig, members: int, num_genes: int) -> None:
             "population.evolve=genetic has nothing to hand down: give population.genes, such as "
             "algorithm.entropy_coeff or world.traits.greed."
         )
-    for name, words in (("mating", MATINGS), ("inherit", INHERITANCES), ("schooling", tuple(SCHOOLINGS))):
-        if getattr(config, name) not in words:
-            raise ValueError(f"population.family.{name} is {getattr(config, name)!r}: use one of {', '.join(words)}.")
-    for name in ("parents", "crossover", "sigma", "wealth"):
-        if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"population.family.{name} is {getattr(config, name)}: give a share in [0, 1].")
     count = num_parents(config, members)
     if not 2 <= count < members:
         raise ValueError(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.population.config import PopulationConfig
 from torchrl_agent.population.families import NEUTRAL, TRAIT
 from torchrl_agent.training.actor_critic import ActorCriticConfig
 
 PLACES = {
     "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
-    "algorithm.critic_coeff": "loss.objective.clipped.critic_coeff",
+    "algorithm.critic_coeff": "loss.objective.critic_coeff",
     "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
     "algorithm.gamma": "scaler.gamma",
 }
@@ -56,7 +57,8 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
             )
         if name not in values:
             raise ValueError(
-                f"population.genes has {name}, in which members of one program cannot differ: use {', '.join(values)}; "
+                f"population.genes has {name}, in which members of one program cannot differ"
+                f"{did_you_mean(name, values)}: use {', '.join(values)}; "
                 "what changes shapes is for a sweep (docs/howto/sweeps.md)."
             )
         gene = config.genes[name]

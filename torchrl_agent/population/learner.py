@@ -27,7 +27,7 @@ from torchrl_agent.population.genes import check_genes, numbers_of
 from torchrl_agent.population.heirs import Households, inherit, paces
 from torchrl_agent.population.stack import tensors_of
 from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.metrics import EpisodeWindow, train_tag
+from torchrl_agent.training.metrics import EpisodeWindow, train_metrics
 from torchrl_agent.training.rollout import finished_episodes, finished_worlds
 from torchrl_agent.transforms import get_statistics
 
@@ -196,7 +196,7 @@ class PopulationLearner(Learner):
             self.households.count(index, mine)
             stage = self.env.update_curriculum(mine, index) if hasattr(self.env, "update_curriculum") else {}
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
-        learnt = [{train_tag(name): value for name, value in each.items()} for each in self.member_metrics]
+        learnt = [train_metrics(each) for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
 

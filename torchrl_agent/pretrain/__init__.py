@@ -16,9 +16,11 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.specs import action_heads
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
 from torchrl_agent.progress import Progress
+from torchrl_agent.ranges import FRAMES, count, number, share
 from torchrl_agent.runs.config import write_config
 from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
@@ -44,15 +46,17 @@ __all__ = ["PretrainConfig", "learn", "pretrain", "switch_on"]
 class PretrainConfig:
     """How a module is pre-trained."""
 
-    frames: int = 40_000
+    frames: int = count(40_000, FRAMES)
     """Steps to record, summed over worlds."""
-    updates: int = 1_000
-    learning_rate: float = 1e-3
-    batch_frames: int = 4096
+    updates: int = count(1_000)
+    """Gradient steps."""
+    learning_rate: float = number(1e-3, above=0)
+    """Learning rate of Adam."""
+    batch_frames: int = count(4096, FRAMES)
     """Frames of agents per update, rounded down to whole sequences; at least one sequence."""
     players: list[str] | None = None
     """Who plays; by default the world's first player, and except for the policy random actions."""
-    disturbed: float = 0.0
+    disturbed: float = share(0.0)
     """Share of steps in which players do something random instead, in stretches of some steps (Laskey et al. 2017)."""
 
 
@@ -152,7 +156,9 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
         ValueError: there is no such module, or it cannot learn without another one.
     """
     if module not in MODULES:
-        raise ValueError(f"there is no module {module!r}: use one of {', '.join(MODULES)}.")
+        raise ValueError(
+            f"there is no module {module!r}{did_you_mean(module, MODULES)}: use one of {', '.join(MODULES)}."
+        )
     experiment = copy.deepcopy(experiment)
     model = experiment.model
     if module == "world_model" and model.world_model.foresees_others:

@@ -17,6 +17,7 @@ from torchrl.modules import RandomPolicy
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.rollout import agent_rows, play, under
 from torchrl_agent.transforms import RewardScaler
@@ -76,7 +77,9 @@ def choose_players(
         names = experts[:1] if imitate else [*experts[:1], RANDOM]
     missing = [name for name in names if name not in there]
     if missing:
-        raise ValueError(f"this world has no player {missing[0]!r}: use some of {', '.join(there)}.")
+        raise ValueError(
+            f"this world has no player {missing[0]!r}{did_you_mean(missing[0], there)}: use some of {', '.join(there)}."
+        )
     chosen = {name: there[name] for name in names}
     if not disturbed:
         return chosen

@@ -18,6 +18,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
 from torchrl_agent.population.families import NEUTRAL
 from torchrl_agent.population.league_learner import LeagueLearner
@@ -179,7 +180,9 @@ def find_member(run: Path, member: int | str) -> Path:
         return run
     if str(member).isdecimal() and (folder := member_folder(run, int(member))) in known:
         return folder
-    raise ValueError(f"{run} has no member {member}: use best, or a number from 0 to {len(known) - 1}.")
+    raise ValueError(
+        f"{run} has no member {member}{did_you_mean(member, [BEST])}: use best, or a number from 0 to {len(known) - 1}."
+    )
 
 
 def member_experiment(learner: PopulationLearner, member: int) -> Experiment:

@@ -11,9 +11,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.ranges import choice, count, number
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
-from torchrl_agent.training.algorithm import check_positive
+from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.objectives import AgentLoss, PolicyGradientLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -25,14 +26,14 @@ class A2CConfig(ActorCriticConfig):
     """Hyper-parameters of A2C."""
 
     _target_: str = "torchrl_agent.training.a2c.A2C"
-    rollout_steps: int = 8
+    rollout_steps: int = count(8)
     """Rollout length: steps of every world per iteration."""
-    num_minibatches: int = 1
+    num_minibatches: int = count(1)
     """Updates per iteration, each of its share of the frames (of the sequences, for an agent with memory)."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
-    optimizer: str = "adam"
+    optimizer: str = choice("adam", OPTIMIZERS)
     """adam, or rmsprop as in the paper."""
-    rmsprop_decay: float = 0.99
+    rmsprop_decay: float = number(0.99, least=0, below=1)
     """Smoothing constant (alpha) of RMSprop's mean of squared gradients."""
 
 
@@ -46,9 +47,7 @@ class A2C(OnPolicyActorCritic):
     def __init__(
         self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
-        if config.optimizer not in OPTIMIZERS:
-            raise ValueError(f"algorithm.optimizer is {config.optimizer!r}: use one of {', '.join(OPTIMIZERS)}.")
-        check_positive(config, "num_minibatches")
+        check_config(config)
         units = rows if agent.sequential else rows * config.rollout_steps
         if units % config.num_minibatches:
             raise ValueError(

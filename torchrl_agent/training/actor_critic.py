@@ -17,9 +17,10 @@ from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.ranges import number, share, weight
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_share
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
 from torchrl_agent.training.counted import explained_variance
 from torchrl_agent.training.lag import LaggingPlayer
 from torchrl_agent.training.updates import summarize_updates
@@ -40,15 +41,15 @@ FRAMES_AT_ONCE = 1 << 16
 class ActorCriticConfig(AlgorithmConfig):
     """Hyper-parameters that algorithms with an actor and a critic have."""
 
-    lmbda: float = 0.95
+    lmbda: float = share(0.95)
     """Lambda of generalized advantage estimation (GAE)."""
-    entropy_coeff: float = 0.01
+    entropy_coeff: float = weight(0.01)
     """Weight of the entropy bonus."""
-    final_entropy_coeff: float | None = None
+    final_entropy_coeff: float | None = weight(None)
     """Weight of the entropy bonus at the end of training, to which it moves linearly; None keeps it as it is."""
-    critic_coeff: float = 0.5
+    critic_coeff: float = weight(0.5)
     """Weight of the value loss."""
-    lag: int = 0
+    lag: int = number(0, least=0)
     """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learnt."""
 
 
@@ -66,11 +67,8 @@ class ActorCritic(Algorithm):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        check_share(config, "lmbda")
         self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
-        if config.lag < 0:
-            raise ValueError(f"algorithm.lag is {config.lag}: give 0 or more iterations.")
         if config.lag:
             self.lags()
 
@@ -96,6 +94,9 @@ class ActorCritic(Algorithm):
         if self.player is not None:
             numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
         diagnostics = self.iteration(rollout)
+        if "scaled_value_loss" in diagnostics:  # and in the world's rewards
+            value_loss = diagnostics["scaled_value_loss"] * self.scaler.unit.square()
+            diagnostics = {**diagnostics, "value_loss": value_loss}
         if self.player is not None:
             self.player.learnt(self.agent)
             self.player.prepare(self.player.iterations)

@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import ranks
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.ranges import INFINITE
+from torchrl_agent.ranges import check_ranges, choice, count, number, share
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.training.replay import Replay
@@ -30,23 +30,23 @@ class AlgorithmConfig:
 
     _target_: str = ""
     """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn)."""
-    rollout_steps: int = 64
+    rollout_steps: int = count(64)
     """Rollout length: steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
-    gamma: float = 0.99
+    gamma: float = share(0.99)
     """Discount factor."""
-    max_grad_norm: float = field(default=0.5, metadata=INFINITE)
+    max_grad_norm: float = number(0.5, above=0, infinite=True)
     """Gradient clipping: largest norm of the gradient of each group of modules."""
     scale_rewards: bool = True
     """Reward scaling: divide rewards by the running standard deviation of the discounted return."""
-    clip_rewards: float = field(default=10.0, metadata=INFINITE)
+    clip_rewards: float = number(10.0, above=0, infinite=True)
     """Reward clipping: largest absolute scaled reward; off-policy, sum of n of them."""
-    adam_epsilon: float = 1e-5
+    adam_epsilon: float = number(1e-5, above=0)
     """Epsilon in the denominator of Adam."""
-    precision: str = "float32"
+    precision: str = choice("float32", (*PRECISIONS, AUTO))
     """Mixed precision: float32; autocast to bfloat16, or to float16 with gradient scaling; float8 for the large layers
     of perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
-    float8_smallest_layer: int = SMALLEST_LAYER
+    float8_smallest_layer: int = count(SMALLEST_LAYER)
     """Smallest layer in float8: inputs and outputs that it must have."""
 
 
@@ -184,22 +184,5 @@ class Algorithm(ABC):
 
 def check_config(config: AlgorithmConfig) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_ranges(config, "algorithm.")
     check_schedule(config.learning_rate)
-    check_positive(config, "rollout_steps", "max_grad_norm", "float8_smallest_layer")
-    check_share(config, "gamma")
-    if config.precision not in (*PRECISIONS, AUTO):
-        raise ValueError(f"algorithm.precision is {config.precision!r}: use one of {', '.join((*PRECISIONS, AUTO))}.")
-
-
-def check_positive(config: AlgorithmConfig, *names: str) -> None:
-    """Raise ValueError naming the first of these hyper-parameters that is not above 0."""
-    for name in names:
-        if getattr(config, name) <= 0:
-            raise ValueError(f"algorithm.{name} is {getattr(config, name)}: it must be above 0.")
-
-
-def check_share(config: AlgorithmConfig, *names: str) -> None:
-    """Raise ValueError naming the first of these hyper-parameters that is not within [0, 1]."""
-    for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise ValueError(f"algorithm.{name} is {getattr(config, name)}: it must be within [0, 1].")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.training.a2c import A2C
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.dqn import DQN
@@ -23,7 +24,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
         return ALGORITHMS[name]
     ours = f"use one of {', '.join(ALGORITHMS)}, or the dotted path of a class such as my_package.Reinforce"
     if "." not in str(name):
-        raise ValueError(f"algorithm is {name!r}: {ours}.")
+        raise ValueError(f"algorithm is {name!r}{did_you_mean(name, ALGORITHMS)}: {ours}.")
     try:
         kind = find(name)
     except Exception as error:  # whatever importing somebody's module raises

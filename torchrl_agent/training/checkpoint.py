@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrl_agent.json_text import to_json
+
 FORMAT = 1
 SOURCE = Path(__file__).resolve().parents[2]
 """Where this project's packages lie."""
@@ -60,8 +62,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON, atomically."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    """Write ``value`` as JSON, atomically; what is not finite is null."""
+    write_text(path, to_json(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:

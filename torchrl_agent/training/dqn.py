@@ -16,10 +16,9 @@ from typing_extensions import override
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.ranges import FRAMES
+from torchrl_agent.ranges import FRAMES, count, share
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.action_value_objective import ActionValueLoss
-from torchrl_agent.training.algorithm import check_positive, check_share
 from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -34,11 +33,11 @@ class DQNConfig(OffPolicyConfig):
     """Double Q-learning: let the learning network choose the next action and the target network value it."""
     dueling: bool = True
     """Dueling network: a value and advantages instead of plain action values."""
-    epsilon_initial: float = 1.0
+    epsilon_initial: float = share(1.0)
     """Epsilon of the epsilon-greedy policy at first: share of random actions."""
-    epsilon_final: float = 0.05
+    epsilon_final: float = share(0.05)
     """Epsilon in the end."""
-    epsilon_frames: int = field(default=50_000, metadata=FRAMES)
+    epsilon_frames: int = count(50_000, FRAMES)
     """Frames over which it falls linearly from the first to the second."""
 
 
@@ -53,7 +52,7 @@ class DQN(OffPolicy):
     def __init__(
         self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
-        check_dqn(config, rows)
+        check_off_policy(config, rows)
         super().__init__(agent, config, rows, acceleration)
 
     @override
@@ -86,10 +85,3 @@ def epsilon(config: DQNConfig, frames: int) -> float:
     """Share of random actions after so many frames."""
     done = min(1.0, frames / max(1, config.epsilon_frames))
     return config.epsilon_initial + (config.epsilon_final - config.epsilon_initial) * done
-
-
-def check_dqn(config: DQNConfig, rows: int) -> None:
-    """Raise ValueError naming the first hyper-parameter that cannot work."""
-    check_off_policy(config, rows)
-    check_positive(config, "epsilon_frames")
-    check_share(config, "epsilon_initial", "epsilon_final")

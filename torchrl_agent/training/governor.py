@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.errors import TrainingError
+from torchrl_agent.ranges import check_ranges, count, number
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT
 from torchrl_agent.training.vital_signs import VitalSigns
@@ -29,19 +30,19 @@ class GovernorConfig:
 
     enabled: bool = False
     """Watch, and go back after a collapse."""
-    warmup: int = 20
+    warmup: int = count(20)
     """Iterations in which nothing is judged: at the beginning, when a curriculum moves, and after a return."""
-    memory: int = 50
+    memory: int = number(50, least=2)
     """Iterations that the history of a vital sign reaches back (time constant of its moving averages)."""
-    threshold: float = 6.0
+    threshold: float = number(6.0, above=0)
     """Usual deviations from its history, towards the worse, from which on a sign is bad."""
-    patience: int = 3
+    patience: int = count(3)
     """Iterations in a row in which a sign is bad that make a collapse."""
-    snapshot_every: int = 10
+    snapshot_every: int = count(10)
     """Iterations without a bad sign from one snapshot to the next. The one before the last is gone back to."""
-    learning_rate_factor: float = 0.5
+    learning_rate_factor: float = number(0.5, above=0, most=1)
     """What the learning rate is multiplied with at each return."""
-    max_returns: int = 5
+    max_returns: int = number(5, least=0)
     """Returns in a whole training; the next collapse ends it."""
 
 
@@ -254,13 +255,4 @@ def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def check_governor(config: GovernorConfig) -> None:
     """Raise ValueError naming the first setting that cannot work."""
-    least = {"warmup": 1, "memory": 2, "patience": 1, "snapshot_every": 1, "max_returns": 0}
-    for name, bound in least.items():
-        if getattr(config, name) < bound:
-            raise ValueError(f"governor.{name} is {getattr(config, name)}: give at least {bound}.")
-    if not 0 < config.threshold < math.inf:
-        raise ValueError(f"governor.threshold is {config.threshold}: it must be above 0 and finite, such as 6.")
-    if not 0 < config.learning_rate_factor <= 1:
-        raise ValueError(
-            f"governor.learning_rate_factor is {config.learning_rate_factor}: it must be above 0 and at most 1."
-        )
+    check_ranges(config, "governor.")

@@ -17,11 +17,11 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.ranges import INFINITE
+from torchrl_agent.ranges import count, number, share
 from torchrl_agent.spans import spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
 from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, what_the_controller_gets
-from torchrl_agent.training.algorithm import check_config, check_positive
+from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.objectives import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
 from torchrl_agent.training.schedules import LearningRateConfig
 
@@ -31,18 +31,18 @@ class IMPALAConfig(ActorCriticConfig):
     """Hyper-parameters of IMPALA."""
 
     _target_: str = "torchrl_agent.training.impala.IMPALA"
-    rollout_steps: int = 32
+    rollout_steps: int = count(32)
     """Rollout length: steps of every world per iteration."""
-    num_minibatches: int = 4
+    num_minibatches: int = count(4)
     """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
-    refresh_every: int = 2
+    refresh_every: int = count(2)
     """Iterations after which the policy that plays is replaced by the one that learns; 1 is hardly off-policy."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
-    lmbda: float = 1.0
+    lmbda: float = share(1.0)
     """Of the manager's own advantages only: V-trace has none."""
-    rho_clip: float = field(default=1.0, metadata=INFINITE)
+    rho_clip: float = number(1.0, above=0, infinite=True)
     """Largest importance weight of a temporal difference and of a policy gradient."""
-    c_clip: float = field(default=1.0, metadata=INFINITE)
+    c_clip: float = number(1.0, above=0, infinite=True)
     """Largest importance weight with which a temporal difference is traced back."""
 
 
@@ -58,7 +58,6 @@ class IMPALA(ActorCritic):
         self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
         check_config(config)
-        check_positive(config, "num_minibatches", "refresh_every", "rho_clip", "c_clip")
         if rows % config.num_minibatches:
             raise ValueError(
                 f"algorithm.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a "

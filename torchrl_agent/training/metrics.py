@@ -9,7 +9,7 @@ import importlib.util
 import io
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -250,16 +250,25 @@ def read_metrics(path: Path) -> list[dict[str, str]]:
 
 TRAIN_TAGS = {
     "loss_objective": "train/policy_gradient_loss",
-    "loss_critic": "train/value_loss",
-    "loss_entropy": "train/entropy_loss",
     "kl": "train/approx_kl",
+    "epsilon": "rollout/exploration_rate",
 }
-"""Stable-Baselines3's names for what TorchRL calls otherwise."""
+"""Stable-Baselines3's names for what is the same quantity under another name here."""
 
 
 def train_tag(name: str) -> str:
     """The metric that a diagnostic of updates is shown as."""
     return TRAIN_TAGS.get(name, f"train/{name}")
+
+
+def train_metrics(diagnostics: Mapping[str, float]) -> dict[str, float]:
+    """Diagnostics of updates as metrics. Tags of Stable-Baselines3 hold its quantities; what differs from them, such as
+    a loss with its weight or an error in scaled rewards, has another name.
+    """
+    metrics = {train_tag(name): value for name, value in diagnostics.items()}
+    if "loss_entropy" in diagnostics:  # which has its weight
+        metrics["train/entropy_loss"] = -diagnostics["entropy"]
+    return metrics
 
 
 @spanned("metrics")

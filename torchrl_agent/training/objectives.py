@@ -24,6 +24,7 @@ from torchrl.objectives.value.functional import vtrace_advantage_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.distributions import ClippedNormal
 from torchrl_agent.training.counted import explained_variance, mean_of_counted, share_of_counted, where_counted
 
 LARGEST_LOG_RATIO = 20.0
@@ -94,7 +95,7 @@ class PPOLoss(nn.Module):
             precomputed_policy(),
             critic,
             clip_epsilon=clip_epsilon,
-            critic_coeff=critic_coeff,
+            critic_coeff=1.0,  # the weight is ours, so that it may be 0 and the error is known
             loss_critic_type="l2",
             normalize_advantage=normalize_advantage,
             reduction="none",  # the means are ours, as what TorchRL does to them cannot run for members at once
@@ -104,12 +105,13 @@ class PPOLoss(nn.Module):
         )
         # a plain number: TorchRL asks whether it is 0, and of a tensor the host would wait for the answer
         self.clipped.clip_value = clip_value
+        self.register_buffer("critic_coeff", torch.tensor(critic_coeff), persistent=False)
         self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
 
     def forward(self, encoded: TensorDictBase) -> TensorDict:
         """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played:
-        ``kl`` (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction`` and the extremes of the
-        ratio; ``entropy``.
+        ``kl`` (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the
+        extremes of the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
         policy, counted = self.actor.get_dist(encoded), encoded.get(keys.VALID, None)
         log_ratio = policy.log_prob(encoded.get(keys.ACTION)) - encoded.get(keys.LOG_PROB)
@@ -119,7 +121,8 @@ class PPOLoss(nn.Module):
         given = {PRECOMPUTED: log_ratio, keys.LOG_PROB: torch.zeros_like(log_ratio)}
         found = self.clipped(encoded.copy().update(given))
         losses = found.select("value_clip_fraction", "max_ratio", strict=False)
-        losses.update(mean_losses(found, counted)).update(entropy_bonus(policy, counted, self.entropy_coeff))
+        losses.update(mean_losses(found, counted, self.critic_coeff))
+        losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
 
         log_ratio, share = log_ratio.detach(), share_of_counted(counted)
         ratio = log_ratio.exp()
@@ -127,6 +130,7 @@ class PPOLoss(nn.Module):
             {
                 "kl": (ratio - 1 - log_ratio).mean() / share,
                 "clip_fraction": found.get("clip_fraction") / share,
+                "clip_range": self.clipped.clip_epsilon.clone(),
                 "min_ratio": ratio.min(),
             }
         )
@@ -158,12 +162,13 @@ class PolicyGradientLoss(nn.Module):
         self.policy_gradient = A2CLoss(
             precomputed_policy(),
             critic,
-            critic_coeff=critic_coeff,
+            critic_coeff=1.0,  # the weight is ours, so that it may be 0 and the error is known
             loss_critic_type="l2",
             reduction="none",
             entropy_bonus=False,
             functional=False,
         )
+        self.register_buffer("critic_coeff", torch.tensor(critic_coeff), persistent=False)
         self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
 
     def forward(self, encoded: TensorDictBase) -> TensorDict:
@@ -174,7 +179,7 @@ class PolicyGradientLoss(nn.Module):
     def losses(self, encoded: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
         """The same, of a policy that has been asked for the log-probability [...] of the actions."""
         found, counted = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob)), encoded.get(keys.VALID, None)
-        losses = TensorDict(mean_losses(found, counted))
+        losses = TensorDict(mean_losses(found, counted, self.critic_coeff))
         return losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
 
 
@@ -262,16 +267,23 @@ class VTraceLoss(nn.Module):
         return log_ratio, values, advantage, target
 
 
-def mean_losses(found: TensorDictBase, counted: Tensor | None) -> dict[str, Tensor]:
-    """Means of the losses [...] of the policy and of the critic over the frames that count."""
-    return {name: mean_of_counted(found.get(name), counted) for name in ("loss_objective", "loss_critic")}
+def mean_losses(found: TensorDictBase, counted: Tensor | None, critic_coeff: Tensor) -> dict[str, Tensor]:
+    """Means of the losses [...] of the policy and of the critic over the frames that count, and that of the critic
+    without its weight: ``scaled_value_loss``, the mean squared error in scaled rewards.
+    """
+    error = mean_of_counted(found.get("loss_critic"), counted)
+    objective = mean_of_counted(found.get("loss_objective"), counted)
+    return {"loss_objective": objective, "loss_critic": critic_coeff * error, "scaled_value_loss": error.detach()}
 
 
 def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:
-    """``loss_entropy``, which rewards a policy for being undecided, and the ``entropy``."""
+    """``loss_entropy``, which rewards a policy for being undecided, the ``entropy``, and ``std``, the mean standard
+    deviation of continuous actions in the world's units.
+    """
     entropy = where_counted(policy.entropy(), counted)
     bonus = mean_of_counted(coefficient * entropy, counted)
-    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / share_of_counted(counted)}
+    deviation = {"std": policy.scale.detach().mean()} if isinstance(policy, ClippedNormal) else {}
+    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / share_of_counted(counted), **deviation}
 
 
 # --- a policy that has been asked ---------------------------------------------------------------------------------

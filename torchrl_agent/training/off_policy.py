@@ -5,7 +5,7 @@ target network that follows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -15,15 +15,9 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.ranges import FRAMES, INFINITE, MOST
+from torchrl_agent.ranges import FRAMES, MOST, count, number, share
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
-from torchrl_agent.training.algorithm import (
-    Algorithm,
-    AlgorithmConfig,
-    check_config,
-    check_positive,
-    check_share,
-)
+from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_config
 from torchrl_agent.training.replay import TD_ERROR, Replay, n_step_transitions
 from torchrl_agent.training.updates import summarize_updates
 
@@ -32,26 +26,26 @@ from torchrl_agent.training.updates import summarize_updates
 class OffPolicyConfig(AlgorithmConfig):
     """Hyper-parameters that algorithms with a replay have."""
 
-    rollout_steps: int = 8
+    rollout_steps: int = count(8)
     """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
-    max_grad_norm: float = field(default=10.0, metadata=INFINITE)
-    batch_size: int = field(default=1024, metadata=FRAMES)
+    max_grad_norm: float = number(10.0, above=0, infinite=True)
+    batch_size: int = count(1024, FRAMES)
     """Batch size: frames per gradient step."""
-    replay_ratio: float = field(default=4.0, metadata={"most": MOST})
+    replay_ratio: float = number(4.0, above=0, most=MOST)
     """Gradient samples per environment step, which sets the number of gradient steps."""
-    replay_size: int = field(default=200_000, metadata=FRAMES)
+    replay_size: int = count(200_000, FRAMES)
     """Capacity of the replay buffer in frames; whole rollouts."""
-    learning_starts: int = field(default=4096, metadata=FRAMES)
+    learning_starts: int = number(4096, least=0, most=FRAMES)
     """Frames in the replay buffer before the first gradient step."""
-    num_steps: int = 3
+    num_steps: int = count(3)
     """n of n-step returns: rewards that a return holds before it bootstraps."""
-    target_interval: int = 1
+    target_interval: int = count(1)
     """Gradient steps between two updates of the target network."""
-    target_rate: float = 0.01
+    target_rate: float = number(0.01, above=0, most=1)
     """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
-    priority_exponent: float = 0.0
+    priority_exponent: float = share(0.0)
     """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
-    importance_exponent: float = 0.4
+    importance_exponent: float = share(0.4)
     """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
 
 
@@ -177,8 +171,6 @@ class OffPolicy(Algorithm):
 def check_off_policy(config: OffPolicyConfig, rows: int) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_config(config)
-    check_positive(config, "batch_size", "replay_ratio", "num_steps", "target_interval", "target_rate")
-    check_share(config, "target_rate", "priority_exponent", "importance_exponent")
     frames = config.rollout_steps * rows
     if config.replay_size < frames:
         raise ValueError(

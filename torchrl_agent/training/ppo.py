@@ -5,7 +5,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.ranges import FRAMES
+from torchrl_agent.ranges import FRAMES, count, number
 from torchrl_agent.training.acceleration import AccelerationConfig, Captured
 from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
-from torchrl_agent.training.algorithm import check_config, check_positive, check_share
+from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
 
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
@@ -31,17 +31,17 @@ class PPOConfig(ActorCriticConfig):
     """Hyper-parameters of PPO."""
 
     _target_: str = "torchrl_agent.training.ppo.PPO"
-    minibatch_size: int = field(default=4096, metadata=FRAMES)
+    minibatch_size: int = count(4096, FRAMES)
     """Minibatch size: frames per gradient step; must divide rollout_steps * worlds."""
-    num_epochs: int = 4
+    num_epochs: int = count(4)
     """Epochs: passes over each rollout."""
-    clip_epsilon: float = 0.2
+    clip_epsilon: float = number(0.2, above=0)
     """Clipping range of the probability ratio."""
-    clip_value: float | None = None
+    clip_value: float | None = number(None, above=0)
     """Value clipping: range of the value's change per iteration; None does not clip."""
     normalize_advantage: bool = True
     """Advantage normalization: zero mean and unit variance in each minibatch."""
-    target_kl: float | None = None
+    target_kl: float | None = number(None, above=0)
     """Early stopping: end the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
 
 
@@ -146,8 +146,6 @@ def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) ->
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_config(config)
-    check_positive(config, "minibatch_size", "num_epochs", "clip_epsilon")
-    check_share(config, "lmbda")
     frames = config.rollout_steps * rows
     if frames % config.minibatch_size:
         raise ValueError(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import NEARLY_SHUT, Join
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.training.checkpoint import MODULE_FILE, not_finite, versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
@@ -34,9 +35,13 @@ class PretrainedConfig:
     """Modules to begin with: files of ``torchrl-agent pretrain``, or its folders."""
 
     perception: str | None = None
+    """Perception to begin with."""
     world_model: str | None = None
+    """World model to begin with."""
     social_model: str | None = None
+    """Social model to begin with."""
     policy: str | None = None
+    """Policy to begin with: perception and the controller."""
     social: str | None = None
     """An older name of ``social_model``."""
 
@@ -307,7 +312,7 @@ def _find(agent: Agent, name: str) -> nn.Module:
 
 def _check_name(name: str) -> None:
     if name not in MODULES:
-        raise ModuleError(f"there is no module {name!r}: use one of {', '.join(MODULES)}.")
+        raise ModuleError(f"there is no module {name!r}{did_you_mean(name, MODULES)}: use one of {', '.join(MODULES)}.")
 
 
 def _observations(agent: Agent) -> dict[str, list[int]]:

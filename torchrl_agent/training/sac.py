@@ -11,8 +11,9 @@ from typing_extensions import override
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.soft_agent import SoftAgent
+from torchrl_agent.ranges import any_number, count, number
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.algorithm import check_positive
+from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
 from torchrl_agent.training.schedules import LearningRateConfig
 from torchrl_agent.training.soft_objective import Polyak, SoftActorCriticLoss
@@ -24,10 +25,10 @@ class SACConfig(OffPolicyConfig):
 
     _target_: str = "torchrl_agent.training.sac.SAC"
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
-    num_steps: int = 1
-    initial_temperature: float = 1.0
+    num_steps: int = count(1)
+    initial_temperature: float = number(1.0, above=0)
     """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learnt."""
-    target_entropy: float | None = None
+    target_entropy: float | None = any_number(None)
     """Entropy in nats that the temperature makes the policy have, of continuous actions in -1 to 1, whatever their
     range; None is the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a
     tenth of the greatest entropy of discrete ones.
@@ -53,7 +54,7 @@ class SAC(OffPolicy):
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with a policy and action values."""
-        check_positive(config, "initial_temperature")
+        check_config(config)
         return SoftAgent(env, model, config.gamma, config.initial_temperature)
 
     @override

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
+
+from torchrl_agent.ranges import check_ranges, choice, number
 
 SCHEDULES = ("constant", "linear", "exponential", "cosine")
 
@@ -12,26 +15,23 @@ SCHEDULES = ("constant", "linear", "exponential", "cosine")
 class LearningRateConfig:
     """How the learning rate moves over the training."""
 
-    initial: float = 3e-4
+    number_means: ClassVar[str] = "initial"
+    """The key that a number means where a configuration gives one for the whole section."""
+    initial: float = number(3e-4, above=0)
     """Highest learning rate."""
-    final: float = 0.0
+    final: float = number(0.0, least=0)
     """Learning rate at the end (linear, cosine; exponential needs it above 0)."""
-    schedule: str = "constant"
+    schedule: str = choice("constant", SCHEDULES)
     """constant, linear, exponential or cosine."""
-    warmup: float = 0.0
+    warmup: float = number(0.0, least=0, below=1)
     """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
 
 
 def check_schedule(config: LearningRateConfig) -> None:
     """Raise ValueError for a schedule that cannot be."""
-    if config.schedule not in SCHEDULES:
-        raise ValueError(f"algorithm.learning_rate.schedule is {config.schedule!r}: use one of {', '.join(SCHEDULES)}.")
-    if config.initial <= 0 or config.final < 0:
-        raise ValueError("learning rates must be positive: check algorithm.learning_rate.initial and .final.")
+    check_ranges(config, "algorithm.learning_rate.")
     if config.schedule == "exponential" and config.final == 0:
         raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
-    if not 0 <= config.warmup < 1:
-        raise ValueError(f"algorithm.learning_rate.warmup is {config.warmup}: give a share of the training in [0, 1).")
 
 
 def learning_rate(config: LearningRateConfig, progress: float) -> float:

@@ -103,13 +103,19 @@ class Updater:
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """One step of the optimiser, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
-        the loss's diagnostics, ``grad_norm``, and whether it was ``made`` and ``skipped``, all scalars.
+        the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and whether it was ``made`` and
+        ``skipped``, all scalars.
         """
         self.optimizer.zero_grad(set_to_none=True)
         # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
         with self.autocast(), modes[0], modes[1]:
             total, metrics = self.loss(minibatch)
+        if not isinstance(total, Tensor):
+            raise ValueError(
+                f"the algorithm's loss gives {', '.join(metrics) or 'nothing'}: let its forward return a TensorDict "
+                "with at least one loss_*, such as loss_objective, which is minimized."
+            )
         with span("backward"):
             self.grad_scaler.scale(total).backward()
             take_gradients(self.shards)
@@ -127,7 +133,7 @@ class Updater:
         self._apply_gradients(~made)
 
         counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
-        return TensorDict({**metrics, **norms, **counts})
+        return TensorDict({**metrics, "loss": loss, **norms, **counts})
 
     @property
     def _scaled_up(self) -> Tensor:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
 
 from torchrl_agent.trust.allowed import ANY_ARGUMENT, ARGUMENTS, allowed_targets
 from torchrl_agent.trust.targets import search_present_folder
@@ -26,12 +23,13 @@ INTERPOLATION = re.compile(r"\$\{[\w.\[\]]+\}")
 """The value of another key: all that a configuration of any origin may ask for."""
 
 
-def check(found: Iterable[tuple[str, str]], path: Path, trusted: bool, overrides: Sequence[str] = ()) -> None:
-    """Raise ValueError for the first that was found, unless the file is trusted or one of the ``overrides``, which are
-    its reader's own words, put it there. Modules of the present folder may be imported for what is let through.
+def check(found: Iterable[tuple[str, str]], path: Path, trusted: bool, given: Collection[str] = ()) -> None:
+    """Raise ValueError for the first that was found, unless the file is trusted or it stands at one of the places that
+    were ``given`` a value by overrides, which are the reader's own words. Modules of the present folder may be imported
+    for what is let through.
     """
     for place, what in found:
-        if not trusted and place not in _places(overrides):
+        if not trusted and place not in given:
             raise ValueError(
                 f"{place} in {path} {what}: read the file, and if you trust its author, say so with --trust (in Python "
                 "trust=True)."
@@ -62,7 +60,7 @@ def in_words(content: Mapping[str, Any]) -> Found:
     """What a configuration needs trust for before it is resolved and its algorithm is found: interpolations that read
     more than other keys, and algorithms that are not ours (a name without a dot is never imported).
     """
-    for place, value in _leaves(content):
+    for place, value in leaves(content):
         if isinstance(value, str) and "${" in INTERPOLATION.sub("", value):
             yield ".".join(place), f"is {value!r}, which may read this machine's environment"
         if place in ((ALGORITHM,), (ALGORITHM, "_target_")) and "." in str(value):
@@ -73,7 +71,7 @@ def in_words(content: Mapping[str, Any]) -> Found:
 
 def in_targets(content: Mapping[str, Any]) -> Found:
     """What a configuration needs trust for when all is resolved: other targets, and words for which worlds import."""
-    for place, value in _leaves(content):
+    for place, value in leaves(content):
         if place[0] in (ALGORITHM, TUNED):
             continue
         if "_target_" in place:
@@ -89,7 +87,7 @@ def _target(place: Place, name: Any) -> Found:
         yield ".".join(place), f"names {name}, which is not on the list of what every configuration may use"
 
 
-def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     """Values, and lists and mappings that are empty, by their places; keys are told apart by their dots only where they
     are places.
     """
@@ -102,15 +100,6 @@ def _leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     for key, each in parts:
         below = True
         inner = tuple(str(key).split(".")) if place == (ON_CUDA,) else (*place, str(key))
-        yield from _leaves(each, inner)
+        yield from leaves(each, inner)
     if not below and place:
         yield place, value
-
-
-def _places(overrides: Sequence[str]) -> set[str]:
-    """Dotted places that overrides give a value."""
-    places = set()
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
-        if override.type is not OverrideType.DEL:
-            places |= {".".join(place) for place, _ in _leaves(override.value(), (override.key_or_group,))}
-    return places

@@ -14,6 +14,7 @@ from PIL import Image
 
 from torchrl_agent import cli, progress
 from torchrl_agent.commands.arguments import print_ways
+from torchrl_agent.composition import config_names
 from torchrl_agent.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -142,11 +143,13 @@ def test_film_goes_into_the_run_by_default(run, capsys):
 
 def test_configs_lists_names_and_shows_one_in_full(tmp_path, capsys):
     assert cli.main(["configs"]) == 0
-    assert {"arena", "cartpole", "smoke"} <= set(lines(capsys.readouterr().out))
+    listed = dict(line.split(maxsplit=1) for line in lines(capsys.readouterr().out))
+    assert list(listed) == config_names()
+    assert listed["smoke"] == "Every part on, in seconds: for tests and for a first look."
     assert cli.main(["configs", "smoke", "algorithm.gamma=0.5"]) == 0
     shown = capsys.readouterr().out
     assert "gamma: 0.5" in shown
-    assert "lmbda: 0.95" in shown  # the defaults too
+    assert "lmbda: 0.95  # Lambda of generalized advantage estimation (GAE)." in shown  # the defaults too
     path = tmp_path / "shown.yaml"
     path.write_text(shown)
     assert cli.main(["configs", str(path)]) == 0
@@ -159,6 +162,17 @@ def test_overrides_may_stand_behind_options(capsys):
     assert "max_steps" in capsys.readouterr().err
     assert cli.main(["bench", "smoke", *arguments, "seed=3"]) == 0
     assert '"world"' in capsys.readouterr().out
+
+
+def test_short_options_are_the_overrides_that_they_stand_for(capsys, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("torchrl_agent.commands.train.train", lambda experiment: seen.append(experiment) or iter(()))
+    monkeypatch.setattr("torchrl_agent.commands.train.follow", lambda *_, **__: 0)
+    assert cli.main(["train", "smoke", "--seed", "1", "--device", "cpu", "--name", "it's, 1e5", "threads=1"]) == 0
+    (loaded,) = seen
+    assert (loaded.seed, loaded.device, loaded.run.name, loaded.threads) == (1, "cpu", "it's, 1e5", 1)
+    assert cli.main(["train", "smoke", "-m", "--seed", "3,4", "--name", "both"]) == 0
+    assert [(each.seed, each.run.name) for each in seen[1:]] == [(3, "both-1"), (4, "both-2")]
 
 
 def test_doctor_reports_and_its_exit_code_is_its_verdict(capsys):

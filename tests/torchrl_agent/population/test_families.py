@@ -374,7 +374,7 @@ def test_traits_evolve_by_population_based_training_too():
         (["population.family.schooling=none"], "population.family.schooling is 'none': use one of full, finetune"),
         (["population.family.parents=0.3"], "parents=0.3 of 4 members are 1 parents"),
         (["population.family.parents=1"], "are 4 parents: let at least 2 have children, and at least one be replaced"),
-        (["population.family.parents=1.5"], "population.family.parents is 1.5: give a share"),
+        (["population.family.parents=1.5"], "population.family.parents is 1.5: it must be within"),
         (["population.family.crossover=-1"], "population.family.crossover is -1"),
         (["population.family.sigma=2"], "population.family.sigma is 2"),
         (["population.family.sigma=nan"], "population.family.sigma is nan"),

@@ -12,7 +12,8 @@ from transitions import transition
 from torchrl_agent.models.action_values import ActionValues, EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.dqn import DQN, DQNConfig, check_dqn, epsilon
+from torchrl_agent.training.dqn import DQN, DQNConfig, epsilon
+from torchrl_agent.training.off_policy import check_off_policy
 from torchrl_agent.training.replay import Replay, n_step_transitions
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
@@ -291,7 +292,7 @@ def test_impossible_hyper_parameters_are_refused_by_name():
         "gamma": 2.0,
     }.items():
         with pytest.raises(ValueError, match=rf"algorithm\.{name}") as caught:
-            check_dqn(DQNConfig(**{"rollout_steps": 4, name: value}), rows=2)
+            check_off_policy(DQNConfig(**{"rollout_steps": 4, name: value}), rows=2)
         assert "\n" not in str(caught.value)
 
 

@@ -19,6 +19,7 @@ import yaml
 from torchrl_agent.benchmarks.ablations.kept import Kept
 from torchrl_agent.benchmarks.ablations.measures import CONFIG, EAGER, Run, measure
 from torchrl_agent.benchmarks.ablations.verdicts import judge
+from torchrl_agent.names import did_you_mean
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
@@ -47,7 +48,9 @@ def prove(
     """
     strange = [name for name in names if name not in CLAIMS]
     if strange:
-        raise ValueError(f"there is no claim {strange[0]!r}: use some of {', '.join(CLAIMS)}.")
+        raise ValueError(
+            f"there is no claim {strange[0]!r}{did_you_mean(strange[0], CLAIMS)}: use some of {', '.join(CLAIMS)}."
+        )
     if not seeds:
         raise ValueError("no seeds: give at least one.")
     if jobs is not None and jobs < 1:

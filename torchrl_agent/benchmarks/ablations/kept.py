@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 from torchrl_agent.benchmarks.ablations.measures import Run
@@ -47,7 +48,8 @@ class Kept:
 
     def get(self, run: Run, seed: int) -> dict[str, float]:
         """The figures of a run that is over."""
-        return self.figures[_name(run, seed)]
+        figures = self.figures[_name(run, seed)]
+        return {name: math.nan if value is None else value for name, value in figures.items()}  # as JSON tells NaN
 
     def put(self, run: Run, seed: int, figures: dict[str, float]) -> None:
         """Keep the figures of a run that is over."""

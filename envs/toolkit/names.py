@@ -1,0 +1,12 @@
+"""Names that were misspelt."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """A question to put behind an unknown name, `` (did you mean NAME?)``; nothing where no known one is like it."""
+    plain = {str(each).lower(): each for each in known}
+    return "".join(f" (did you mean {plain[each]}?)" for each in difflib.get_close_matches(str(name).lower(), plain, 1))

@@ -1,0 +1,29 @@
+"""JSON without infinity and NaN, by one function."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import torchrl_agent
+from torchrl_agent.json_text import to_json
+from torchrl_agent.training.checkpoint import write_json
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_what_is_not_finite_is_null_wherever_it_stands(tmp_path):
+    value = {"a": math.nan, "b": [math.inf, (1.5, -math.inf)], "c": {"d": {"e": math.nan}}, "f": True, "g": "NaN"}
+    expected = {"a": None, "b": [None, [1.5, None]], "c": {"d": {"e": None}}, "f": True, "g": "NaN"}
+    assert json.loads(to_json(value), parse_constant=refuse) == expected
+    write_json(tmp_path / "a.json", value)
+    assert json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse) == expected
+
+
+def test_nothing_else_writes_json():
+    package = Path(torchrl_agent.__file__).parent
+    plain = {"json_text.py", "composition.py", "model_card.py", "report.py", "kept.py", "checkpoint.py", "reference.py"}
+    found = {path.name for path in package.rglob("*.py") if re.search(r"\bjson\.dumps?\(", path.read_text())}
+    assert found <= plain  # whose JSON is a name, a hash, or a word of a page

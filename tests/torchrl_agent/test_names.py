@@ -1,0 +1,82 @@
+"""Names that were misspelt, wherever one is chosen."""
+
+import pytest
+
+from envs.arena.rules import make_rules
+from envs.toolkit import names as of_worlds
+from envs.town.levels import load_level
+from torchrl_agent import cli
+from torchrl_agent.composition import config_names
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.names import did_you_mean, nearest
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("areena", "arena"),
+        ("CartPole-v1", "cartpole"),
+        ("known/lunarlander", "known/lunar_lander"),
+        ("LunarLander-v3", "known/lunar_lander"),
+        ("lunar_lander", "known/lunar_lander"),
+        ("Pendulum-v1", "known/pendulum"),
+        ("town-agent", "town_agent"),
+        ("dynasty", "families/dynasty"),
+    ],
+)
+def test_the_nearest_configuration_is_told(typed, meant):
+    assert nearest(typed, config_names()) == [meant]
+    with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
+        Experiment.load(typed)
+
+
+def test_nothing_is_told_where_nothing_is_like_it():
+    assert did_you_mean("xyzzy", config_names()) == ""
+    assert of_worlds.did_you_mean("xyzzy", ["L1", "L2"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("algorithm.learnin_rate=1e-3", "learning_rate"),
+        ("algorithm=pppo", "ppo"),
+        ("model.memory=grru", "gru"),
+        ("model.activation=Tanh", "tanh"),
+        ("algorithm.learning_rate.schedule=linaer", "linear"),
+        ("population.spread=perturbed", "perturb"),
+        ("run.resume=Auto", "auto"),
+        ("policy=lstn", "lstm"),
+        ("world.action_repat=2", "action_repeat"),
+    ],
+)
+def test_the_nearest_key_or_choice_is_told(override, meant):
+    with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
+        Experiment.load("smoke", override)
+
+
+@pytest.mark.parametrize(
+    ("make", "meant"),
+    [
+        (lambda: load_level("l3"), "L3"),
+        (lambda: make_rules("clasic"), "classic"),
+        (lambda: make_rules({"max_step": 3}), "max_steps"),
+    ],
+)
+def test_the_nearest_level_and_rules_are_told(make, meant):
+    with pytest.raises(ValueError, match=rf"\(did you mean {meant}\?\)"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["trian", "smoke"], "train"),
+        (["pretrain", "world_modle", "smoke"], "world_model"),
+        (["train", "smoke", "--sede", "1"], "--seed"),
+        (["completion", "bahs"], "bash"),
+    ],
+)
+def test_the_nearest_verb_module_or_option_is_told(words, meant, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    assert f"(did you mean {meant}?)" in capsys.readouterr().err

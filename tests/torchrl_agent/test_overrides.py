@@ -27,12 +27,12 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_as_it_was_typed(name, tmp_path):
-    loaded = Experiment.load("smoke", f"run.name={name}", f"run.folder=/home/{name}/runs")
-    assert (loaded.run.name, loaded.run.folder) == (name, f"/home/{name}/runs")
+    loaded = Experiment.load("smoke", f"run.wandb={name}", f"run.folder=/home/{name}/runs")
+    assert (loaded.run.wandb, loaded.run.folder) == (name, f"/home/{name}/runs")
     path = tmp_path / "stored.yaml"
     path.write_text(loaded.to_yaml(), encoding="utf-8")
-    assert Experiment.load(path).run.name == name
-    assert Experiment.load("smoke", f"run.name={quoted(name)}").run.name == name
+    assert Experiment.load(path).run.wandb == name
+    assert Experiment.load("smoke", f"run.wandb={quoted(name)}").run.wandb == name
 
 
 @pytest.mark.parametrize("name", ["3.10", "1e5", "true", "1_000", "12e4", "größe", "it's", "exp#1", "2026-11-27"])

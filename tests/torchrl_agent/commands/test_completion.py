@@ -49,7 +49,8 @@ def test_bash_completes_verbs_options_configurations_and_files(printed):
     assert ask_bash(path, "") == list(VERBS)
     assert ask_bash(path, "tra") == ["train"]
     assert ask_bash(path, "train", "smo") == ["smoke"]
-    assert set(ask_bash(path, "train", "")) == {*config_names(), "--help", "--multirun", "--quiet"}
+    options = {"--help", "--multirun", "--quiet", "--seed", "--device", "--name", "--trust"}
+    assert set(ask_bash(path, "train", "")) == {*config_names(), *options}
     assert ask_bash(path, "evaluate", "runs/first", "--j") == ["--json"]
     assert {"last", "best"} <= set(ask_bash(path, "evaluate", "runs/first", "--checkpoint", ""))
     assert ask_bash(path, "bench", "sk") == ["skill"]

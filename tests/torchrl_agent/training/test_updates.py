@@ -214,3 +214,13 @@ def test_norms_of_parameters_in_parts_are_those_of_the_whole_by_one_reduction(mo
     assert metrics["grad_norm"].item() == pytest.approx(math.hypot(5, 12, 13))
     # both parts have the norm 13: a tenth of each gradient is left, and a tenth of that is the step
     assert weights(updater) == [-0.03, -0.12, -0.05]
+
+
+@pytest.mark.parametrize(
+    ("told", "named"), [({}, "nothing"), ({"kl": torch.zeros(()), "error": torch.ones(())}, "kl, error")]
+)
+def test_a_loss_without_terms_is_told(told, named):
+    weight = nn.Parameter(torch.ones(()))
+    updater = Updater(lambda _: TensorDict(told), sgd([weight]), [[weight]], {weight: "slope"}, max_grad_norm=1.0)
+    with pytest.raises(ValueError, match=rf"loss gives {named}: let its forward return .* at least one loss_\*"):
+        updater.update(TensorDict({"x": torch.ones(2, 1)}, [2]))

@@ -54,7 +54,6 @@ SMALL = {
         "SNAPSHOT_EVERY": 1_024,
         "GAMES": 4,
         "PAST": 2,
-        "FILM_STEPS": 8,
     },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""

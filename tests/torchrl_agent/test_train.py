@@ -464,7 +464,7 @@ def test_a_second_signal_stops_at_once_and_saves_nothing_half_done(tmp_path, tin
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_the_command_that_a_stopped_run_advises_works(tmp_path, tiny_worlds, capsys, name, code):
     tiny(tmp_path)  # writes tiny.yaml
-    arguments = ["train", str(tmp_path / "tiny.yaml"), "device=cpu", "run.checkpoint_every=1000000"]
+    arguments = ["train", str(tmp_path / "tiny.yaml"), "--trust", "device=cpu", "run.checkpoint_every=1000000"]
     signalled = ["+world.signals_at=[40]", f"+world.signal_name={name}"]
     assert cli.main([*arguments, *signalled, "total_frames=1024"]) == code
     advice = capsys.readouterr().err.splitlines()[-1]
@@ -476,7 +476,7 @@ def test_the_command_that_a_stopped_run_advises_works(tmp_path, tiny_worlds, cap
 
 def test_a_run_that_never_wrote_a_checkpoint_leaves_its_name_free(tmp_path, tiny_worlds, capsys):
     tiny(tmp_path)
-    arguments = ["train", str(tmp_path / "tiny.yaml"), "device=cpu", "total_frames=512"]
+    arguments = ["train", str(tmp_path / "tiny.yaml"), "--trust", "device=cpu", "total_frames=512"]
     assert cli.main([*arguments, "+world.signals_at=[5,6]"]) == 130
     assert "its name is free" in capsys.readouterr().err
     assert not checkpoints(tmp_path / "run" / "checkpoints")

@@ -998,10 +998,10 @@ def test_rules_may_be_a_mapping_of_what_differs():
 @pytest.mark.parametrize(
     ("rules", "sentence"),
     [
-        ({"max_step": 3}, "rules.max_step is unknown: use"),
+        ({"max_step": 3}, "rules.max_step is unknown (did you mean max_steps?): use"),
         ({"max_steps": "3"}, "rules.max_steps is '3': give a number."),
         ({"max_steps": 0}, "rules.max_steps is 0"),
-        ("classical", "rules 'classical' is unknown: use one of classic, a mapping"),
+        ("classical", "rules 'classical' is unknown (did you mean classic?): use one of classic, a mapping"),
     ],
 )
 def test_rules_that_cannot_be_are_refused(rules, sentence):

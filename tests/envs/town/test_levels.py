@@ -273,7 +273,7 @@ def test_what_a_level_must_say(write, name):
         ({"cues": "at_bar"}, ["cues is 'at_bar'", "list of cues"]),
         ({"cues": False}, ["cues is False", "list of cues"]),
         ({"cues": [{"at_bar": {"radius": 9}}]}, ["at_bar", "is unknown: use looks_sick"]),
-        ({"cues": {"at_bra": None}}, ["'at_bra' is unknown: use looks_sick"]),
+        ({"cues": {"at_bra": None}}, ["'at_bra' is unknown .did you mean at_bar..: use looks_sick"]),
         ({"cues": {1: {"at": "Bar"}}}, ["cue 1 is unknown"]),
         ({"cues": {"at_bar": {"radius": -1}}}, ["cue at_bar", "radius is -1"]),
         ({"cues": {"at_bar": {"colour": 1}}}, ["cue at_bar", "colour"]),

@@ -366,7 +366,7 @@ def test_yesterdays_mood_is_remembered():
         ({"num_residents": -1}, "num_residents is -1: it must not be negative"),
         ({"characters": ["nobody"]}, "character 'nobody' is unknown: use bon_vivant"),
         ({"characters": "all"}, "characters is 'all': give a list of characters"),
-        ({"characters": {"techer": None}}, "character 'techer' is unknown: use bon_vivant"),
+        ({"characters": {"techer": None}}, "character 'techer' is unknown .did you mean teacher..: use bon_vivant"),
         ({"characters": {"one": {"speed": 0}}}, "character one: speed is 0: give at least 1 cell"),
         ({"characters": {"one": {"hours": [20, 16]}}}, "an appointment at \\[20, 16\\]: give two hours"),
         ({"characters": {"one": {"errands": ["Gym"]}}}, "character one: affordance 'Gym' is unknown: use Bed, Bar"),

@@ -500,7 +500,7 @@ def test_the_gymnasium_and_pettingzoo_views_work(folder):
 def test_models_come_from_stable_baselines_and_go_back(folder):
     pytest.importorskip("stable_baselines3")
     names = run_page(DOCS / "stable_baselines3.md")
-    assert names["actions"].shape == (12,) and names["model"].num_timesteps == 64
+    assert names["actions"].shape == (8,) and names["model"].num_timesteps == 64
     assert '"frames": 64' in (folder / "runs/mine/summary.json").read_text()
     kept, careful = (
         json.loads((folder / "runs" / run / "checkpoints" / "checkpoint_32.normalization.json").read_text())

@@ -61,8 +61,8 @@ def elsewhere(request, tmp_path):
 
 
 def test_it_lists_its_configurations_and_trains(programs, elsewhere):
-    names = run([programs / "torchrl-agent", "configs"], elsewhere).split()
-    assert names == sorted(
+    lines = run([programs / "torchrl-agent", "configs"], elsewhere).splitlines()
+    assert [line.split()[0] for line in lines] == sorted(
         path.relative_to(ROOT / "configs").with_suffix("").as_posix() for path in (ROOT / "configs").rglob("*.yaml")
     )
     run([programs / "torchrl-agent", "train", "smoke", "run.name=first", *SMALL], elsewhere)

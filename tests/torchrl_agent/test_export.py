@@ -82,7 +82,7 @@ def stir(path):
         if name.endswith("weight") or "weight_" in name:
             value.add_(torch.randn(value.shape, generator=generator), alpha=0.3 / value[0].numel() ** 0.5)
     torch.save(state, path)
-    path.with_suffix(".json").unlink()  # whose checksum is of other weights
+    path.with_suffix(".json").unlink(missing_ok=True)  # whose checksum is of other weights
 
 
 def rows_of(tensordict, group):

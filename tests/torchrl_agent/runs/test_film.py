@@ -81,7 +81,7 @@ def test_a_run_of_a_world_without_a_picture_ends_well_and_says_why_it_has_no_fil
         "acceleration: {step: false, advantages: false, update: false}\n"
     )
     run = f"run={{folder: {tmp_path}, name: run, tensorboard: false, final_evaluation: false}}"
-    for _ in train(Experiment.load(str(tmp_path / "gather.yaml"), "device=cpu", run)):
+    for _ in train(Experiment.load(str(tmp_path / "gather.yaml"), "device=cpu", run, trust=True)):
         pass
     assert "no film: GatherEnv cannot be drawn" in caplog.text
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["film"] is None

@@ -137,6 +137,7 @@ def test_a_card_says_what_it_does_not_know(tmp_path):
 
 
 def test_settings_do_not_break_the_table(tmp_path):
-    experiment = Experiment.load("smoke", "+world.note='a|b'")
+    experiment = Experiment.load("smoke")
+    experiment.world["note"] = "a|b"
     (row,) = [line for line in model_card(tmp_path, experiment, SUMMARY).splitlines() if "a\\|b" in line]
     assert row.startswith("| world | ")

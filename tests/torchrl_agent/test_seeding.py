@@ -52,6 +52,9 @@ class RecordedPair:
     def action_space(self, agent):
         return Recorded.action_space
 
+    def close(self):
+        self.one.close()
+
     def reset(self, seed=None, options=None):
         self.agents = list(self.possible_agents)
         return self._all(self.one.reset(seed=seed)[0]), self._all({})

@@ -311,7 +311,7 @@ def _one_sentence(path: Path, schema: DictConfig | None = None) -> Iterator[None
     try:
         yield
     except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): mend that place.") from None
+        raise ValueError(f"{path} is not YAML ({' '.join(str(error).split())}): fix that place.") from None
     except RecursionError:
         raise ValueError(
             f"configuration {path.stem} begins with one that begins with it: change its defaults."

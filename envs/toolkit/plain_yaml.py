@@ -49,7 +49,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path} cannot be read as YAML ({' '.join(str(error).split())}): mend that place.") from None
+        raise ValueError(f"{path} cannot be read as YAML ({' '.join(str(error).split())}): fix that place.") from None
     except _LimitError as error:
         raise ValueError(f"{path} {error}: give a smaller and plainer YAML file.") from None
 

@@ -79,7 +79,7 @@ def test_made_by_hand_it_is_no_run_that_could_be_saved(experiment, tmp_path):
 def test_resumed_it_counts_on(experiment):
     """By the number of the iteration a league draws opponents."""
     one, other = (experiment.make_learner() for _ in range(2))
-    for _ in zip(iterate(one), range(2), strict=False):
+    for _ in zip(range(2), iterate(one), strict=False):
         pass
     other.load_state_dict(one.state_dict())
     assert (other.frames, other.number) == (one.frames, 2)

@@ -36,6 +36,8 @@ def opened_without_encoding(path):
         if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
             continue
         name, modes = getattr(node.func, "attr", getattr(node.func, "id", None)), map(ast.unparse, node.args[-1:])
+        if ast.unparse(node.func) == "os.open":  # bytes
+            continue
         text = (name == "read_text" and not node.args) or (name == "open" and not any("b" in mode for mode in modes))
         if text or (name == "write_text" and isinstance(node.func, ast.Attribute)):
             yield f"{path.relative_to(ROOT)}:{node.lineno}"

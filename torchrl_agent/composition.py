@@ -23,8 +23,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from envs.toolkit import plain_yaml
-from torchrl_agent.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys
+from torchrl_agent.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys, read_text
 from torchrl_agent.names import did_you_mean
 from torchrl_agent.overrides import Override, fitted, hint_at, parse_override, values_of
 from torchrl_agent.training.algorithm import AlgorithmConfig
@@ -95,7 +94,7 @@ def read_config(config: str | Path, trust: bool = False) -> ConfigFile:
         ValueError: there is none, it is no YAML, or it asks for other files without being trusted.
     """
     path = config_file(config)
-    text = plain_yaml.read_text(path)
+    text = read_text(path)
     ours = CONFIGS in path.resolve().parents
     trusted = ours or trust or CALL.get().trust or record.is_recorded(text)
     file = ConfigFile(path, text, ours, trusted)

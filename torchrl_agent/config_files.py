@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 from typing_extensions import override
 
-from envs.toolkit import plain_yaml
 from torchrl_agent.overrides import field_hints, fitted, inner_hint, is_text
 
 SCHEMA = "experiment_schema"
@@ -20,11 +19,22 @@ SUFFIXES = (".yaml", ".yml")
 _TEXT, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 
 
+def read_text(path: Path) -> str:
+    """The text of a YAML file, which is within the limits of ``envs/toolkit/plain_yaml.py``.
+
+    Raises:
+        ValueError: it cannot be read, is not YAML, or is beyond a limit; the sentence names it.
+    """
+    from envs.toolkit import plain_yaml  # later than experiment.py says whether ``envs`` is this project's
+
+    return plain_yaml.read_text(path)
+
+
 def read_keys(text: str, path: Path, root: type) -> DictConfig:
     """The keys in a YAML file.
 
     Args:
-        text: in the file, within the limits of ``envs/toolkit/plain_yaml.py``.
+        text: in the file, as ``read_text`` gives it.
         path: of the file.
         root: the dataclass whose fields it may give: where one is a text, so is ``3.10`` or ``1e5`` in the file.
 
@@ -83,7 +93,7 @@ class ConfigFiles(ConfigSource):
         if file is None:
             raise ConfigLoadError(f"there is no {config_path} in {self._folder}")
         root: Any = OmegaConf.get_type(ConfigStore.instance().load(f"{SCHEMA}.yaml").node)
-        text = plain_yaml.read_text(file)
+        text = read_text(file)
         header = self._get_header_dict(text[:512])
         return ConfigResult(self.provider, self.full_path(), read_keys(text, file, root), header)
 

@@ -94,9 +94,6 @@ class ActorCritic(Algorithm):
         if self.player is not None:
             numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
         diagnostics = self.iteration(rollout)
-        if "scaled_value_loss" in diagnostics:  # and in the world's rewards
-            value_loss = diagnostics["scaled_value_loss"] * self.scaler.unit.square()
-            diagnostics = {**diagnostics, "value_loss": value_loss}
         if self.player is not None:
             self.player.learnt(self.agent)
             self.player.prepare(self.player.iterations)
@@ -183,10 +180,13 @@ class ActorCritic(Algorithm):
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
         """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
-        that played; returns what the updates [updates] tell.
+        that played; returns what the updates [updates] tell, the value loss in the world's rewards besides.
         """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
-        return summarize_updates(history)
+        told = summarize_updates(history)
+        if "scaled_value_loss" in told:
+            told["value_loss"] = told["scaled_value_loss"] * self.scaler.unit.square()
+        return told
 
 
 class OnPolicyActorCritic(ActorCritic):

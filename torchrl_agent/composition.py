@@ -1,14 +1,15 @@
-"""Configurations put together: YAML files and overrides by Hydra, the algorithm's section by its class."""
+"""Configurations put together by Hydra: YAML files and overrides."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +24,10 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from torchrl_agent.algorithm_section import SECTION, choose_algorithm, separate
 from torchrl_agent.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys, read_text
 from torchrl_agent.names import did_you_mean
-from torchrl_agent.overrides import Override, fitted, hint_at, parse_override, values_of
-from torchrl_agent.training.algorithm import AlgorithmConfig
-from torchrl_agent.training.algorithms import class_path, find_algorithm
+from torchrl_agent.overrides import Override, fitted, hint_at, values_of
 from torchrl_agent.trust import check, record
 from torchrl_agent.trust.targets import CALL
 
@@ -36,15 +36,9 @@ logger = logging.getLogger(__name__)
 _INSTALLED = Path(__file__).resolve().parent / "configs"
 CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "configs"
 """The project's configurations: inside the package where it is installed, beside it in a clone."""
-SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
-OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
-"""Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
 
 GIVEN = "given_file"
 """Hydra's name of the file that is read, whatever it is called."""
-
-Change = tuple[str, Any]
-"""What an override changes: a dotted key, and its value."""
 
 
 def config_names() -> list[str]:
@@ -129,14 +123,14 @@ def compose_experiment(
     path, root = file.path, OmegaConf.get_type(schema)
     assert root is not None
     with _one_sentence(path, schema):
-        (own, own_others), (asked, others) = _separate(weaker), _separate(overrides)
+        (own, own_others), (asked, others) = separate(weaker), separate(overrides)
         loaded = _composed(file, [*own_others, *others], schema, root)
         plain: Any = OmegaConf.to_container(loaded)
         given = {place for override in others for place in _places(override, root)}
         check.check(check.in_words(plain), path, file.trusted, given)
         check.check(check.in_words({check.ON_CUDA: dict(own)}), path, file.trusted)
         check.check(check.in_words({check.ON_CUDA: dict(asked)}), path, trusted=True)
-        section, layers, changes = _choose_algorithm(plain, [*own, *asked], path)
+        section, layers, changes = choose_algorithm(plain, [*own, *asked], path)
         # merging once more refuses keys that are new in a section that is not open
         experiment: Any = OmegaConf.merge(schema, plain)
         experiment[SECTION] = section
@@ -154,22 +148,39 @@ def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfi
     """A file on its bases, by Hydra, with overrides. A file begins with one of ours (``defaults: [arena, _self_]``) or,
     if it is trusted, with one beside it.
     """
-    Plugins.instance().register(ConfigFiles)
-    GlobalHydra.instance().clear()
-    store = ConfigStore.instance()
-    store.store(SCHEMA, schema)
-    store.store(GIVEN, read_keys(file.text, file.path, root))
-    places = [file.path.resolve(), CONFIGS] if file.trusted else [CONFIGS]
-    search = json.dumps([f"{ConfigFiles.scheme()}://{place.as_posix()}" for place in places], ensure_ascii=False)
     ours = [each for each in overrides if each.key.split(".")[0] in list(schema)]  # the rest are Hydra's
-    with initialize(version_base="1.3", config_path=None):
-        words = [each.word for each in overrides if each not in ours]
-        loaded = compose(GIVEN, [f"hydra.searchpath={search}", *words])
+    words = tuple(each.word for each in overrides if each not in ours)
+    if file.trusted and not file.ours:  # its bases may be its owner's files
+        loaded = _by_hydra(file.text, file.path, True, words, root)
+    else:
+        ages = tuple(path.stat().st_mtime_ns for path in sorted(CONFIGS.rglob("*.yaml")))
+        loaded = copy.deepcopy(_by_hydra_once(file.text, file.path, file.trusted, words, root, ages))
     if OmegaConf.get_type(loaded) is not root:
         raise ValueError(_not_an_experiment(file.path))
     for override in ours:
         _apply(loaded, override, root)
     return loaded
+
+
+def _by_hydra(text: str, path: Path, trusted: bool, words: tuple[str, ...], root: type) -> DictConfig:
+    """What Hydra makes of a file and of overrides that are its own."""
+    Plugins.instance().register(ConfigFiles)
+    GlobalHydra.instance().clear()
+    store = ConfigStore.instance()
+    store.store(SCHEMA, OmegaConf.structured(root))
+    store.store(GIVEN, read_keys(text, path, root))
+    places = [path.resolve(), CONFIGS] if trusted else [CONFIGS]
+    search = json.dumps([f"{ConfigFiles.scheme()}://{place.as_posix()}" for place in places], ensure_ascii=False)
+    with initialize(version_base="1.3", config_path=None):
+        return compose(GIVEN, [f"hydra.searchpath={search}", *words])
+
+
+@functools.lru_cache(maxsize=64)
+def _by_hydra_once(
+    text: str, path: Path, trusted: bool, words: tuple[str, ...], root: type, ages: tuple[int, ...]
+) -> DictConfig:
+    """The same, which takes most of a load, kept as long as our configurations are as old as ``ages``."""
+    return _by_hydra(text, path, trusted, words, root)
 
 
 def _not_an_experiment(path: Path) -> str:
@@ -209,96 +220,6 @@ def _apply(loaded: DictConfig, override: Override, root: type) -> None:
         raise ValueError(f"{override.word} takes nothing away: there is no {key}{did_you_mean(name, section)}.")
     with open_dict(section):
         del section[name]
-
-
-# --- the algorithm's section -----------------------------------------------------------------------------------------
-
-
-def _separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
-    """Overrides of the algorithm, and the others."""
-    changes: list[Change] = []
-    others = []
-    for override in map(parse_override, words):
-        key, value = override.key, override.value
-        if value is None or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
-            others.append(override)
-        elif "." in key or key == TUNED:
-            changes.append((key, fitted(value, Any, key) if value.startswith("{") else value))
-        else:
-            read = fitted(value, Any, key)
-            given = read if isinstance(read, dict) else {TARGET if key == SECTION else "": read}
-            changes += [(f"{key}.{name}".rstrip("."), each) for name, each in given.items()]
-    return changes, others
-
-
-def _choose_algorithm(
-    plain: dict[str, Any], changes: list[Change], path: Path
-) -> tuple[DictConfig, list[dict[str, Any]], list[Change]]:
-    """The section of the algorithm that is chosen, as its class has it, and what changes it, the weakest first: what
-    suits the world, what the file says, what the overrides say. Takes the sections out of ``plain``.
-    """
-    written = plain.pop(SECTION)
-    written = {TARGET: written} if not isinstance(written, dict) else written
-    of_file = find_algorithm(written.get(TARGET) or OLD_SECTIONS[0])
-    asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
-    kind = find_algorithm(fitted(asked[-1], str, SECTION)) if asked else of_file
-    if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
-        shared = {"gamma"} if written.get(TARGET) else {each.name for each in dataclasses.fields(AlgorithmConfig)}
-        written = {name: value for name, value in written.items() if name in shared}
-    section = OmegaConf.structured(kind.config_class)
-    own = {**written, TARGET: class_path(kind)}
-    plain[TUNED] = _suiting(plain[TUNED], changes, path)
-    suiting = [row for name, row in plain[TUNED].items() if find_algorithm(str(name)) is kind]
-    layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
-    named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]
-    return section, layers, [change for each in named for change in _current(each, kind.name)]
-
-
-def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str, Any]]:
-    """What suits the world, by algorithm, with what overrides change of it."""
-    tuned = OmegaConf.create({TUNED: rows})
-    for key, value in changes:
-        section, _, rest = key.partition(".")
-        if section == TUNED:
-            name, _, inner = rest.partition(".")
-            hint = hint_at(find_algorithm(name).config_class, inner)[0] if inner else Any
-            OmegaConf.update(tuned, key, fitted(value, hint, key))
-    plain: Any = OmegaConf.to_container(tuned)
-    rows = plain[TUNED]
-    sections = {TUNED: rows}
-    sections |= {f"{TUNED}.{name}": row for name, row in rows.items()} if isinstance(rows, dict) else {}
-    for key, section in sections.items():
-        if not isinstance(section, dict):
-            raise ValueError(f"configuration {path.stem}: {key} is {section}: give keys, such as {TUNED}.ppo.gamma.")
-    return rows
-
-
-def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:
-    """What a file of the last release says in the sections that each algorithm had of its own."""
-    old = {name: plain.pop(name) for name in OLD_SECTIONS}
-    for name, said in old.items():
-        if said is not None and not isinstance(said, dict):
-            raise ValueError(f"configuration {path.stem}: {name} is {said}: give its keys under {SECTION}.")
-    if any(old.values()):
-        logger.warning("%s has sections of the last release: what was under %s is under %s now", path, chosen, SECTION)
-    discount = (old[OLD_SECTIONS[0]] or {}).get("gamma")  # that of the first was everybody's
-    yield {} if discount is None else {"gamma": discount}
-    yield old.get(chosen) or {}
-
-
-def _current(change: Change, chosen: str) -> Iterator[Change]:
-    """A change by its present key; none if it is of an algorithm that does not learn."""
-    key, value = change
-    section, _, name = key.partition(".")
-    if section == SECTION:
-        yield change
-    if section in (SECTION, TUNED):
-        return
-    if not name:
-        raise ValueError(f"{key} is {value}: give a key of it, such as {SECTION}.gamma.")
-    logger.warning("%s is called %s.%s now", key, SECTION, name)
-    if section == chosen or (section, name) == (OLD_SECTIONS[0], "gamma"):
-        yield f"{SECTION}.{name}", value
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

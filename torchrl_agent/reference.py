@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from omegaconf import MISSING
 
-from torchrl_agent.composition import CONFIGS, OLD_SECTIONS, SECTION
+from torchrl_agent.algorithm_section import OLD_SECTIONS, SECTION
+from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment, ExperimentFile
 from torchrl_agent.overrides import field_hints, inner_hint, without_none
 from torchrl_agent.training.algorithms import ALGORITHMS

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf._utils import OmegaConfDumper
 from torchrl.envs import EnvBase
 
 from torchrl_agent import assembly
@@ -172,7 +174,10 @@ class Experiment:
         """The full resolved configuration, without the name of the home folder; a file with this text can be loaded
         again.
         """
-        body = OmegaConf.to_yaml(OmegaConf.create(with_tilde(OmegaConf.to_container(OmegaConf.structured(self)))))
+        try:
+            body = _dump(dataclasses.asdict(self))
+        except yaml.YAMLError:  # a number of NumPy's, or what cannot be written: OmegaConf knows
+            body = _dump(OmegaConf.to_container(OmegaConf.structured(self)))
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
@@ -289,6 +294,19 @@ class ExperimentFile(Experiment):
 def _schema() -> DictConfig:
     """What a file may hold. Making it takes a third of a load."""
     return OmegaConf.structured(ExperimentFile)
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """Writes texts as OmegaConf does, by the fast library where PyYAML was built with it."""
+
+
+_Dumper.add_representer(str, OmegaConfDumper.str_representer)
+_Dumper.ignore_aliases = lambda *_: True
+
+
+def _dump(plain: Any) -> str:
+    """Plain values as YAML."""
+    return yaml.dump(with_tilde(plain), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Any
 
 
 def with_tilde(value: Any) -> Any:
-    """Plain values, with ``~`` in place of the home folder where a text begins with it."""
+    """Plain values, with ``~`` in place of the home folder where a text begins with it; tuples are lists, paths are texts."""
     if isinstance(value, dict):
         return {key: with_tilde(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [with_tilde(each) for each in value]
-    home = str(Path.home())
+    home, value = str(Path.home()), str(value) if isinstance(value, Path) else value
     if isinstance(value, str) and len(home) > 1 and (value == home or value.startswith((f"{home}/", f"{home}\\"))):
         return f"~{value[len(home) :]}"
     return value

@@ -1,0 +1,111 @@
+"""The section of a configuration that belongs to the algorithm: its keys are those of its class."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from torchrl_agent.overrides import Override, fitted, hint_at, parse_override
+from torchrl_agent.training.algorithm import AlgorithmConfig
+from torchrl_agent.training.algorithms import class_path, find_algorithm
+
+logger = logging.getLogger(__name__)
+
+SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
+OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
+"""Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
+
+Change = tuple[str, Any]
+"""What an override changes: a dotted key, and its value."""
+
+
+def separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
+    """Overrides of the algorithm, and the others."""
+    changes: list[Change] = []
+    others = []
+    for override in map(parse_override, words):
+        key, value = override.key, override.value
+        if value is None or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
+            others.append(override)
+        elif "." in key or key == TUNED:
+            changes.append((key, fitted(value, Any, key) if value.startswith("{") else value))
+        else:
+            read = fitted(value, Any, key)
+            given = read if isinstance(read, dict) else {TARGET if key == SECTION else "": read}
+            changes += [(f"{key}.{name}".rstrip("."), each) for name, each in given.items()]
+    return changes, others
+
+
+def choose_algorithm(
+    plain: dict[str, Any], changes: list[Change], path: Path
+) -> tuple[DictConfig, list[dict[str, Any]], list[Change]]:
+    """The section of the algorithm that is chosen, as its class has it, and what changes it, the weakest first: what
+    suits the world, what the file says, what the overrides say. Takes the sections out of ``plain``.
+    """
+    written = plain.pop(SECTION)
+    written = {TARGET: written} if not isinstance(written, dict) else written
+    of_file = find_algorithm(written.get(TARGET) or OLD_SECTIONS[0])
+    asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
+    kind = find_algorithm(fitted(asked[-1], str, SECTION)) if asked else of_file
+    if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
+        shared = {"gamma"} if written.get(TARGET) else {each.name for each in dataclasses.fields(AlgorithmConfig)}
+        written = {name: value for name, value in written.items() if name in shared}
+    section = OmegaConf.structured(kind.config_class)
+    own = {**written, TARGET: class_path(kind)}
+    plain[TUNED] = _suiting(plain[TUNED], changes, path)
+    suiting = [row for name, row in plain[TUNED].items() if find_algorithm(str(name)) is kind]
+    layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
+    named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]
+    return section, layers, [change for each in named for change in _current(each, kind.name)]
+
+
+def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str, Any]]:
+    """What suits the world, by algorithm, with what overrides change of it."""
+    tuned = OmegaConf.create({TUNED: rows})
+    for key, value in changes:
+        section, _, rest = key.partition(".")
+        if section == TUNED:
+            name, _, inner = rest.partition(".")
+            hint = hint_at(find_algorithm(name).config_class, inner)[0] if inner else Any
+            OmegaConf.update(tuned, key, fitted(value, hint, key))
+    plain: Any = OmegaConf.to_container(tuned)
+    rows = plain[TUNED]
+    sections = {TUNED: rows}
+    sections |= {f"{TUNED}.{name}": row for name, row in rows.items()} if isinstance(rows, dict) else {}
+    for key, section in sections.items():
+        if not isinstance(section, dict):
+            raise ValueError(f"configuration {path.stem}: {key} is {section}: give keys, such as {TUNED}.ppo.gamma.")
+    return rows
+
+
+def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:
+    """What a file of the last release says in the sections that each algorithm had of its own."""
+    old = {name: plain.pop(name) for name in OLD_SECTIONS}
+    for name, said in old.items():
+        if said is not None and not isinstance(said, dict):
+            raise ValueError(f"configuration {path.stem}: {name} is {said}: give its keys under {SECTION}.")
+    if any(old.values()):
+        logger.warning("%s has sections of the last release: what was under %s is under %s now", path, chosen, SECTION)
+    discount = (old[OLD_SECTIONS[0]] or {}).get("gamma")  # that of the first was everybody's
+    yield {} if discount is None else {"gamma": discount}
+    yield old.get(chosen) or {}
+
+
+def _current(change: Change, chosen: str) -> Iterator[Change]:
+    """A change by its present key; none if it is of an algorithm that does not learn."""
+    key, value = change
+    section, _, name = key.partition(".")
+    if section == SECTION:
+        yield change
+    if section in (SECTION, TUNED):
+        return
+    if not name:
+        raise ValueError(f"{key} is {value}: give a key of it, such as {SECTION}.gamma.")
+    logger.warning("%s is called %s.%s now", key, SECTION, name)
+    if section == chosen or (section, name) == (OLD_SECTIONS[0], "gamma"):
+        yield f"{SECTION}.{name}", value

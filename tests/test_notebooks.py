@@ -54,6 +54,7 @@ SMALL = {
         "SNAPSHOT_EVERY": 1_024,
         "GAMES": 4,
         "PAST": 2,
+        "FILM_STEPS": 12,
     },
 }
 """Sizes for a quick run, in place of those of the cell tagged ``parameters``."""

@@ -25,6 +25,7 @@ print("all imported")
 """
 
 
+@pytest.mark.slow
 def test_everything_is_imported_where_there_are_no_modules_of_unix():
     done = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout.endswith("all imported\n"), done.stderr

@@ -13,7 +13,7 @@ SECONDS = 60
 """Whatever takes longer hangs."""
 
 shared = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-settings.register_profile("quick", max_examples=20, derandomize=True, **shared)
+settings.register_profile("quick", max_examples=8, derandomize=True, **shared)
 settings.register_profile("thorough", max_examples=500, print_blob=True, **shared)
 
 

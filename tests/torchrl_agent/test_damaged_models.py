@@ -16,7 +16,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import A2C, DQN, PPO
 
 KINDS = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
-MUTATIONS = 20
+MUTATIONS = 8
 """Of each kind of model."""
 VALUES = (None, True, -1, 0, 2**70, float("nan"), float("inf"), "text", "", [], [[]], {}, {":type:": 3}, 1e300)
 

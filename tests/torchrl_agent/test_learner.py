@@ -38,7 +38,8 @@ def by_hand(experiment, **more):
 
 @pytest.fixture
 def experiment():
-    return Experiment.load("smoke", "device=cpu", "threads=1")
+    small = ["world.num_envs=4", "algorithm.rollout_steps=8", "algorithm.minibatch_size=16"]
+    return Experiment.load("smoke", "device=cpu", "threads=1", "total_frames=256", *small)
 
 
 def test_put_together_by_hand_it_learns_what_its_experiment_learns(experiment):

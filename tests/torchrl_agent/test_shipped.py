@@ -17,7 +17,8 @@ from torchrl_agent.training.evaluation import intervals
 FEW = 4
 RUNS = shipped_runs()
 every_agent = pytest.mark.parametrize("name", RUNS)
-EXPECTED = ("shipped:arena", "shipped:arena_style2", "shipped:payday", "shipped:tonight", "shipped:village")
+EXPECTED = ("shipped:arena", "shipped:arena_style2", "shipped:duel")
+EXPECTED += ("shipped:payday", "shipped:tonight", "shipped:village")
 QUICK = ("shipped:tonight",)
 """Agents whose games take a second."""
 

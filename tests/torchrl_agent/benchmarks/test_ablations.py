@@ -401,6 +401,7 @@ def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
     assert found["changed_begun"] > 0
 
 
+@pytest.mark.slow
 def test_a_trained_agent_learns_on_in_a_changed_world():
     config = ("total_frames=1024", "world.num_envs=8", *QUICK[2:])
     run = ablations._run("new purpose", "flat", [*config, "evaluation.every=512"])
@@ -422,6 +423,7 @@ def test_a_trained_agent_learns_on_in_a_changed_world():
     assert evaluate(run.experiment(0), agent)["return_mean"] != as_it_was, "money counts, and nothing else"
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_learners_where_residents_live():
     """In fog, where places move: the teacher's level has all that asks where the learners are. What residents show by
     their ways, or by standing on a place, is not asked for.
@@ -492,6 +494,7 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
     assert "FAILS" in table(result) or "HOLDS" in table(result)
 
 
+@pytest.mark.slow
 def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
     monkeypatch.setattr(town, "WORLDS", 8)
     lesson = {"module": "social_model", "players": ("remembering",), "frames": 64, "updates": 1}
@@ -503,6 +506,7 @@ def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
         measure(replace(run, lesson=tuple(lesson.items()), watched="greedy"), 0)
 
 
+@pytest.mark.slow
 def test_every_claims_runs_can_begin_and_what_cannot_is_refused_before_anything_runs(monkeypatch):
     monkeypatch.setattr(ablations, "_measure_all", lambda *_: pytest.fail("it ran"))
     with pytest.raises(ValueError, match=r"algorithm\.minibatch_size"):

@@ -37,6 +37,7 @@ def test_rivals_learn_from_as_many_rows_in_as_many_updates():
     assert iterations == dict.fromkeys(iterations, 2)
 
 
+@pytest.mark.slow
 def test_shares_of_a_league_in_small():
     found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=64)
     assert len(found["of_each_seed"]) == 1

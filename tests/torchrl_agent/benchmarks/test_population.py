@@ -32,6 +32,7 @@ def test_one_program_and_runs_one_after_another_make_the_same_frames():
     assert found["ran"] == {"rollout": "eager", "update": "eager"}
 
 
+@pytest.mark.slow
 def test_evolution_is_paired_with_the_same_population_that_does_not_evolve():
     found = measure_evolution("smoke", (*SMALL, *PBT), seeds=[0, 1], episodes=2)
     for what in ("best", "median"):

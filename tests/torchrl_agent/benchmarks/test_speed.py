@@ -14,7 +14,8 @@ from torchrl_agent.experiment import Experiment
 
 
 def test_a_row_has_every_promised_column(capsys):
-    command = ["bench", "smoke", "--num-envs", "16", "--modes", "eager", "--seconds", "0.1", "--json"]
+    command = ["bench", "smoke", "--num-envs", "16", "--modes", "eager", "--seconds", "0.01", "--json"]
+    command += ["algorithm.rollout_steps=4", "algorithm.num_epochs=1"]
     assert main(command) == 0
     result = json.loads(capsys.readouterr().out.strip().split("\n")[-1])
     assert result["world"] == "smoke"

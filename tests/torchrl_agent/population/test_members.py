@@ -18,19 +18,20 @@ from torchrl_agent.training.rollout import RolloutCollector, agent_rows
 EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
 SMALL = (
     "device=cpu",
-    "algorithm.rollout_steps=16",
+    "algorithm.rollout_steps=8",
     "world.num_envs=8",
-    "algorithm.minibatch_size=32",
+    "algorithm.minibatch_size=16",
     "algorithm.num_epochs=2",
 )
-NET = "model.hidden_sizes=[16,16]"
+NET, QUICK = "model.hidden_sizes=[16,16]", "world.action_repeat=1"
 RATES, ENTROPIES, GAMMAS, CLIPS = [1e-4, 1e-3, 3e-3], [0.0, 0.01, 0.1], [0.9, 0.99, 0.999], [0.1, 0.2, 0.3]
 KINDS = {
-    "plain": ("arena", *SMALL, NET),
-    "a2c": ("arena", "device=cpu", "world.num_envs=8", "algorithm=a2c", "algorithm.num_minibatches=4", NET),
-    "shared trunk": ("arena", *SMALL, NET, "model.shared_trunk=true"),
+    "plain": ("arena", QUICK, *SMALL, NET),
+    "a2c": ("arena", QUICK, "device=cpu", "world.num_envs=8", "algorithm=a2c", "algorithm.num_minibatches=4", NET),
+    "shared trunk": ("arena", QUICK, *SMALL, NET, "model.shared_trunk=true"),
     "pictures": (
         "arena",
+        QUICK,
         "device=cpu",
         "world.observation=pixels",
         "policy=cnn",
@@ -40,7 +41,7 @@ KINDS = {
         "algorithm.num_epochs=2",
         NET,
     ),
-    "gru": ("arena", *SMALL, NET, "policy=gru", "world.observation=classic"),
+    "gru": ("arena", QUICK, *SMALL, NET, "policy=gru", "world.observation=classic"),
     "town": ("town", *SMALL, "world.num_envs=2", NET),
     "four modules": ("town_agent", *SMALL, "world.num_envs=2"),
 }

@@ -171,7 +171,8 @@ def test_after_a_move_the_graph_is_recorded_anew(gpu):
 # --- worlds -----------------------------------------------------------------------------------------------------------
 
 WORLDS = [(ArenaEnv, {"observation": mode, "style": 1 + index % 2}) for index, mode in enumerate(observation.MODES)]
-WORLDS += [(TownEnv, {"level": f"L{level}"}) for level in range(9)]
+WORLDS += [(TownEnv, {"level": level}) for level in ("L0", "L3", "L6")]
+WORLDS += [pytest.param(TownEnv, {"level": f"L{level}"}, marks=pytest.mark.slow) for level in (1, 2, 4, 5, 7, 8)]
 WORLDS += [(TownEnv, {"level": "L8", "observation": "groups", "privileged": True, "potential": True, "drives": True})]
 
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for package in ("envs", "torchrl_agent") for path in (ROOT / package).rglob("*.py"))
 UNIX_ONLY = ("resource", "fcntl", "pwd", "grp", "termios", "tty", "pty", "syslog")

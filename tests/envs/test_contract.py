@@ -27,28 +27,32 @@ from torchrl_agent.models.specs import observation_shapes
 VARIANTS = {
     "arena": [
         {"style": 1, "observation": "classic"},
-        {"style": 2, "observation": "classic"},
-        {"style": 1, "observation": "extended"},
         {"style": 2, "observation": "dict"},
         {"style": 1, "observation": "pixels"},
-        {"style": 2, "observation": "heatmap"},
-        {"style": 1, "curriculum": "ladder", "desynchronize": True},
         {"style": 2, "observation": "offsets", "mirror": True},
     ],
-    "duel": [{}, {"opponent": "scripted"}, {"opponent": "random", "desynchronize": True, "action_repeat": 2}],
+    "duel": [{"opponent": "random", "desynchronize": True, "action_repeat": 2}],
     "town": [
-        {"level": "L3"},
-        {"level": "L5", "num_agents": 3, "privileged": True},
         {"level": "L6", "observation": "groups", "potential": True},
-        {"level": "L8"},
         {"level": "L7", "num_agents": 4, "drives": True, "traits": {"greed": 0.3}},
         {"level": "L3", "curriculum": "levels", "desynchronize": True},
     ],
 }
+SLOW_VARIANTS = {
+    "arena": [
+        {"style": 2, "observation": "classic"},
+        {"style": 1, "observation": "extended"},
+        {"style": 2, "observation": "heatmap"},
+        {"style": 1, "curriculum": "ladder", "desynchronize": True},
+    ],
+    "duel": [{}, {"opponent": "scripted"}],
+    "town": [{"level": "L3"}, {"level": "L5", "num_agents": 3, "privileged": True}, {"level": "L8"}],
+}
 CASES = [
-    pytest.param(WORLDS[name], options, id=f"{name}-{'-'.join(str(v) for v in options.values())}")
+    pytest.param(WORLDS[name], options, id=f"{name}-{'-'.join(str(v) for v in options.values())}", marks=marks)
+    for variants, marks in ((VARIANTS, ()), (SLOW_VARIANTS, pytest.mark.slow))
     for name in WORLDS
-    for options in VARIANTS.get(name, [{}])
+    for options in variants.get(name, [{}] if variants is VARIANTS else [])
 ]
 every_world = pytest.mark.parametrize(("make", "options"), CASES)
 SHORT = {"desynchronize": True, "rules": {"max_steps": 40}}

@@ -101,7 +101,7 @@ def undisturbed(tmp_path_factory):
 MANY = pytest.param(60, marks=pytest.mark.fuzz)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("times", [1, MANY])
 def test_a_killed_run_goes_on_to_the_same_end(tmp_path, undisturbed, algorithm, times):
     rows, state = end(undisturbed / algorithm)

@@ -6,7 +6,9 @@ import itertools
 import math
 import os
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -519,3 +521,13 @@ def test_a_run_on_cuda_keeps_the_command_line_when_its_stored_configuration_is_l
     path = tmp_path / "config.yaml"
     path.write_text(original.to_yaml())
     assert sizes(Experiment.load(path)) == (64, 300, 500)
+
+
+def test_what_python_put_in_place_of_plain_values_is_written_as_they_are():
+    experiment = Experiment.load("smoke")
+    plain = experiment.to_yaml()
+    experiment.model.hidden_sizes = (32, 32)
+    experiment.algorithm.gamma = np.float64(experiment.algorithm.gamma)
+    assert experiment.to_yaml() == plain
+    experiment.world["map"] = Path.home() / "maps" / "a.txt"
+    assert yaml.safe_load(experiment.to_yaml())["world"]["map"] == "~/maps/a.txt"

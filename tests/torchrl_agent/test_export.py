@@ -137,7 +137,7 @@ def follow(run, name, call):
     [
         ("arena", "none"),
         ("arena", "gru"),
-        ("town", "lstm"),
+        pytest.param("town", "lstm", marks=pytest.mark.slow),
         pytest.param("arena", "lstm", marks=pytest.mark.slow),
         pytest.param("town", "none", marks=pytest.mark.slow),
         pytest.param("town", "gru", marks=pytest.mark.slow),
@@ -168,7 +168,7 @@ def test_the_checkpoint_asked_for_is_the_one_exported(run_of, tmp_path):
     assert not torch.allclose(logits["best"], logits["last"])
 
 
-@pytest.mark.parametrize(("world", "memory"), [("arena", "gru"), ("town", "lstm")])
+@pytest.mark.parametrize(("world", "memory"), [("arena", "gru"), pytest.param("town", "lstm", marks=pytest.mark.slow)])
 def test_perception_alone_gives_belief_and_states(run_of, tmp_path, world, memory):
     path = tmp_path / "eyes.pt2"
     export_run(run_of(world, memory), "perception", output=path)

@@ -19,7 +19,7 @@ RUNS = shipped_runs()
 every_agent = pytest.mark.parametrize("name", RUNS)
 EXPECTED = ("shipped:arena", "shipped:arena_style2", "shipped:duel")
 EXPECTED += ("shipped:payday", "shipped:tonight", "shipped:village")
-QUICK = ("shipped:tonight",)
+QUICK = ("shipped:duel",)
 """Agents whose games take a second."""
 
 

@@ -195,8 +195,15 @@ def clamp(value, low, high):
     return max(low, min(high, value))
 
 
-@pytest.mark.parametrize("mode", ["classic", "extended"])
-@pytest.mark.parametrize("style", [1, 2])
+@pytest.mark.parametrize(
+    ("style", "mode"),
+    [
+        (1, "extended"),
+        (2, "classic"),
+        pytest.param(1, "classic", marks=pytest.mark.slow),
+        pytest.param(2, "extended", marks=pytest.mark.slow),
+    ],
+)
 def test_every_step_of_a_fight_agrees_with_the_oracle(oracle, style, mode):
     """Teacher forcing: before each step the oracle takes over the batched state; worlds are stirred again and again."""
     match = Match(oracle, style, mode)
@@ -205,7 +212,7 @@ def test_every_step_of_a_fight_agrees_with_the_oracle(oracle, style, mode):
     assert match.ended > 10
 
 
-@pytest.mark.parametrize("style", [1, 2])
+@pytest.mark.parametrize("style", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_undisturbed_game_agrees_step_by_step(oracle, style):
     """From the real start: spawning, waiting, shots of full lifetime, whole phases."""
     match = Match(oracle, style)

@@ -166,8 +166,8 @@ def test_fits_a_wrapped_world_and_does_not_own_it():
 # --- whole games -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("style", [1, 2])
-@pytest.mark.parametrize("repeat", [1, 4])
+@pytest.mark.parametrize("style", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("repeat", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_destroys_a_spawner_on_average_in_a_tenth_of_an_episode(style, repeat):
     result, _ = play_on(ArenaEnv(64, seed=1, style=style, action_repeat=repeat), steps=300 // repeat)
     assert result["spawners_destroyed"].mean() >= 1

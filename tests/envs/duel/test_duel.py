@@ -181,9 +181,9 @@ def test_what_is_seen_of_the_other_by_hand():
 
 @pytest.mark.parametrize(("player", "opponent", "least", "most"), [
     ("scripted", "idle", 0.99, 1),
-    ("scripted", "random", 0.97, 1),
+    pytest.param("scripted", "random", 0.97, 1, marks=pytest.mark.slow),
     ("turret", "scripted", 0.8, 0.97),
-    ("random", "turret", 0, 0.02),
+    pytest.param("random", "turret", 0, 0.02, marks=pytest.mark.slow),
     ("scripted", "scripted", 0, 0),
 ])  # fmt: skip
 def test_the_players_order(player, opponent, least, most):

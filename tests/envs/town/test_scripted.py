@@ -74,7 +74,7 @@ def play(level, players, **options):
 @pytest.mark.parametrize(
     "level",  # of each kind one, as all take long
     [
-        level if level in ("L0", "L3", "L6") else pytest.param(level, marks=pytest.mark.slow)
+        level if level in ("L0", "L3") else pytest.param(level, marks=pytest.mark.slow)
         for level in (*LESSONS, *LONELY, *CONTESTED)
     ],
 )

@@ -90,7 +90,7 @@ def test_the_baselines_policy_plays_what_the_baseline_predicts(stable_baselines3
     assert baseline_policy(model)(root)["action"].tolist() == predicted.tolist()
 
 
-@pytest.mark.parametrize(("ratio", "samples"), [(8.0, 8.0), (1.0, 4.0)])
+@pytest.mark.parametrize(("ratio", "samples"), [(8.0, 8.0), pytest.param(1.0, 4.0, marks=pytest.mark.slow)])
 def test_the_baselines_dqn_learns_as_often_from_a_frame_as_ours(stable_baselines3, ratio, samples):
     experiment = Experiment.load("arena", *TINY, "algorithm=dqn", f"algorithm.replay_ratio={ratio}")
     model = make_baseline(stable_baselines3, experiment)

@@ -79,6 +79,7 @@ def test_the_return_is_the_first_agents_in_its_first_episode():
     assert play(world, world.players()["wait"], 0).tolist() == [5.0, 5.0]  # 1 for each of 4 steps, 1 for retiring
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_records_it(capsys, tmp_path):
     file = tmp_path / "headroom.json"
     main(["bench", "headroom", "small_town", *TINY, "--episodes", "2", "--json", "--record", str(file)])

@@ -174,7 +174,7 @@ def test_what_is_found_again_comes_from_the_steps_in_which_it_was_written(tmp_pa
     assert "found" in figures(thought)
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
     """At four in the afternoon the friend sets out, who is agent 1 and learns nothing."""
     labels = [] if told else ["world.privileged=false", "model.social_model.coeff=0"]

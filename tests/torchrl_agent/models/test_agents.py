@@ -129,7 +129,9 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("options", [["world.level=L2"], ["world.level=L6"], ["world.level=L8"]])
+@pytest.mark.parametrize(
+    "options", [["world.level=L2"], pytest.param(["world.level=L6"], marks=pytest.mark.slow), ["world.level=L8"]]
+)
 def test_every_kind_of_town_is_learnt_from(options):
     experiment = Experiment.load("town", *SMALL, *options, "algorithm.minibatch_size=64", "total_frames=256")
     last = list(learn(experiment))[-1]

@@ -84,6 +84,7 @@ def test_what_is_seen_has_a_way_around_the_memory_unless_that_is_switched_off(ki
     assert torch.equal(one, two) is not skips
 
 
+@pytest.mark.slow
 def test_making_an_agent_leaves_scans_possible():
     """In a process of its own: what was found out once is remembered."""
     program = (

@@ -300,6 +300,7 @@ def figures(capsys, *arguments):
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_and_filmed_by_its_plans(tmp_path, capsys, monkeypatch):
     run = make_run(tmp_path / "run", "model.world_model={enabled: true, hidden_size: 16}")
     planned = []

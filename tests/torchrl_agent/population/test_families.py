@@ -272,7 +272,14 @@ def test_weights_of_a_child(how):
         assert torch.equal(moments, old["mean"][look.parents[look.children, 0]])
 
 
-@pytest.mark.parametrize(("schooling", "share"), [("full", 1.0), ("finetune", 0.1), ("frozen", 0.0)])
+@pytest.mark.parametrize(
+    ("schooling", "share"),
+    [
+        ("finetune", 0.1),
+        pytest.param("full", 1.0, marks=pytest.mark.slow),
+        pytest.param("frozen", 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_schooling_is_a_childs_learning_rate_until_the_next_generation(schooling, share):
     learner = until_a_generation(f"population.family.schooling={schooling}", "population.every=192")
     look, algorithm = learner.evolution.looks[0], learner.algorithm

@@ -1,5 +1,7 @@
 """Members of one program learn what they would learn alone, whatever happens to the others."""
 
+from functools import cached_property, partial
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -51,16 +53,10 @@ class Played:
     """Members of a configuration with their worlds, and lone learners that begin as they do."""
 
     def __init__(self, kind, members=3, acceleration=EAGER, **differing):
-        def load(*more):
-            return Experiment.load(*KINDS[kind], *acceleration, *more)
-
-        self.experiment, self.members = load(), members
+        self.load = partial(Experiment.load, *KINDS[kind], *acceleration)
+        self.experiment, self.members, self.differing = self.load(), members, differing
         self.worlds = self.experiment.world["num_envs"]
-        self.alone = [
-            load(f"seed={m}", *(f"{key}={values[m]}" for key, values in differing.items())).make_learner()
-            for m in range(members)
-        ]
-        self.algorithm = MembersAlgorithm([load(f"seed={m}").make_learner().algorithm for m in range(members)])
+        self.algorithm = MembersAlgorithm([self.load(f"seed={m}").make_learner().algorithm for m in range(members)])
         for key, values in differing.items():
             self.algorithm.numbers[key].copy_(torch.tensor(values[:members]))
         self.algorithm.write_numbers()
@@ -70,6 +66,14 @@ class Played:
         self.collector = RolloutCollector(
             env, self.algorithm.agent, steps, self.algorithm.acceleration, values=self.algorithm.reads_values
         )
+
+    @cached_property
+    def alone(self):
+        """The lone learners."""
+        return [
+            self.load(f"seed={m}", *(f"{key}={values[m]}" for key, values in self.differing.items())).make_learner()
+            for m in range(self.members)
+        ]
 
     def rows(self):
         """A fresh rollout as the members learn from it, and a copy of each one's share."""
@@ -90,7 +94,10 @@ class Played:
         return max((a - b).abs().max().item() for a, b in pairs if b.numel())
 
 
-@pytest.mark.parametrize("kind", ["plain", "shared trunk", "pictures", "gru", "town"])
+@pytest.mark.parametrize(
+    "kind",
+    ["plain", "gru", "town", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("shared trunk", "pictures"))],
+)
 def test_a_member_learns_what_it_would_learn_alone(kind):
     rates = {"algorithm.learning_rate.initial": RATES, "algorithm.entropy_coeff": ENTROPIES}
     played = Played(kind, **rates, **{"algorithm.gamma": GAMMAS, "algorithm.clip_epsilon": CLIPS})
@@ -197,7 +204,9 @@ def everything(algorithm):
     ]
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("plain", "town") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_the_template_keeps_its_own_parameters(kind):
     played = Played(kind, members=2)
     template = Member(played.algorithm.template)

@@ -48,7 +48,9 @@ def blocks(card):
     return [block for _, block in re.findall(r"```(python)?\n(.*?)```", card, re.DOTALL)]
 
 
-@pytest.mark.parametrize("config", ["smoke", "cartpole", "town"])
+@pytest.mark.parametrize(
+    "config", ["smoke", pytest.param("cartpole", marks=pytest.mark.slow), pytest.param("town", marks=pytest.mark.slow)]
+)
 def test_the_snippet_and_the_commands_work(config, tmp_path, capsys, monkeypatch):
     """In worlds of one agent, of Gymnasium and of several agents; in a folder that must be quoted."""
     monkeypatch.chdir(tmp_path)

@@ -118,7 +118,7 @@ save_checkpoint(Path(sys.argv[1]), int(sys.argv[2]), {"agent": {"weights": torch
 """
 
 
-@pytest.mark.parametrize("frames", [200, 100])
+@pytest.mark.parametrize("frames", [pytest.param(200, marks=pytest.mark.slow), 100])
 def test_kill_in_the_middle_of_a_save_leaves_the_previous_one(tmp_path, frames):
     """Also if it is a checkpoint of the same name that was being written again."""
     folder = tmp_path / "checkpoints"

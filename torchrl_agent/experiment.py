@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf._utils import OmegaConfDumper
@@ -173,11 +174,17 @@ class Experiment:
     def to_yaml(self) -> str:
         """The full resolved configuration, without the name of the home folder; a file with this text can be loaded
         again.
+
+        Raises:
+            ValueError: it holds something that YAML cannot hold.
         """
+        plain = with_tilde(dataclasses.asdict(self))
         try:
-            body = _dump(dataclasses.asdict(self))
-        except yaml.YAMLError:  # a number of NumPy's, or what cannot be written: OmegaConf knows
-            body = _dump(OmegaConf.to_container(OmegaConf.structured(self)))
+            body = yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
+        except yaml.representer.RepresenterError as error:
+            raise ValueError(
+                f"the configuration holds {error.args[-1]!r}, which YAML cannot hold: give numbers, texts, lists, dicts."
+            ) from None
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
@@ -301,12 +308,9 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 _Dumper.add_representer(str, OmegaConfDumper.str_representer)
+_Dumper.add_multi_representer(np.floating, lambda dumper, value: dumper.represent_float(float(value)))
+_Dumper.add_multi_representer(np.integer, lambda dumper, value: dumper.represent_int(int(value)))
 _Dumper.ignore_aliases = lambda *_: True
-
-
-def _dump(plain: Any) -> str:
-    """Plain values as YAML."""
-    return yaml.dump(with_tilde(plain), Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:

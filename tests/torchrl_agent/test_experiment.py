@@ -527,7 +527,11 @@ def test_what_python_put_in_place_of_plain_values_is_written_as_they_are():
     experiment = Experiment.load("smoke")
     plain = experiment.to_yaml()
     experiment.model.hidden_sizes = (32, 32)
+    experiment.total_frames = np.int64(experiment.total_frames)
     experiment.algorithm.gamma = np.float64(experiment.algorithm.gamma)
     assert experiment.to_yaml() == plain
     experiment.world["map"] = Path.home() / "maps" / "a.txt"
     assert yaml.safe_load(experiment.to_yaml())["world"]["map"] == "~/maps/a.txt"
+    experiment.world["map"] = {1, 2}
+    with pytest.raises(ValueError, match=r"holds \{1, 2\}, which YAML cannot hold"):
+        experiment.to_yaml()

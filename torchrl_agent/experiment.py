@@ -183,7 +183,7 @@ class Experiment:
             body = yaml.dump(plain, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False)
         except yaml.representer.RepresenterError as error:
             raise ValueError(
-                f"the configuration holds {error.args[-1]!r}, which YAML cannot hold: give numbers, texts, lists, dicts."
+                f"the configuration holds {error.args[-1]!r}, which YAML cannot hold: give numbers, texts or lists."
             ) from None
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 

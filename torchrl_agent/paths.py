@@ -7,7 +7,7 @@ from typing import Any
 
 
 def with_tilde(value: Any) -> Any:
-    """Plain values, with ``~`` in place of the home folder where a text begins with it; paths are texts, tuples lists."""
+    """Plain values, with ``~`` for the home folder where a text begins with it; paths become texts, tuples lists."""
     if isinstance(value, dict):
         return {key: with_tilde(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -532,6 +532,6 @@ def test_what_python_put_in_place_of_plain_values_is_written_as_they_are():
     assert experiment.to_yaml() == plain
     experiment.world["map"] = Path.home() / "maps" / "a.txt"
     assert yaml.safe_load(experiment.to_yaml())["world"]["map"] == "~/maps/a.txt"
-    experiment.world["map"] = {1, 2}
-    with pytest.raises(ValueError, match=r"holds \{1, 2\}, which YAML cannot hold"):
+    experiment.world["map"] = len
+    with pytest.raises(ValueError, match="holds <built-in function len>, which YAML cannot hold"):
         experiment.to_yaml()

@@ -430,6 +430,7 @@ next(run)
 """
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_left_open_when_python_ends_leaves_the_same(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent)}
     command = [sys.executable, "-c", FORGOTTEN]

@@ -51,6 +51,7 @@ def test_empty_lives(scene):
     assert history[-1][4:] == pytest.approx((0.60967, 0.0, 0.80557, 0.618), abs=2e-4)
 
 
+@pytest.mark.slow
 def test_slow_depletion_lets_idlers_retire_but_not_who_moves_about(scene):
     waiting, resting, meditating, moving = live(
         scene, ("wait",), ("rest",), ("meditate",), ("left", "right"), depletion=0.2

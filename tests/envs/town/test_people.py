@@ -149,6 +149,7 @@ def test_money_in_a_town_without():
         env.set_people(money=0.1)
 
 
+@pytest.mark.slow
 def test_neither_people_nor_their_drives_make_a_graph_of_their_own():
     counters.clear()
     env = TownEnv(2, level="L7", num_agents=2, drives=True, compile={"backend": "eager"})

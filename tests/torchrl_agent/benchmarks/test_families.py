@@ -62,6 +62,7 @@ def test_a_correlation_has_its_interval():
     assert math.isnan(correlation(pairs[:3])["r"])
 
 
+@pytest.mark.slow
 def test_it_measures_from_the_command_line(capsys):
     words = [
         "bench",

@@ -40,7 +40,7 @@ def small(memory, **changes):
     return ModelConfig([16], memory=memory, perception=PerceptionConfig(memory_size=12, belief_size=8, **changes))
 
 
-@pytest.fixture(params=["gru", "lstm"])
+@pytest.fixture(params=["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def kind(request):
     return request.param
 

@@ -118,11 +118,11 @@ def test_a_member_learns_what_it_would_learn_alone(kind):
 def test_so_does_a_population_of_one_of_other_kinds(kind):
     # the losses of the four modules draw random numbers, which a lone learner draws in the same order
     played = Played(kind, members=1)
+    (learner,) = played.alone
     for iteration in range(2):
         rows, (share,) = played.rows()
         played.learn(rows, iteration)
         torch.manual_seed(iteration)
-        learner = played.alone[0]
         learner.algorithm.anneal(0.0)
         learner.algorithm.learn(share, played.experiment.algorithm.learning_rate.initial)
     assert played.difference(0) < 1e-5

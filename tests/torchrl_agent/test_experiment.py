@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 import yaml
 from still_algorithm import Still
 
-from torchrl_agent import capacity
+from torchrl_agent import capacity, composition
 from torchrl_agent import experiment as experiment_module
 from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.composition import config_names
@@ -535,3 +536,12 @@ def test_what_python_put_in_place_of_plain_values_is_written_as_they_are():
     experiment.world["map"] = len
     with pytest.raises(ValueError, match="holds <built-in function len>, which YAML cannot hold"):
         experiment.to_yaml()
+
+
+def test_a_configuration_that_changed_on_the_disk_is_read_again(tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(composition.CONFIGS, tmp_path / "configs"))
+    monkeypatch.setattr(composition, "CONFIGS", folder)
+    assert Experiment.load("arena_style2").world["style"] == Experiment.load("arena_style2").world["style"] == 2
+    base = folder / "arena.yaml"  # what it begins with
+    base.write_text(base.read_text(encoding="utf-8").replace("desynchronize: true", "desynchronize: false", 1))
+    assert Experiment.load("arena_style2").world["desynchronize"] is False

@@ -923,6 +923,7 @@ def test_seats_are_drawn_fairly(queue):
         assert (pairs - worlds / 16).abs().max() < 4.5 * math.sqrt(worlds * 15 / 256)
 
 
+@pytest.mark.slow
 def test_luck_changes_over_the_steps_of_one_world(queue):
     town, wins = queue(), [0] * 4
     for _ in range(300):

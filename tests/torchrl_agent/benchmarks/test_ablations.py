@@ -202,6 +202,7 @@ def test_small_town_is_the_same_where_there_is_a_gpu(monkeypatch):
     assert Experiment.load("small_town") == here
 
 
+@pytest.mark.slow
 def test_every_claim_has_a_judge_and_variants_of_equal_size():
     assert JUDGES.keys() <= CLAIMS.keys()
     pays = {name: tuple(CLAIMS[name]["variants"]) for name in CLAIMS.keys() - JUDGES.keys()}

@@ -49,6 +49,7 @@ def test_students_quantiles(freedom, quantile):
     assert student(freedom) == pytest.approx(quantile, abs=3e-3)
 
 
+@pytest.mark.slow
 def test_every_player_plays_the_same_games():
     experiment = Experiment.load("small_town", *TINY)
     world = experiment.make_world(evaluation=True, num_envs=3)
@@ -66,6 +67,7 @@ def test_a_search_is_the_same_for_the_same_games():
     assert torch.equal(play(world, planner, 5), play(world, twin, 5))
 
 
+@pytest.mark.slow
 def test_knowing_is_compared_with_the_best_of_those_without():
     world = Experiment.load("small_town", *TINY).make_world(evaluation=True, num_envs=3)
     greedy, wait, random = (world.players()[name] for name in ("greedy", "wait", "random"))

@@ -333,6 +333,7 @@ def value_run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("dqn") / "run", "town", *settings, *town)
 
 
+@pytest.mark.slow
 def test_action_values_are_no_probabilities(value_run, capsys):
     step = explain(value_run, 2, device="cpu")
     experiment, agent = load_agent(value_run, "cpu")

@@ -260,6 +260,7 @@ def test_a_league_resumes_bit_by_bit_with_copies_before_and_after():
     assert torch.equal(whole.league.held, second.league.held)
 
 
+@pytest.mark.slow
 def test_the_model_card_of_a_league_has_ratings(run):
     card = (run / "README.md").read_text(encoding="utf-8")
     assert "| member | rating |" in card
@@ -275,6 +276,7 @@ def test_a_members_configuration_learns_from_as_many_rows_alone(run):
     assert alone.make_learner().algorithm.rows == learner.algorithm.rows
 
 
+@pytest.mark.slow
 def test_ratings_of_a_run_its_past_and_scripted_players(run, tmp_path, capsys):
     picture = tmp_path / "league.png"
     words = ["league", str(run), "--games", "4", "--snapshots", "3", "--device", "cpu", "--picture", str(picture)]
@@ -308,6 +310,7 @@ def test_contestants_act_as_their_agents_do(run):
         assert torch.allclose(logits[here], acting_policy(agent)(root.copy())["agents", "logits"][here], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fresh_members_learn_against_the_frozen_agent(run, capsys, tmp_path):
     experiment = exploiters_of(run, 2, 512, "cpu", "x")
     learner = experiment.make_learner()

@@ -21,7 +21,7 @@ OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
 """Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
 
 Change = tuple[str, Any]
-"""What an override changes: a dotted key, and its value."""
+"""Key and value that an override sets; the key is dotted."""
 
 
 def separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
@@ -65,7 +65,7 @@ def choose_algorithm(
 
 
 def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str, Any]]:
-    """What suits the world, by algorithm, with what overrides change of it."""
+    """Hyper-parameters tuned to the world, by algorithm, with overrides applied."""
     tuned = OmegaConf.create({TUNED: rows})
     for key, value in changes:
         section, _, rest = key.partition(".")
@@ -84,7 +84,7 @@ def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str
 
 
 def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:
-    """What a file of the last release says in the sections that each algorithm had of its own."""
+    """Keys that a file of the last release gives in a section named after each algorithm."""
     old = {name: plain.pop(name) for name in OLD_SECTIONS}
     for name, said in old.items():
         if said is not None and not isinstance(said, dict):

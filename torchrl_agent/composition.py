@@ -163,7 +163,7 @@ def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfi
 
 
 def _by_hydra(text: str, path: Path, trusted: bool, words: tuple[str, ...], root: type) -> DictConfig:
-    """What Hydra makes of a file and of overrides that are its own."""
+    """Compose a file, its bases and the overrides in Hydra's own grammar."""
     Plugins.instance().register(ConfigFiles)
     GlobalHydra.instance().clear()
     store = ConfigStore.instance()

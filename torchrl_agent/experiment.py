@@ -14,6 +14,7 @@ import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf._utils import OmegaConfDumper
 from torchrl.envs import EnvBase
+from typing_extensions import override
 
 from torchrl_agent import assembly
 from torchrl_agent.character import CharacterConfig
@@ -299,18 +300,22 @@ class ExperimentFile(Experiment):
 
 @functools.cache
 def _schema() -> DictConfig:
-    """What a file may hold. Making it takes a third of a load."""
+    """Structured configuration of the keys that a file may give, made once."""
     return OmegaConf.structured(ExperimentFile)
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Writes texts as OmegaConf does, by the fast library where PyYAML was built with it."""
 
+    @override
+    def ignore_aliases(self, data: Any) -> bool:
+        """Whether equal objects are written out each time: always."""
+        return True
+
 
 _Dumper.add_representer(str, OmegaConfDumper.str_representer)
 _Dumper.add_multi_representer(np.floating, lambda dumper, value: dumper.represent_float(float(value)))
 _Dumper.add_multi_representer(np.integer, lambda dumper, value: dumper.represent_int(int(value)))
-_Dumper.ignore_aliases = lambda *_: True
 
 
 def _flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:

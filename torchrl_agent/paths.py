@@ -12,10 +12,11 @@ def with_tilde(value: Any) -> Any:
         return {key: with_tilde(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [with_tilde(each) for each in value]
-    home, value = str(Path.home()), str(value) if isinstance(value, Path) else value
-    if isinstance(value, str) and len(home) > 1 and (value == home or value.startswith((f"{home}/", f"{home}\\"))):
-        return f"~{value[len(home) :]}"
-    return value
+    if not isinstance(value, (str, Path)):
+        return value
+    home, text = str(Path.home()), str(value)
+    inside = len(home) > 1 and (text == home or text.startswith((f"{home}/", f"{home}\\")))
+    return f"~{text[len(home) :]}" if inside else text
 
 
 def without_tilde(value: Any) -> Any:

@@ -17,7 +17,7 @@ MAX_NODES = 100_000
 """Scalars, lists and mappings, an alias counted as all that it stands for."""
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 TAGS |= {f"tag:yaml.org,2002:python/object/apply:pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath")}
-"""Types that may be written out. OmegaConf writes a path so, and reads it without looking at the disk."""
+"""Types that may be written out. Runs of the last release hold paths so; reading one does not look at the disk."""
 
 
 def read_text(path: Path) -> str:

@@ -50,9 +50,9 @@ SLOW_VARIANTS = {
 }
 CASES = [
     pytest.param(WORLDS[name], options, id=f"{name}-{'-'.join(str(v) for v in options.values())}", marks=marks)
-    for variants, marks in ((VARIANTS, ()), (SLOW_VARIANTS, pytest.mark.slow))
     for name in WORLDS
-    for options in variants.get(name, [{}] if variants is VARIANTS else [])
+    for variants, marks in ((VARIANTS.get(name, [{}]), ()), (SLOW_VARIANTS.get(name, []), pytest.mark.slow))
+    for options in variants
 ]
 every_world = pytest.mark.parametrize(("make", "options"), CASES)
 SHORT = {"desynchronize": True, "rules": {"max_steps": 40}}

@@ -99,13 +99,8 @@ def from_sb3(
         }
     _check_overrides(overrides, model)
     kind = _choose_algorithm(archive, overrides)
-    keys_of_kind = {each.name for each in dataclasses.fields(kind.config_class)}
-    theirs = [
-        f"{name}={_hydra(value)}"
-        for name, value in settings.items()
-        if not name.startswith("algorithm.") or name.split(".")[1] in keys_of_kind
-    ]
-    experiment = Experiment.load(config, f"algorithm={class_path(kind)}", *theirs, *overrides, trust=trust)
+    words = [f"algorithm={class_path(kind)}", *_as_overrides(settings, kind), *overrides]
+    experiment = Experiment.load(config, *words, trust=trust)
     _check_world(archive, experiment, config, notes)
     learner = experiment.make_learner()
     learner.frames = frames
@@ -121,6 +116,16 @@ def from_sb3(
     notes.append("the optimiser starts afresh, its moments are not taken over")
     experiment.run.name = run_name or experiment.run.name
     return _write_run(learner, archive, notes), notes
+
+
+def _as_overrides(settings: dict[str, Any], kind: type[Algorithm]) -> list[str]:
+    """Overrides of a configuration from the model's settings, without hyper-parameters that the algorithm lacks."""
+    known = {f"algorithm.{each.name}" for each in dataclasses.fields(kind.config_class)}
+    return [
+        f"{name}={_hydra(value)}"
+        for name, value in settings.items()
+        if not name.startswith("algorithm.") or ".".join(name.split(".")[:2]) in known
+    ]
 
 
 def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list[str]) -> Normalization:

@@ -27,7 +27,7 @@ def make(level="L6", **options):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("level", LEVELS)
 def test_pettingzoo_accepts_it(level):
-    parallel_api_test(make(level, rules={"depletion": 3.0}), num_cycles=60)  # nobody lives long
+    parallel_api_test(make(level, rules={"depletion": 3.0}), num_cycles=60)  # several episodes
 
 
 @pytest.mark.filterwarnings("ignore")

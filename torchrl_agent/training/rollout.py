@@ -10,6 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import Compose, EnvBase, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.agent import Agent
@@ -21,8 +22,8 @@ class RolloutCollector:
     """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
 
     TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph, adds no
-    host sync, and on CUDA plays a whole rollout as one CUDA graph. Such a graph explores as it did when it was
-    captured, whatever exploration type is set around later calls.
+    host sync, and on CUDA plays a whole rollout as one CUDA graph. It samples actions, whatever exploration type is
+    set around it: a loss that was compiled elsewhere may leave another one behind.
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
@@ -93,7 +94,8 @@ class RolloutCollector:
         Pictures that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
         too; what a truncated episode showed last is in ``("next", "final")``, [N] for all steps of the rollout.
         """
-        self._rollout()
+        with set_exploration_type(ExplorationType.RANDOM):
+            self._rollout()
         assert self._buffers is not None
         return self._buffers
 

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, FrameSkipTransform, check_env_specs
+from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv, BranchlessTransformedEnv
 from torchrl_agent.assembly import instantiate_world
@@ -487,3 +488,17 @@ def test_play_yields_what_the_policy_did_and_what_followed_and_goes_on_after_end
     found = list(play_steps(env, lambda root: root.set("action", env.action_spec.zero()), env.reset(), 6))
     assert (torch.stack(found) == torch.stack(expected)).all()
     assert [step["next", "done"].all().item() for step in found] == [False] * 3 + [True] + [False] * 2
+
+
+def test_actions_are_sampled_whatever_exploration_type_was_left_behind():
+    def actions(left_behind):
+        torch.manual_seed(0)
+        env = ArenaEnv(8, seed=1)
+        agent = Agent(env, ModelConfig([16]))
+        collector = RolloutCollector(agent.attach(env), agent, 6, EAGER)
+        with set_exploration_type(left_behind):
+            return collector.collect()["action"].clone()
+
+    sampled = actions(None)
+    assert torch.equal(actions(ExplorationType.DETERMINISTIC), sampled)
+    assert len(sampled.unique(dim=0)) > 1

@@ -1,6 +1,7 @@
 """What is minimised: each objective's arithmetic by hand, and equal to TorchRL's where every frame counts."""
 
 import ast
+import dataclasses
 import inspect
 import math
 
@@ -295,16 +296,18 @@ def test_absurd_log_ratios_stay_finite_in_v_trace(old_log_prob):
 # --- frames that do not count
 
 
-def test_what_does_not_count_might_as_well_not_be_there():
+@pytest.mark.parametrize(("kind", "config"), [(PPO, PPOConfig(minibatch_size=128, normalize_advantage=False)), (A2C, A2CConfig())])
+def test_what_does_not_count_might_as_well_not_be_there(kind, config):
     agent, rollout = played()
-    ppo = PPO(agent, PPOConfig(rollout_steps=16, minibatch_size=128, normalize_advantage=False), 8, EAGER)
-    data, _ = ppo.advantages(rollout)
+    config = dataclasses.replace(config, rollout_steps=16)
+    algorithm = kind(agent, config, 8, EAGER)
+    data, _ = algorithm.advantages(rollout)
     counted = torch.rand(data.shape) < 0.6
-    expected, gradients = with_gradients(ppo.loss, data[counted], agent)
+    expected, gradients = with_gradients(algorithm.loss, data[counted], agent)
     nonsense = data.copy().set(keys.VALID, counted)
     for key in (keys.LOG_PROB, keys.ADVANTAGE, keys.VALUE_TARGET):
         nonsense[key] = torch.where(counted.view(-1, *[1] * (nonsense[key].ndim - 1)), nonsense[key], -1e3)
-    found, own = with_gradients(ppo.loss, nonsense, agent)
+    found, own = with_gradients(algorithm.loss, nonsense, agent)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, msg=name)
     torch.testing.assert_close(own, gradients)

@@ -14,6 +14,7 @@ from tensordict.utils import NestedKey
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, TransformedEnv
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.capacity import check_room, size_limit
 from torchrl_agent.character import CharacterReward
 from torchrl_agent.devices import forked_random, resolve_device, use_device
@@ -123,7 +124,7 @@ def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
         parts.append(CharacterReward(drives, traits, env.reward_key, character.scale))
     if not parts:
         return env
-    kind = getattr(env, "transformed_class", TransformedEnv)
+    kind = ability(env, "transformed_class", TransformedEnv)
     return kind(env, Compose(*parts))
 
 

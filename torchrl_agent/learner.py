@@ -12,6 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.capacity import check_room
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.specs import group_spec
@@ -147,7 +148,8 @@ class Learner:
         """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
         finished = finished_episodes(rollout, self.collector.statistics)
         self.episodes.add(finished)
-        curriculum = self.env.update_curriculum(finished) if hasattr(self.env, "update_curriculum") else {}
+        update = ability(self.env, "update_curriculum")
+        curriculum = {} if update is None else update(finished)
         return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
 
     def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
@@ -183,7 +185,7 @@ class Learner:
 
     def _worlds(self) -> dict[str, Any]:
         """The worlds and what the agent sees of them, as part of :meth:`state_dict`; on the first rank those of all."""
-        if not getattr(self.env, "branchless", False):
+        if not ability(self.env, "branchless", False):
             return {"world": None, "root": None}
         root = ranks.join_rows(self.collector.root.to_dict(), 0)
         return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
@@ -233,7 +235,7 @@ class Learner:
                 self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
                 self._load_worlds(state["world"], state["root"])
-            if state.get("curriculum") is not None and getattr(self.env, "curriculum", None) is not None:
+            if state.get("curriculum") is not None and ability(self.env, "curriculum") is not None:
                 self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
                 self.env.begin_stage()
             if state["world"] is None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.confidence import wilson
 from torchrl_agent.devices import forked_random, resolve_device
@@ -251,7 +252,7 @@ def match_world(experiment: Experiment, games: int, seed: int | None = None) -> 
         kept = {name: value for name, value in changes.items() if name != left_out}
         arguments = {**experiment.world, **kept, "num_envs": games}
         env = instantiate_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
-        if getattr(env, "num_agents", None) == SEATS:
+        if ability(env, "num_agents") == SEATS:
             break
     check_seats(env, experiment.name)
     return env

@@ -6,6 +6,7 @@ import numpy as np
 from torchrl.envs import EnvBase
 
 from torchrl_agent import ranks
+from torchrl_agent.abilities import ability
 
 
 def world_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
@@ -19,7 +20,7 @@ def world_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
         seed: of a training or an evaluation.
         begun_at: frames after which a training goes on with new games, if it does.
     """
-    if getattr(env, "branchless", False) and not begun_at:
+    if ability(env, "branchless", False) and not begun_at:
         return seed
     hashed = np.random.SeedSequence(seed, spawn_key=begun_at).generate_state(1)
     return int(hashed[0]) >> 2  # room for a row's number below 2^31, where some worlds' seeds end
@@ -29,5 +30,5 @@ def own_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
     """:func:`world_seed` for the worlds of this rank, which are rows of a set that all ranks play: worlds with a
     ``take_part`` know which, others are given the seed of their first row.
     """
-    first = 0 if hasattr(env, "take_part") else ranks.rank() * env.batch_size[0]
+    first = 0 if ability(env, "take_part") is not None else ranks.rank() * env.batch_size[0]
     return world_seed(env, seed, *begun_at) + first

@@ -1,64 +1,259 @@
-"""Gymnasium's worlds as batched TorchRL worlds, with true last observations."""
+"""Gymnasium's worlds as batched TorchRL worlds, whatever they show and take, with true last observations."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import operator
-from collections.abc import Callable, Sequence
+import logging
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.error import DependencyNotInstalled
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import DtypeObservation, FlattenObservation, TransformAction
+from gymnasium.error import DependencyNotInstalled, NameNotFound, NamespaceNotFound, VersionNotFound
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
-from torchrl.envs import GymEnv
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
+from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from envs.arguments import MOST_OBJECTS, checked_number
+from envs.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
 from envs.libs import Drawn, picture
+from envs.libs.gymnasium_world import EPISODE_INFO, PlainWorld
+from envs.libs.gymnasium_wrappers import wrapped
+from envs.libs.spaces import ACTION_MASK
+
+logger = logging.getLogger(__name__)
+
+PROBED_STEPS, PROBED_SECONDS = 50, 1.0
+"""Steps that are played, and for how long at most, to see what a world costs and reports."""
+DEAR = 2e-3
+"""Seconds of a step from which on worlds are worth a process each: messages cost some 0.5 ms of it."""
+NO_BOUND = 1e38
+"""What stands in specs for an infinite bound of an action that has another one; agents take it for none."""
+PATIENCE = 300.0
+"""Seconds that a world in a process of its own may take for a step."""
 
 
-class VectorGymEnv(Drawn, GymEnv):
-    """:class:`~torchrl.envs.GymEnv` whose ``num_envs`` worlds step in this process and are reset by TorchRL.
+class VectorGymEnv(Drawn, EnvBase):
+    """``num_envs`` worlds of Gymnasium, reset by TorchRL.
 
-    TorchRL 0.14.1 builds Gymnasium 1.x vector environments that reset themselves one step late: the last observation
-    of an episode is lost, and a frame in which nothing is played follows it. Here neither happens, and small worlds
-    such as CartPole step faster because no processes exchange messages.
+    TorchRL 0.14.1's ``GymEnv`` builds Gymnasium 1.x vector environments that reset themselves one step late: the last
+    observation of an episode is lost, and a frame in which nothing is played follows it. Here neither happens.
 
-    Observations that are not arrays (cards, numbers, several things at once) are flattened into a vector, whole numbers
-    as one-hot codes. Discrete actions count from 0, whatever the first one is called in the world.
+    What a world shows and takes is made plain by ``envs/libs/spaces.py``: one key for each part of an observation,
+    ``observation`` where there is only one; actions count from 0. ``action_mask`` shows the legal ones, if the world
+    has it in its observation, in ``info``, or as a method. Numbers in ``info`` become episode statistics,
+    ``info_NAME``: their means over the episode; of ``is_success`` and ``success`` what they were at its end.
 
     Args:
-        env_name: Gymnasium's id, such as ``CartPole-v1``; ``module:id`` imports the module first, as POPGym's worlds
-            need it: ``popgym:popgym-RepeatPreviousEasy-v0``.
+        env_name: Gymnasium's id, such as ``CartPole-v1``, or a function that makes a world; ``module:id`` imports the
+            module first, as POPGym's worlds need it: ``popgym:popgym-RepeatPreviousEasy-v0``.
         num_envs: number of worlds.
         shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
             velocities; None for all.
-        **kwargs: arguments of :class:`~torchrl.envs.GymEnv`, such as ``render_mode="rgb_array"``, with which the world
-            can be drawn.
+        frame_skip: steps that each action is repeated for, in each world by itself.
+        wrappers: Gymnasium's, by name, in order: ``[{FrameStackObservation: {stack_size: 4}}, ClipReward]``.
+        from_pixels: show the picture that the world draws, ``pixels``, instead of its observation.
+        pixels_only: show the observation beside it if false.
+        processes: step each world in a process of its own; by default where steps are dear enough.
+        render_mode: ``rgb_array`` for worlds that can be drawn, ``human`` for a window.
+        device: where the tensors are.
+        **kwargs: the world's own arguments, such as ``max_episode_steps``.
+
+    Attributes:
+        action_choices: sizes of the choices that come before the numbers in an action of both kinds; else empty.
 
     Raises:
-        ValueError: the world's package is not installed, or its actions are several things at once.
+        ValueError: there is no such world, its package is not installed, or something in its spaces has no fixed size.
     """
 
-    def __init__(self, env_name: str, num_envs: int = 1, *, shown: Sequence[int] | None = None, **kwargs: Any) -> None:
-        module = env_name.rpartition(":")[0]
-        if module and importlib.util.find_spec(module) is None:
-            raise ValueError(f"{env_name} is a world of the package {module}, which is not installed: pip install it.")
-        self.shown = shown
-        kwargs.setdefault("categorical_action_encoding", True)
-        super().__init__(env_name, num_envs=checked_number(num_envs, MOST_OBJECTS), **kwargs)
-        self.render_mode = self._env.envs[0].render_mode
+    def __init__(
+        self,
+        env_name: str | Callable[..., gymnasium.Env],
+        num_envs: int = 1,
+        *,
+        shown: Sequence[int] | None = None,
+        frame_skip: int = 1,
+        wrappers: Sequence[str | Mapping[str, Any]] = (),
+        from_pixels: bool = False,
+        pixels_only: bool = True,
+        processes: bool | None = None,
+        render_mode: str | None = None,
+        device: torch.device | str | None = None,
+        categorical_action_encoding: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if not categorical_action_encoding:
+            raise ValueError("categorical_action_encoding is false: actions are numbers here, leave it out.")
+        num_envs = checked_number(num_envs, MOST_OBJECTS)
+        super().__init__(device=checked_device(device), batch_size=torch.Size([num_envs]))
+        self.env_name = env_name if isinstance(env_name, str) else getattr(env_name, "__name__", str(env_name))
+        self.render_mode = render_mode
+        render_mode = "rgb_array" if from_pixels and render_mode is None else render_mode
+        repeat = [{"RepeatAction": {"num_repeats": checked_repeat(frame_skip)}}] if frame_skip != 1 else []
+        make = partial(
+            _make_world,
+            maker=partial(_make, env_name, self.env_name, {**kwargs, "render_mode": render_mode}),
+            name=self.env_name,
+            wrappers=[*repeat, *wrappers],
+            pixels=None if not from_pixels else pixels_only,
+            shown=None if shown is None else list(shown),
+        )
+        probe = make()
+        try:
+            seconds, info = self._call("the first steps", lambda: probe.try_out(PROBED_STEPS, PROBED_SECONDS))
+            self._actions, self._parts, self.metadata = probe.actions, probe.parts, dict(probe.metadata)
+            self._masked, self._info = probe.mask_source is not None, info
+            for name in probe.left_out:
+                logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
+            makers = [partial(make, mask_source=probe.mask_source, info=info)] * num_envs
+        finally:
+            probe.close()
+        if processes is None:
+            processes = num_envs > 1 and seconds > DEAR and (os.cpu_count() or 1) > 1 and render_mode is None
+        self._env = self._vectorized(makers, processes)
+        self.action_choices = tuple(self._actions.sizes) if self._actions.mixed else ()
+        self._make_specs()
+        self._seeds: list[int] | None = None
+
+    def _vectorized(self, makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> VectorEnv:
+        if processes:
+            # forked, so that a script needs no guard around what it runs; the worlds use nothing of torch
+            start = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+            return AsyncVectorEnv(makers, copy=False, context=start, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+
+    def _make_specs(self) -> None:
+        n, device = self.batch_size[0], self.device
+        shown = Composite(shape=self.batch_size, device=device)
+        for part in self._parts:
+            shape = (n, *part.space.shape)
+            if part.space.dtype == np.uint8:
+                shown[part.name] = Bounded(0, 255, shape, device=device, dtype=torch.uint8)
+            else:
+                shown[part.name] = Unbounded(shape, device=device)
+        if self._masked:
+            shown[ACTION_MASK] = Categorical(2, (n, sum(self._actions.sizes)), device=device, dtype=torch.bool)
+        names = ["return", "length", *(f"info_{name}" for name in self._info)]
+        shown["episode"] = Composite({name: Unbounded((n, 1), device=device) for name in names}, shape=self.batch_size)
+        self.observation_spec = shown
+        self.action_spec = self._make_action_spec(n)
+        self.reward_spec = Unbounded((n, 1), device=device)
+        flag = Categorical(2, (n, 1), device=device, dtype=torch.bool)
+        self.done_spec = Composite(
+            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=self.batch_size, device=device
+        )
+
+    def _make_action_spec(self, n: int) -> TensorSpec:
+        actions, device = self._actions, self.device
+        if not len(actions.low):
+            if isinstance(actions.shown, Discrete):
+                return Categorical(actions.sizes[0], (n,), device=device)
+            return MultiCategorical(actions.sizes, (n, len(actions.sizes)), device=device)
+        low, high = (
+            torch.as_tensor(end, device=device).expand(n, -1).clone() for end in (actions.shown.low, actions.shown.high)
+        )
+        low, high = (end.clamp(-NO_BOUND, NO_BOUND) for end in (low, high))  # of infinite ones TorchRL draws no action
+        return Bounded(low, high, low.shape, device=device, dtype=torch.float32)
+
+    # --- playing -----------------------------------------------------------------------------------------------------
+
+    @override
+    def _set_seed(self, seed: int | None) -> None:
+        self._seeds = None if seed is None else [seed + row for row in range(self.batch_size[0])]
+
+    @override
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        rows = None if tensordict is None else tensordict.get("_reset", None)
+        seeds, self._seeds = self._seeds, None
+        if rows is None or bool(rows.all()):
+            seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options=None))
+            self._total = torch.zeros(*self.batch_size, 2)  # return and length of each episode
+        else:
+            mask = rows.reshape(-1).cpu().numpy()
+            seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options={"reset_mask": mask}))
+            self._total = self._total.masked_fill(rows.reshape(-1, 1).cpu(), 0.0)
+        return self._shown(seen)
+
+    @override
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        action = tensordict.get(self.action_key).cpu().numpy()
+        seen, rewards, terminated, truncated, _ = self._call("step", lambda: self._play(action))
+        reward = torch.as_tensor(rewards, dtype=torch.float32).clone()
+        self._total = self._total + torch.stack((reward, torch.ones_like(reward)), -1)
+        over, cut = (torch.as_tensor(flags).clone().unsqueeze(-1) for flags in (terminated, truncated))
+        result = self._shown(seen)
+        result.set("reward", reward.unsqueeze(-1).to(self.device))
+        for name, flags in (("terminated", over), ("truncated", cut), ("done", over | cut)):
+            result.set(name, flags.to(self.device))
+        return result
+
+    def _play(self, action: NDArray) -> Any:
+        if isinstance(self._env, AsyncVectorEnv):
+            self._env.step_async(action)
+            return self._env.step_wait(timeout=PATIENCE)
+        return self._env.step(action)
+
+    def _shown(self, seen: Any) -> TensorDict:
+        """What the worlds show, copied out of the vector environment's buffers."""
+        arrays = seen if isinstance(seen, dict) else {self._parts[0].name: seen}
+        tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in arrays.items()}
+        info = tensors.pop(EPISODE_INFO, None)
+        if self._masked:
+            tensors[ACTION_MASK] = tensors[ACTION_MASK].bool()
+        total = self._total.to(self.device)
+        books = {"return": total[:, :1], "length": total[:, 1:]}
+        if info is not None:
+            books.update({f"info_{name}": info[:, index : index + 1] for index, name in enumerate(self._info)})
+        tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
+        return TensorDict(tensors, self.batch_size, device=self.device)
+
+    def _call(self, function: str, call: Callable[[], Any]) -> Any:
+        """Call the worlds; what goes wrong in one is told in a sentence.
+
+        Raises:
+            ValueError: it raised, died, or did not answer.
+        """
+        try:
+            return call()
+        except multiprocessing.TimeoutError:
+            self._end_processes()
+            raise ValueError(
+                f"{function} of {self.env_name} took more than {PATIENCE:.0f} s: look at what it waits for."
+            ) from None
+        except (EOFError, ConnectionError) as error:
+            self._end_processes()
+            raise ValueError(
+                f"a process of {self.env_name} ended in its {function} ({type(error).__name__}): use "
+                "world.processes=false to see why."
+            ) from None
+        except Exception as error:
+            raise ValueError(
+                f"{function} of {self.env_name} failed ({_reason(error)}): fix the world there."
+            ) from error
+
+    def _end_processes(self) -> None:
+        """End worlds that do not answer any more, without asking them to close."""
+        if isinstance(self._env, AsyncVectorEnv):
+            for process in self._env.processes:
+                process.kill()
+            self._env.closed = True
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
 
     @override
     def _draw(self, world: int = 0) -> NDArray[np.uint8]:
+        render = self._env.envs[world].render if isinstance(self._env, SyncVectorEnv) else self._render_in_process
         try:
-            return picture(self.env_name, self._env.envs[world].render)
+            return picture(self.env_name, render, *([] if isinstance(self._env, SyncVectorEnv) else [world]))
         except ValueError as error:
             if isinstance(error.__cause__, DependencyNotInstalled):
                 reason = " ".join(str(error.__cause__).split())
@@ -67,46 +262,65 @@ class VectorGymEnv(Drawn, GymEnv):
                 ) from None
             raise
 
-    def _get_batch_size(self, env: gymnasium.Env) -> torch.Size:
-        """TorchRL's, of the one world that it makes to see which arguments the others take."""
-        self._template = env
-        return super()._get_batch_size(env)
+    def _render_in_process(self, world: int) -> Any:
+        return self._env.call("render")[world]
 
-    def _async_env(self, makers: Sequence[Callable], **kwargs: Any) -> SyncVectorEnv:
-        self.__dict__.pop("_template").close()
-        makers = [partial(_plain, maker) for maker in makers]
-        if self.shown is not None:
-            makers = [partial(_Shown, maker, list(self.shown)) for maker in makers]
-        return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED, **kwargs)
+    @override
+    def close(self, *, raise_if_closed: bool = True) -> None:
+        """Close every world."""
+        self._env.close()
+        super().close(raise_if_closed=raise_if_closed)
+
+    @override
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(env={self.env_name}, batch_size={self.batch_size}, device={self.device})"
 
 
-def _plain(maker: Callable[[], gymnasium.Env]) -> gymnasium.Env:
-    """A world that shows an array, and whose discrete actions count from 0 as TorchRL's do."""
+def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: dict[str, Any]) -> gymnasium.Env:
+    """A world by its id or function.
+
+    Raises:
+        ValueError: there is none, or its package is missing.
+    """
+    arguments = {key: value for key, value in arguments.items() if key != "render_mode" or value is not None}
+    if not isinstance(env_name, str):
+        return env_name(**arguments)
+    module = env_name.rpartition(":")[0]
+    if module and importlib.util.find_spec(module) is None:
+        raise ValueError(f"{env_name} is a world of the package {module}, which is not installed: pip install it.")
+    try:
+        return gymnasium.make(env_name, disable_env_checker=True, **arguments)
+    except (NameNotFound, NamespaceNotFound, VersionNotFound) as error:
+        raise ValueError(f"there is no world {env_name}: {' '.join(str(error).split())}") from None
+    except DependencyNotInstalled as error:
+        raise ValueError(f"{env_name} needs another package: {' '.join(str(error).split())}") from None
+
+
+def _make_world(
+    maker: Callable[[], gymnasium.Env],
+    name: str,
+    wrappers: Sequence[str | Mapping[str, Any]],
+    pixels: bool | None,
+    shown: list[int] | None,
+    mask_source: str | None = None,
+    info: Sequence[str] | None = None,
+) -> PlainWorld:
+    """One world, wrapped and made plain."""
     env = maker()
-    action = env.action_space
-    if not isinstance(action, (Box, Discrete, MultiBinary, MultiDiscrete)):
+    try:
+        if pixels is not None:
+            env = gymnasium.wrappers.AddRenderObservation(env, render_only=pixels)
+        env = wrapped(env, wrappers)
+        return PlainWorld(env, name, "pixels" if pixels else "observation", shown, mask_source, info)
+    except Exception:
         env.close()
-        raise ValueError(
-            f"the actions of {env.spec.id if env.spec else env} are {action}: an agent takes one of several actions, "
-            "or a vector of numbers; wrap the world in one that takes that, and register it under an id of its own."
-        )
-    if isinstance(action, Discrete) and action.start:
-        env = TransformAction(env, partial(operator.add, action.start), Discrete(action.n))
-    if isinstance(env.observation_space, Box):
-        return env
-    return DtypeObservation(FlattenObservation(env), np.float32)
+        raise
 
 
-class _Shown(gymnasium.ObservationWrapper):
-    """A world that shows only some numbers of its vector observation."""
-
-    def __init__(self, maker: Callable[[], gymnasium.Env], shown: list[int]) -> None:
-        super().__init__(maker())
-        space, self.numbers = self.env.observation_space, shown
-        if not isinstance(space, Box) or len(space.shape) != 1 or not set(shown) <= set(range(space.shape[0])):
-            raise ValueError(f"shown is {shown} but the observation is {space}: give indices of a vector.")
-        self.observation_space = Box(space.low[shown], space.high[shown], dtype=space.dtype)
-
-    def observation(self, observation: NDArray) -> NDArray:
-        """The numbers shown."""
-        return observation[self.numbers]
+def _reason(error: BaseException) -> str:
+    """An error and the place where it was raised."""
+    places = traceback.extract_tb(error.__traceback__)
+    theirs = [place for place in places[-1:] if os.path.dirname(place.filename) != os.path.dirname(__file__)]
+    where = "".join(f", {os.path.basename(place.filename)}:{place.lineno}" for place in theirs)
+    text = " ".join(str(error).split()) or "it says nothing"
+    return f"{type(error).__name__}: {text}{where}"

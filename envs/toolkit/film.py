@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,7 @@ def _write_mp4(frames: Sequence[Frame], path: Path, fps: float) -> None:
             'an .mp4 film needs the extra "video": pip install "torchrl_agent[video]", or write a .gif.'
         ) from None
     height, width = (size - size % 2 for size in frames[0].shape[:2])  # the codec halves the colors' resolution
+    writer: Any
     with imageio.v2.get_writer(path, fps=fps, codec="libx264", quality=8, macro_block_size=1) as writer:
         for frame in frames:
             writer.append_data(frame[:height, :width])

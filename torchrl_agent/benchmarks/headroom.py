@@ -13,6 +13,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.confidence import interval
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
@@ -69,7 +70,7 @@ def measure_headroom(
 
 
 def _experts(world: Any, config: str, modules: list[str]) -> dict[str, tuple[TensorDictModuleBase, ...]]:
-    experts = world.experts() if hasattr(world, "experts") else {}
+    experts = ability(world, "experts", dict)()
     if not experts:
         raise ValueError(
             f"configuration {config!r} has a world without experts to compare: give World.experts(), or choose a "

@@ -8,6 +8,7 @@ from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
 
+from torchrl_agent.abilities import ability
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.acting import acting_policy
@@ -91,7 +92,7 @@ def _judging_world(experiment: Experiment) -> Any:
 
 
 def _players(world: Any) -> dict[str, TensorDictModuleBase]:
-    return world.players() if hasattr(world, "players") else {}
+    return ability(world, "players", dict)()
 
 
 def _judge(policy: TensorDictModuleBase, world: Any) -> dict[str, Any]:

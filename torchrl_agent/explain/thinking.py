@@ -12,6 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
 from torchrl_agent.models import records
 from torchrl_agent.models.acting import acting_policy
@@ -107,7 +108,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
 
 def world_names(env: EnvBase) -> Names:
     """Words that the world offers (``names()`` of our worlds)."""
-    offered = env.names() if hasattr(env, "names") else {}
+    offered = ability(env, "names", dict)()
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
     return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
 
@@ -126,7 +127,7 @@ def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tupl
             if explained := len(frames) == step:
                 row, actions = _row(root, agent.group, world, index), root[env.action_key][world]
                 actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
-                picture = env.draw(world) if hasattr(env, "draw") else None
+                picture = env.draw(world) if ability(env, "draw") is not None else None
             played, root = env.step_and_maybe_reset(root)
             if explained:
                 moment = _Moment(row, actions, _row(played.get(keys.NEXT), agent.group, world, index), picture)

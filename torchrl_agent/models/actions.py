@@ -17,16 +17,22 @@ from torch import Tensor, nn
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.models.distributions import ClippedNormal, MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.models.distributions import (
+    ClippedNormal,
+    MaskedCategorical,
+    MaskedMultiCategorical,
+    MixedDistribution,
+)
 from torchrl_agent.models.networks import mlp
-from torchrl_agent.models.specs import action_bounds, action_heads, action_masked
+from torchrl_agent.models.specs import action_bounds, action_heads, action_masked, mixed_choices
 
 
 def make_actor_head(
     env: EnvBase, entry: NestedKey, width: int, hidden: list[int], activation: str, initial_std: float
 ) -> ProbabilisticTensorDictSequential:
     """The head that writes ``action`` and ``action_log_prob``, and what their distribution is made of: ``logits`` of
-    discrete actions (legal ones, if the world has an ``action_mask``), or ``loc`` and ``scale`` of continuous ones.
+    discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all
+    three where actions are both.
 
     Args:
         env: whose actions they are.
@@ -45,10 +51,35 @@ def make_actor_head(
             return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedCategorical, {}))
         return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedMultiCategorical, {"sizes": heads}))
     low, high = bounds
+    choices = mixed_choices(env)
+    if choices:
+        return _mixed_head(env, entry, width, (hidden, activation), initial_std, choices, (low, high))
     gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
     network = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
     options = {"low": low, "high": high}
     return ProbabilisticTensorDictSequential(network, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+
+
+def _mixed_head(
+    env: EnvBase,
+    entry: NestedKey,
+    width: int,
+    layers: tuple[list[int], str],
+    initial_std: float,
+    choices: tuple[int, ...],
+    bounds: tuple[Tensor, Tensor],
+) -> ProbabilisticTensorDictSequential:
+    """The head of actions that are choices and numbers at once: both are read from the same features."""
+    low, high = (end[len(choices) :] for end in bounds)
+    hidden, activation = layers
+    logits = TensorDictModule(mlp(width, sum(choices), hidden, activation, 0.01), [entry], [keys.LOGITS])
+    gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
+    numbers = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
+    read = {"logits": keys.LOGITS, "loc": keys.LOC, "scale": keys.SCALE}
+    if action_masked(env):
+        read["mask"] = keys.ACTION_MASK
+    options = {"sizes": choices, "low": low, "high": high}
+    return ProbabilisticTensorDictSequential(logits, numbers, action_choice(read, MixedDistribution, options))
 
 
 class Gaussian(nn.Module):

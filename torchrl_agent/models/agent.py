@@ -24,6 +24,7 @@ from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.models.actions import make_actor_head
 from torchrl_agent.models.config import ModelConfig, check_model
 from torchrl_agent.models.custom import build_custom_modules
@@ -267,7 +268,7 @@ class Agent(Predicting, nn.Module):
         if not self.memory:
             return env
         memory = Memory(self.memory, self.group)
-        kind = getattr(env, "transformed_class", None)
+        kind = ability(env, "transformed_class")
         return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
 
 

@@ -132,3 +132,57 @@ class ClippedNormal(Distribution):
     def deterministic_sample(self) -> Tensor:
         """The means, clipped."""
         return self.loc.clamp(self.low, self.high)
+
+
+class MixedDistribution(Distribution):
+    """Choices and numbers at once, independent of each other: an action is the vector of the choices, as floats, and
+    the numbers behind them.
+
+    Args:
+        logits: of the choices, [..., sum of sizes], head behind head.
+        loc: means of the numbers, [..., D].
+        scale: their deviations, [..., D].
+        mask: legal choices, like the logits.
+        sizes: choices of each head.
+        low: least of each number, [D].
+        high: largest, [D].
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        mask: Tensor | None = None,
+        *,
+        sizes: Sequence[int],
+        low: Tensor,
+        high: Tensor,
+    ) -> None:
+        self.choices = MaskedMultiCategorical(logits, mask, sizes=sizes)
+        self.numbers = ClippedNormal(loc, scale, low, high)
+        self.heads = len(sizes)
+        super().__init__(loc.shape[:-1], torch.Size([len(sizes) + loc.shape[-1]]), validate_args=False)
+
+    @property
+    def scale(self) -> Tensor:
+        """Deviations of the numbers, [..., D]."""
+        return self.numbers.scale
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, [*sample_shape, ..., heads + D]."""
+        return torch.cat([self.choices.sample(sample_shape).float(), self.numbers.sample(sample_shape)], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., heads + D]."""
+        choices, numbers = value[..., : self.heads].long(), value[..., self.heads :]
+        return self.choices.log_prob(choices) + self.numbers.log_prob(numbers)
+
+    def entropy(self) -> Tensor:
+        """Sum of both entropies [...]."""
+        return self.choices.entropy() + self.numbers.entropy()
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely choices and the means."""
+        return torch.cat([self.choices.deterministic_sample.float(), self.numbers.deterministic_sample], -1)

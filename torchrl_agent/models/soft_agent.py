@@ -24,7 +24,7 @@ from torchrl_agent.models.actions import action_choice, make_actor_head
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.networks import mlp
-from torchrl_agent.models.specs import action_bounds, action_heads
+from torchrl_agent.models.specs import action_bounds, action_heads, mixed_choices
 
 NUM_VALUES = 2
 """Networks of action values; the smaller one counts (Fujimoto et al. 2018, clipped double Q-learning)."""
@@ -172,6 +172,8 @@ def _check(env: EnvBase, config: ModelConfig, bounds: tuple[Tensor, Tensor] | No
         raise ValueError(
             f"algorithm=sac values one discrete action at a time but this world takes {count} at once: use {others}."
         )
+    if mixed_choices(env):
+        raise ValueError(f"algorithm=sac takes choices or numbers but this world takes both at once: use {others}.")
     if bounds is not None and not all(bool(bound.isfinite().all()) for bound in bounds):
         raise ValueError(f"algorithm=sac squashes actions into their bounds but this world's have none: use {others}.")
     if config.centralised_critic:

@@ -8,6 +8,7 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneH
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 
 
 def agent_group(env: EnvBase) -> str | None:
@@ -99,6 +100,11 @@ def _inwards(bound: Tensor, way: int) -> Tensor:
     beyond = (rounded.double() < bound) if way > 0 else (rounded.double() > bound)
     rounded = torch.where(beyond, torch.nextafter(rounded, rounded.new_tensor(way * torch.inf)), rounded)
     return torch.where(rounded.abs() > _NO_BOUND, rounded.sign() * torch.inf, rounded)
+
+
+def mixed_choices(env: EnvBase) -> tuple[int, ...]:
+    """Sizes of the choices that come before the numbers in actions of both kinds; empty where they are of one kind."""
+    return ability(env, "action_choices", ())
 
 
 def action_heads(env: EnvBase) -> list[int]:

@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.learner import Learner, random_state
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
@@ -76,7 +77,7 @@ class PopulationLearner(Learner):
         self.members = len(algorithms) * ranks.size()
         self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
         algorithm = MembersAlgorithm(algorithms)
-        traits = {f"{TRAIT}{name}": value for name, value in (getattr(env, "traits", None) or {}).items()}
+        traits = {f"{TRAIT}{name}": value for name, value in (ability(env, "traits") or {}).items()}
         check_genes(config, algorithm.numbers, traits, has_modules=len(algorithm.template.agent.auxiliary) > 0)
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._make_newborn = seed + self.members, newborn
@@ -102,7 +103,7 @@ class PopulationLearner(Learner):
 
     def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         """Say who plays where: each member in its own share of the worlds, at its own place in their curriculum."""
-        if hasattr(env, "split_curriculum"):
+        if ability(env, "split_curriculum") is not None:
             env.split_curriculum(self.members)
 
     # --- members ------------------------------------------------------------------------------------------------------
@@ -194,7 +195,9 @@ class PopulationLearner(Learner):
             window.add(mine)
             self._count_fitness(index, mine)
             self.households.count(index, mine)
-            stage = self.env.update_curriculum(mine, index) if hasattr(self.env, "update_curriculum") else {}
+            stage = (
+                self.env.update_curriculum(mine, index) if ability(self.env, "update_curriculum") is not None else {}
+            )
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
         learnt = [train_metrics(each) for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
@@ -240,7 +243,7 @@ class PopulationLearner(Learner):
         self.households.bequeath(look)
         self.households.send(self.env, look.after)
         parents = look.parents[:, 0].tolist()
-        if hasattr(self.env, "copy_curricula"):
+        if ability(self.env, "copy_curricula") is not None:
             self.env.copy_curricula(parents)
         self._since_look.zero_()
         played = [window.state_dict() for window in self.windows]
@@ -278,7 +281,7 @@ class PopulationLearner(Learner):
         curriculum.
         """
         agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.present(member), self._shown.scaler))
-        curricula = getattr(self.env, "curricula", ())
+        curricula = ability(self.env, "curricula", ())
         owner, place = divmod(member, self.algorithm.stack.size)
         optimizer = ranks.from_one(owner, lambda: self.algorithm.optimizer_state_of(place))
         algorithm = {**optimizer, "reward_scaler": scaler}

@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.names import did_you_mean
 from torchrl_agent.progress import Progress
@@ -69,7 +70,7 @@ def choose_players(
     Raises:
         ValueError: there is no such player, or none to imitate.
     """
-    there = env.players() if hasattr(env, "players") else {RANDOM: RandomPolicy(env.full_action_spec)}
+    there = env.players() if ability(env, "players") is not None else {RANDOM: RandomPolicy(env.full_action_spec)}
     experts = [name for name in there if name != RANDOM]
     if names is None:
         if imitate and not experts:

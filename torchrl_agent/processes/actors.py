@@ -20,6 +20,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.learner import Learner, load_random_state, random_state, rows_of, with_rows
 from torchrl_agent.processes.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 from torchrl_agent.seeding import own_seed, world_seed
@@ -152,7 +153,7 @@ class RemoteCollector(RolloutCollector):
         self._received += 1
 
     def _note_stage(self) -> None:
-        curriculum = getattr(self.env, "curriculum", None)
+        curriculum = ability(self.env, "curriculum")
         if curriculum is not None:
             self.stages[self.player.iterations] = curriculum.stage
         self.stages = self.player.still_played(self.stages)
@@ -287,7 +288,7 @@ class Actor:
 
     def _set_stage(self, rollout: int) -> None:
         stage = self._stage_for(rollout)
-        if stage is not None and stage != self._stage and getattr(self.env, "curriculum", None) is not None:
+        if stage is not None and stage != self._stage and ability(self.env, "curriculum") is not None:
             self.env.curriculum.stage = self._stage = stage
             self.env.begin_stage()
 

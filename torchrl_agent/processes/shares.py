@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torchrl.envs import EnvBase
 
 from torchrl_agent import ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.processes.spread import check_spread
 from torchrl_agent.seeding import own_seed
 from torchrl_agent.training.actor_critic import OnPolicyActorCritic
@@ -41,7 +42,7 @@ def take_part(experiment: Experiment, env: EnvBase) -> int:
     if spreads(experiment):
         check_spread(env)
         return experiment.seed
-    if ranks.size() > 1 and hasattr(env, "take_part"):
+    if ranks.size() > 1 and ability(env, "take_part") is not None:
         env.take_part(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
     return own_seed(env, experiment.seed)
 

@@ -17,6 +17,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
@@ -83,8 +84,8 @@ class SpreadPolicy(TensorDictModuleBase):
 
 def check_spread(env: EnvBase) -> None:
     """Raise ValueError unless a world's agents can be shared by the ranks, each of which steps it."""
-    agents = getattr(env, "num_agents", None)
-    if agents is None or not getattr(env, "branchless", False):
+    agents = ability(env, "num_agents")
+    if agents is None or not ability(env, "branchless", False):
         raise ValueError(
             "run.spread_agents is set, but this world has no several agents, or cannot be stepped alike by all: use "
             "run.spread_agents=false."

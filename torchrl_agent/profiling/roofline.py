@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 from torchrl.envs import EnvBase
 
+from torchrl_agent.abilities import ability
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.profiling.lowering import Lowered, lower
@@ -171,14 +172,14 @@ def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH)
 
 def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
     """A step with its resets, whatever the policy."""
-    if not getattr(env, "branchless", False):
+    if not ability(env, "branchless", False):
         raise ValueError(
             f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
         )
     fill_caches(env)
     root = env.reset()
     root.set(env.action_key, env.full_action_spec[env.action_key].rand())
-    options = env.compile_options_on(GPU) if hasattr(env, "compile_options_on") else None
+    options = env.compile_options_on(GPU) if ability(env, "compile_options_on") is not None else None
     with torch.no_grad():
         (graph,) = lower(env.step_and_maybe_reset, root, options=options).values()
     part = Part("the world's step", graphs=["inference"])

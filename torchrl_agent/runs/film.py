@@ -14,6 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -29,7 +30,7 @@ def film_rate(env: EnvBase) -> float:
     """Steps of the game that a second of a film of ``env`` shows: its ``film_fps``, or the ``render_fps`` of its
     ``metadata`` (Gymnasium's and PettingZoo's), or 10.
     """
-    rate = getattr(env, "film_fps", None) or (getattr(env, "metadata", None) or {}).get("render_fps")
+    rate = ability(env, "film_fps") or (ability(env, "metadata") or {}).get("render_fps")
     return float(rate or DEFAULT_FPS)
 
 
@@ -60,7 +61,7 @@ def film_policy(
     Raises:
         ValueError: the world cannot be drawn, or the film cannot be written.
     """
-    if not hasattr(env, "draw"):
+    if ability(env, "draw") is None:
         world = type(getattr(env, "base_env", env)).__name__
         raise ValueError(f"{world} cannot be drawn: only worlds with a draw method can be filmed.")
     fps = film_rate(env) if fps is None else fps
@@ -68,7 +69,7 @@ def film_policy(
         raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")
     every = max(1, round(fps / PICTURES_PER_SECOND)) if every is None else every
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-    repeat = getattr(env, "action_repeat", 1)
+    repeat = ability(env, "action_repeat", 1)
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
     frames, worlds = [], range(env.batch_size[0])
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
@@ -91,7 +92,7 @@ def film_world(experiment: Experiment, num_envs: int) -> EnvBase:
     """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any."""
     seed, evaluation = experiment.evaluation.seed, experiment.evaluation
     world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
-    arguments = getattr(world, "film_arguments", None)
+    arguments = ability(world, "film_arguments")
     if not arguments:
         return world
     world.close()

@@ -16,6 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
+from torchrl_agent.abilities import ability
 from torchrl_agent.confidence import student, wilson
 from torchrl_agent.progress import Progress
 from torchrl_agent.seeding import world_seed
@@ -59,8 +60,8 @@ class Player:
     ) -> None:
         self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
         config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
-        fast = env.device is not None and env.device.type == "cuda" and getattr(env, "branchless", False)
-        options = getattr(env, "compile_options", None)
+        fast = env.device is not None and env.device.type == "cuda" and ability(env, "branchless", False)
+        options = ability(env, "compile_options")
         self._step = Accelerated("the evaluation's step", self._act_and_step, fast and config.step, options)
         self._play = Captured("the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None)
         self.root = env.reset().clone()

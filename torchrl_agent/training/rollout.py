@@ -13,6 +13,7 @@ from torchrl.envs import Compose, EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys, ranks
+from torchrl_agent.abilities import ability
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.spans import span, spanned
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
@@ -55,12 +56,12 @@ class RolloutCollector:
         self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
         self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
-        self._traceable = traceable = getattr(env, "branchless", False)
+        self._traceable = traceable = ability(env, "branchless", False)
         self._play = Accelerated(
             "the policy with the world's step" if traceable else "the policy",
             (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
             acceleration.step,
-            getattr(env, "compile_options", None) if traceable else None,
+            ability(env, "compile_options") if traceable else None,
         )
         self.accelerated: tuple[Accelerated, ...] = (self._play,)
         self._rollout = Captured(
@@ -206,7 +207,7 @@ def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
     seen = [] if agent.group is not None else list(agent.critic.in_keys)
     specs = env.full_observation_spec
     pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
-    return pictures if getattr(env, "branchless", False) and truncates_once(env, steps) else []
+    return pictures if ability(env, "branchless", False) and truncates_once(env, steps) else []
 
 
 def truncates_once(env: EnvBase, steps: int) -> bool:
@@ -221,7 +222,7 @@ def truncation_limit(env: EnvBase) -> int | None:
         transform = env.transform
         parts = list(transform) if isinstance(transform, Compose) else [transform]
         return truncation_limit(env.base_env) if all(getattr(part, "keeps_ends", False) for part in parts) else None
-    return getattr(env, "truncation_limit", None)
+    return ability(env, "truncation_limit")
 
 
 def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

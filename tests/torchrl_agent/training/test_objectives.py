@@ -296,7 +296,9 @@ def test_absurd_log_ratios_stay_finite_in_v_trace(old_log_prob):
 # --- frames that do not count
 
 
-@pytest.mark.parametrize(("kind", "config"), [(PPO, PPOConfig(minibatch_size=128, normalize_advantage=False)), (A2C, A2CConfig())])
+@pytest.mark.parametrize(
+    ("kind", "config"), [(PPO, PPOConfig(minibatch_size=128, normalize_advantage=False)), (A2C, A2CConfig())]
+)
 def test_what_does_not_count_might_as_well_not_be_there(kind, config):
     agent, rollout = played()
     config = dataclasses.replace(config, rollout_steps=16)

@@ -271,10 +271,10 @@ def test_gymnasium_worlds_of_whole_numbers_show_one_hot_codes():
     # a sum of 32, a card of 11, and whether an ace may count 11
     env = instantiate_world(world, torch.device("cpu"), seed=0)
     check_env_specs(env)
-    shown = env.reset()["observation"]
-    assert shown.shape == (2, 32 + 11 + 2) and shown.dtype == torch.float32
-    for part in shown.split((32, 11, 2), -1):
-        assert part.sum(-1).tolist() == [1.0, 1.0]
+    root = env.reset()
+    for number, size in enumerate((32, 11, 2)):
+        part = root[f"observation_{number}"]
+        assert part.shape == (2, size) and part.sum(-1).tolist() == [1.0, 1.0]
     env.close()
 
 

@@ -1,0 +1,345 @@
+"""Gymnasium's spaces as an agent sees and does them: named arrays of numbers, and one array of choices and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from numpy.typing import NDArray
+
+ACTION_MASK = "action_mask"
+"""The key under which a world shows which actions are legal."""
+RESERVED = {
+    *("action", "action_log_prob", "advantage", "alive", "belief", "cell", "character", "company", "done", "drives"),
+    *("end_probability", "episode", "episode_reward", "epsilon", "features", "final", "forecast", "futures", "goal"),
+    *("goal_steps_left", "goal_type", "hidden", "imagined", "is_init", "loc", "logits", "next"),
+    *(
+        "observation_normalized",
+        "others",
+        "others_hidden",
+        "others_number",
+        "plan",
+        "potential",
+        "privileged",
+        "reward",
+    ),
+    *("scale", "shifted_valid", "social", "state", "state_value", "step_count", "terminated", "truncated"),
+    *("value_target", "wish"),
+}
+"""Keys that mean something else beside an observation; a part of that name is called ``NAME_seen``."""
+LEAST_SIDE = 5
+"""Pixels of the shorter side of what is read as a picture."""
+MOST_CHOICES = 256
+"""Whole numbers in an action that has a wider range are rounded from numbers, not chosen one by one."""
+
+
+# --- observations ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """One array that an agent sees.
+
+    Attributes:
+        name: its key.
+        path: where it stands in a nested observation.
+        space: its numbers: float32 [size], or a picture [channels, height, width], float32 or uint8.
+        read: makes it from what the world gives there.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    space: Box
+    read: Callable[[Any], NDArray]
+
+    def find(self, observation: Any) -> NDArray:
+        """The array in a whole observation."""
+        for step in self.path:
+            observation = observation[step]
+        return self.read(observation)
+
+
+def observation_parts(space: Space, name: str = "observation") -> tuple[list[Part], list[str]]:
+    """Parts of an observation space, and the names of texts, which no network reads and which are left out.
+
+    Numbers of any type and shape become vectors; whole numbers that name something (``Discrete``, ``MultiDiscrete``)
+    become one-hot codes; pictures stay pictures, with their channels first (see :func:`picture_axes`).
+
+    Args:
+        space: any but ``Graph``, ``Sequence`` and ``OneOf``.
+        name: of an observation that is a single array; parts of others are called after their keys or numbers.
+
+    Raises:
+        ValueError: a part has no fixed size, or there is nothing to see.
+    """
+    parts, left_out = [], []
+    for path, leaf in _leaves(space):
+        title = "_".join(map(str, path)) if path else name
+        if path and isinstance(path[0], int):
+            title = f"{name}_{title}"
+        if isinstance(leaf, Text):
+            left_out.append(title)
+            continue
+        shown, read = _reader(leaf, title)
+        if shown.shape != (0,):
+            parts.append(Part(f"{title}_seen" if title in RESERVED else title, path, shown, read))
+    if not parts:
+        raise ValueError(f"the observations are {space}: there is nothing in it that a network could read.")
+    return parts, left_out
+
+
+def picture_axes(space: Box) -> tuple[int, ...] | None:
+    """Order of a Box's axes in which it is a picture with its channels first; None if it is none.
+
+    Three axes of which two are at least 5 long are a picture: the channels are the shorter one of the first and the
+    last axis, the last if they are equal. Bytes of two axes are a gray picture, and of four a stack of pictures.
+    """
+    shape, order = space.shape, tuple(range(len(space.shape)))
+    is_bytes = space.dtype == np.uint8 and bool((space.high == 255).all())
+    if len(shape) == 4 and is_bytes:
+        inner = picture_axes(Box(0, 255, shape[1:], np.uint8))
+        return None if inner is None else (0, *(axis + 1 for axis in inner))
+    if len(shape) == 3:
+        order = (2, 0, 1) if shape[2] <= shape[0] else (0, 1, 2)
+    elif len(shape) != 2 or not is_bytes:
+        return None
+    return order if min(shape[axis] for axis in order[-2:]) >= LEAST_SIDE else None
+
+
+def _leaves(space: Space, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Space]]:
+    if isinstance(space, Dict):
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, (*path, key))
+    elif isinstance(space, Tuple):
+        for number, inner in enumerate(space.spaces):
+            yield from _leaves(inner, (*path, number))
+    else:
+        yield path, space
+
+
+def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
+    if isinstance(space, Discrete):
+        return _numbers(int(space.n)), partial(_one_hot, title, [int(space.n)], int(space.start))
+    if isinstance(space, MultiDiscrete):
+        sizes = [int(size) for size in space.nvec.flat]
+        return _numbers(sum(sizes)), partial(_one_hot, title, sizes, space.start.reshape(-1))
+    if isinstance(space, MultiBinary):
+        return _numbers(int(np.prod(space.shape))), partial(_vector, title, space.shape, np.float32)
+    if not isinstance(space, Box):
+        raise ValueError(
+            f"{title} is {space}, which has no fixed size: wrap the world in a gymnasium.ObservationWrapper that makes "
+            "an array of it."
+        )
+    axes, kind = picture_axes(space), np.uint8 if space.dtype == np.uint8 else np.float32
+    if axes is None:
+        size = int(np.prod(space.shape))
+        shown = Box(0, 255, (size,), np.uint8) if kind == np.uint8 else _numbers(size)
+        return shown, partial(_vector, title, space.shape, kind)
+    sides = [space.shape[axis] for axis in axes[-2:]]
+    shape = (int(np.prod(space.shape)) // (sides[0] * sides[1]), *sides)
+    shown = Box(0, 255, shape, np.uint8) if kind == np.uint8 else Box(-np.inf, np.inf, shape, np.float32)
+    return shown, partial(_picture, title, space.shape, kind, axes, shape)
+
+
+def _numbers(size: int) -> Box:
+    return Box(-np.inf, np.inf, (size,), np.float32)
+
+
+def _checked(title: str, shape: tuple[int, ...], value: Any) -> NDArray:
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"{title} has shape {array.shape}, its space {shape}: make them agree")
+    return array
+
+
+def _vector(title: str, shape: tuple[int, ...], kind: type, value: Any) -> NDArray:
+    return _cast(title, _checked(title, shape, value), kind).reshape(-1)
+
+
+def _picture(
+    title: str, shape: tuple[int, ...], kind: type, axes: tuple[int, ...], out: tuple[int, ...], value: Any
+) -> NDArray:
+    return _cast(title, _checked(title, shape, value), kind).transpose(axes).reshape(out)
+
+
+def _cast(title: str, array: NDArray, kind: type) -> NDArray:
+    if array.dtype == kind:
+        return array
+    if kind is np.uint8 or array.dtype.kind not in "fiub":
+        raise ValueError(f"{title} has type {array.dtype}, its space {np.dtype(kind)}: make them agree")
+    return array.astype(kind)
+
+
+def _one_hot(title: str, sizes: list[int], start: int | NDArray, value: Any) -> NDArray:
+    chosen = np.asarray(value).reshape(-1) - start
+    if chosen.shape != (len(sizes),) or (chosen < 0).any() or (chosen >= sizes).any():
+        raise ValueError(f"{title} is {value}, which is not in its space: make them agree")
+    codes: NDArray = np.zeros(sum(sizes), np.float32)
+    codes[chosen.astype(np.int64) + np.cumsum([0, *sizes[:-1]])] = 1
+    return codes
+
+
+# --- actions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Action:
+    """One part of an action: its choices, or its numbers with their bounds."""
+
+    title: str
+    sizes: list[int]
+    low: NDArray
+    high: NDArray
+    build: Callable[[NDArray], Any]
+
+    @property
+    def length(self) -> int:
+        """Number of its entries in the array."""
+        return len(self.sizes) + len(self.low)
+
+
+class Actions:
+    """An action space as one array: choices, each from 0 on, before numbers.
+
+    ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and whole numbers of up to 256 values are choices; other boxes are
+    numbers. A number that can only be one is no part of what an agent chooses.
+
+    Args:
+        space: any of these, or a Dict or Tuple of them.
+
+    Attributes:
+        sizes: number of choices of each head.
+        low: least of each number, float32 [D]; may be minus infinity.
+        high: largest.
+
+    Raises:
+        ValueError: another space.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.parts = [_action(leaf, ".".join(map(str, path)) or "the action") for path, leaf in _leaves(space)]
+        self.sizes = [size for part in self.parts for size in part.sizes]
+        with np.errstate(over="ignore"):  # what float32 cannot hold is no bound
+            self.low, self.high = (
+                np.concatenate([getattr(part, end) for part in self.parts]).astype(np.float32)
+                for end in ("low", "high")
+            )
+        self.mixed = bool(self.sizes) and len(self.low) > 0
+        if not self.sizes and not len(self.low):
+            raise ValueError(f"the actions are {space}: there is nothing to choose.")
+
+    @property
+    def shown(self) -> Space:
+        """The array's space, for Gymnasium's vector environments."""
+        if not len(self.low):
+            return Discrete(self.sizes[0]) if isinstance(self.space, Discrete) else MultiDiscrete(self.sizes)
+        low = np.concatenate([np.zeros(len(self.sizes), np.float32), self.low])
+        return Box(low, np.concatenate([np.asarray(self.sizes, np.float32) - 1, self.high]), dtype=np.float32)
+
+    def value(self, action: NDArray) -> Any:
+        """The world's own action for an agent's array [heads + D]; of a single ``Discrete``, a number."""
+        rest: NDArray = np.reshape(action, -1)
+        if len(self.parts) == 1 and not isinstance(self.space, (Dict, Tuple)):
+            return self.parts[0].build(rest)
+        choices, numbers = rest[: len(self.sizes)], rest[len(self.sizes) :]
+        values = []
+        for part in self.parts:
+            values.append(part.build((choices if part.sizes else numbers)[: part.length]))
+            choices, numbers = choices[len(part.sizes) :], numbers[len(part.low) :]
+        return _nested(self.space, iter(values))
+
+    def mask(self, value: Any) -> NDArray:
+        """Legal choices, bool [sum of sizes], of a mask in the form of the space or flat.
+
+        Raises:
+            ValueError: it has another size.
+        """
+        flat = np.concatenate([np.asarray(each).reshape(-1) for each in _flat(self.space, value)]).astype(bool)
+        if len(flat) != sum(self.sizes):
+            raise ValueError(
+                f"{ACTION_MASK} has {len(flat)} entries for {sum(self.sizes)} choices: give one for each choice of "
+                "each head, head behind head"
+            )
+        return flat
+
+    def sample(self, generator: np.random.Generator, mask: NDArray | None = None) -> NDArray:
+        """A random array, legal by a mask; numbers without a bound are near the other one, or near 0."""
+        legal = np.ones(sum(self.sizes), bool) if mask is None else mask
+        heads = np.split(legal, np.cumsum(self.sizes)[:-1]) if self.sizes else []
+        choices = [generator.choice(np.flatnonzero(head)) for head in heads]
+        low = np.where(np.isfinite(self.low), self.low, np.where(np.isfinite(self.high), self.high - 1, -1))
+        high = np.where(np.isfinite(self.high), self.high, low + 2)
+        share = generator.random(len(low))
+        return np.concatenate([np.asarray(choices), low * (1 - share) + high * share])
+
+    def check_mask(self, mask: NDArray) -> None:
+        """Raise ValueError if a head has no legal choice."""
+        for number, part in enumerate(np.split(mask, np.cumsum(self.sizes)[:-1])):
+            if not part.any():
+                which = f" of head {number}" if len(self.sizes) > 1 else ""
+                raise ValueError(f"{ACTION_MASK} forbids every choice{which}: allow one, or end the episode before")
+
+
+def _action(space: Space, title: str) -> _Action:
+    none: NDArray = np.zeros(0, np.float32)
+    if isinstance(space, Discrete):
+        return _Action(title, [int(space.n)], none, none, partial(_discrete, int(space.start)))
+    if isinstance(space, MultiDiscrete):
+        sizes = [int(size) for size in space.nvec.flat]
+        return _Action(title, sizes, none, none, partial(_whole, space.start, space.dtype))
+    if isinstance(space, MultiBinary):
+        zeros = np.zeros(space.shape, np.int64)
+        return _Action(title, [2] * zeros.size, none, none, partial(_whole, zeros, space.dtype))
+    if not isinstance(space, Box):
+        raise ValueError(
+            f"{title} is {space}, which has no fixed size: wrap the world in a gymnasium.ActionWrapper whose actions "
+            "are arrays or choices."
+        )
+    whole = space.dtype.kind in "iub"
+    low, high = (np.asarray(end, np.float64) for end in (space.low, space.high))
+    if whole and (high - low < MOST_CHOICES).all():
+        sizes = [int(size) for size in (high - low + 1).flat]
+        return _Action(title, sizes, none, none, partial(_whole, space.low.astype(np.int64), space.dtype))
+    free = (low < high).reshape(-1)
+    return _Action(title, [], low.reshape(-1)[free], high.reshape(-1)[free], partial(_box, space, free, whole))
+
+
+def _discrete(start: int, choices: NDArray) -> np.int64:
+    return np.int64(choices[0]) + start
+
+
+def _whole(lowest: NDArray, kind: np.dtype, choices: NDArray) -> NDArray:
+    return (choices.astype(np.int64).reshape(lowest.shape) + lowest).astype(kind)
+
+
+def _box(space: Box, free: NDArray, whole: bool, numbers: NDArray) -> NDArray:
+    value = space.low.reshape(-1).astype(np.float64)
+    value[free] = np.rint(numbers) if whole else numbers
+    return np.clip(value.reshape(space.shape).astype(space.dtype), space.low, space.high)
+
+
+def _nested(space: Space, values: Iterator[Any]) -> Any:
+    if isinstance(space, Dict):
+        return {key: _nested(inner, values) for key, inner in space.spaces.items()}
+    if isinstance(space, Tuple):
+        return tuple(_nested(inner, values) for inner in space.spaces)
+    return next(values)
+
+
+def _flat(space: Space, value: Any) -> Iterator[Any]:
+    """Arrays in a mask, in the order of the space's parts."""
+    if isinstance(space, Dict) and isinstance(value, dict):
+        for key, inner in space.spaces.items():
+            yield from _flat(inner, value[key])
+    elif isinstance(value, (tuple, list)) and all(isinstance(each, np.ndarray) for each in value):
+        yield from value
+    elif isinstance(space, Tuple) and isinstance(value, tuple):
+        for inner, each in zip(space.spaces, value, strict=True):
+            yield from _flat(inner, each)
+    else:
+        yield value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import multiprocessing
 import os
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from envs.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
 from envs.libs import Drawn, picture
+from envs.libs.gymnasium_packages import import_package
 from envs.libs.gymnasium_world import EPISODE_INFO, PlainWorld
 from envs.libs.gymnasium_wrappers import wrapped
 from envs.libs.spaces import ACTION_MASK
@@ -59,6 +60,9 @@ class VectorGymEnv(Drawn, EnvBase):
         num_envs: number of worlds.
         shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
             velocities; None for all.
+        atari: the usual Atari preprocessing (Machado et al. 2018): up to 30 idle steps at first, each action for 4
+            frames of which the last two count as one, 84 x 84 gray pixels, the last 4 pictures.
+        episode_life: (Atari) the loss of a life ends an episode; the game begins anew then.
         frame_skip: steps that each action is repeated for, in each world by itself.
         wrappers: Gymnasium's, by name, in order: ``[{FrameStackObservation: {stack_size: 4}}, ClipReward]``.
         from_pixels: show the picture that the world draws, ``pixels``, instead of its observation.
@@ -69,6 +73,7 @@ class VectorGymEnv(Drawn, EnvBase):
         **kwargs: the world's own arguments, such as ``max_episode_steps``.
 
     Attributes:
+        time_limit: steps after which an episode is cut off; None if nothing is known of it.
         action_choices: sizes of the choices that come before the numbers in an action of both kinds; else empty.
 
     Raises:
@@ -81,6 +86,8 @@ class VectorGymEnv(Drawn, EnvBase):
         num_envs: int = 1,
         *,
         shown: Sequence[int] | None = None,
+        atari: bool = False,
+        episode_life: bool = False,
         frame_skip: int = 1,
         wrappers: Sequence[str | Mapping[str, Any]] = (),
         from_pixels: bool = False,
@@ -97,39 +104,54 @@ class VectorGymEnv(Drawn, EnvBase):
         super().__init__(device=checked_device(device), batch_size=torch.Size([num_envs]))
         self.env_name = env_name if isinstance(env_name, str) else getattr(env_name, "__name__", str(env_name))
         self.render_mode = render_mode
-        render_mode = "rgb_array" if from_pixels and render_mode is None else render_mode
-        repeat = [{"RepeatAction": {"num_repeats": checked_repeat(frame_skip)}}] if frame_skip != 1 else []
+        render_mode = render_mode or ("rgb_array" if from_pixels else None)
+        by_ale = atari and not (wrappers or episode_life or frame_skip != 1 or render_mode or processes is not None)
+        if atari:
+            kwargs["frameskip"] = 1
+            preprocessing = {"AtariPreprocessing": {"terminal_on_life_loss": episode_life}}
+            wrappers = [preprocessing, {"FrameStackObservation": {"stack_size": 4}}, *wrappers]
+        if frame_skip != 1:
+            wrappers = [{"RepeatAction": {"num_repeats": checked_repeat(frame_skip)}}, *wrappers]
         make = partial(
             _make_world,
             maker=partial(_make, env_name, self.env_name, {**kwargs, "render_mode": render_mode}),
             name=self.env_name,
-            wrappers=[*repeat, *wrappers],
+            wrappers=wrappers,
             pixels=None if not from_pixels else pixels_only,
             shown=None if shown is None else list(shown),
         )
-        probe = make()
-        try:
-            seconds, info = self._call("the first steps", lambda: probe.try_out(PROBED_STEPS, PROBED_SECONDS))
-            self._actions, self._parts, self.metadata = probe.actions, probe.parts, dict(probe.metadata)
-            self._masked, self._info = probe.mask_source is not None, info
-            for name in probe.left_out:
-                logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
-            makers = [partial(make, mask_source=probe.mask_source, info=info)] * num_envs
-        finally:
-            probe.close()
-        if processes is None:
-            processes = num_envs > 1 and seconds > DEAR and (os.cpu_count() or 1) > 1 and render_mode is None
-        self._env = self._vectorized(makers, processes)
-        self.action_choices = tuple(self._actions.sizes) if self._actions.mixed else ()
+        self._env: Any
+        self._info: list[tuple[str, ...]]
+        seconds, mask_source = self._find_out(make)
+        if by_ale:
+            from envs.libs.ale import AleVector  # an extra
+
+            self._env, self._info = AleVector(self.env_name, num_envs), []
+        else:
+            if processes is None:
+                processes = num_envs > 1 and (os.cpu_count() or 1) > 1 and render_mode is None and seconds > DEAR
+            makers = [partial(make, mask_source=mask_source, info=self._info)] * num_envs
+            self._env = _vectorized(makers, processes)
         self._make_specs()
         self._seeds: list[int] | None = None
 
-    def _vectorized(self, makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> VectorEnv:
-        if processes:
-            # forked, so that a script needs no guard around what it runs; the worlds use nothing of torch
-            start = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
-            return AsyncVectorEnv(makers, copy=False, context=start, autoreset_mode=AutoresetMode.DISABLED)
-        return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+    def _find_out(self, make: Callable[[], PlainWorld]) -> tuple[float, str | None]:
+        """Play one world for a moment to see what it shows, takes and reports; the seconds of a step, and where its
+        action mask is.
+        """
+        probe = make()
+        try:
+            seconds, self._info = self._call("the first steps", lambda: probe.try_out(PROBED_STEPS, PROBED_SECONDS))
+            self._actions, self._parts, self.metadata = probe.actions, probe.parts, dict(probe.metadata)
+            self._masked = probe.mask_source is not None
+            self.action_choices = tuple(self._actions.sizes) if self._actions.mixed else ()
+            limit = None if probe.spec is None else probe.spec.max_episode_steps
+            self.time_limit = limit or getattr(probe.unwrapped, "max_steps", None)
+            for name in probe.left_out:
+                logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
+            return seconds, probe.mask_source
+        finally:
+            probe.close()
 
     def _make_specs(self) -> None:
         n, device = self.batch_size[0], self.device
@@ -142,7 +164,7 @@ class VectorGymEnv(Drawn, EnvBase):
                 shown[part.name] = Unbounded(shape, device=device)
         if self._masked:
             shown[ACTION_MASK] = Categorical(2, (n, sum(self._actions.sizes)), device=device, dtype=torch.bool)
-        names = ["return", "length", *(f"info_{name}" for name in self._info)]
+        names = ["return", "length", *map(_figure_name, self._info)]
         shown["episode"] = Composite({name: Unbounded((n, 1), device=device) for name in names}, shape=self.batch_size)
         self.observation_spec = shown
         self.action_spec = self._make_action_spec(n)
@@ -173,13 +195,13 @@ class VectorGymEnv(Drawn, EnvBase):
     @override
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         rows = None if tensordict is None else tensordict.get("_reset", None)
-        seeds, self._seeds = self._seeds, None
         if rows is None or bool(rows.all()):
+            seeds, self._seeds = self._seeds, None
             seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options=None))
             self._total = torch.zeros(*self.batch_size, 2)  # return and length of each episode
         else:
             mask = rows.reshape(-1).cpu().numpy()
-            seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options={"reset_mask": mask}))
+            seen, _ = self._call("reset", lambda: self._env.reset(options={"reset_mask": mask}))
             self._total = self._total.masked_fill(rows.reshape(-1, 1).cpu(), 0.0)
         return self._shown(seen)
 
@@ -212,7 +234,7 @@ class VectorGymEnv(Drawn, EnvBase):
         total = self._total.to(self.device)
         books = {"return": total[:, :1], "length": total[:, 1:]}
         if info is not None:
-            books.update({f"info_{name}": info[:, index : index + 1] for index, name in enumerate(self._info)})
+            books.update({_figure_name(path): info[:, [index]] for index, path in enumerate(self._info)})
         tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
         return TensorDict(tensors, self.batch_size, device=self.device)
 
@@ -276,6 +298,19 @@ class VectorGymEnv(Drawn, EnvBase):
         return f"{type(self).__name__}(env={self.env_name}, batch_size={self.batch_size}, device={self.device})"
 
 
+def _vectorized(makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> VectorEnv:
+    """Worlds one after another in this process, or each in one of its own."""
+    if processes:
+        # forked, so that a script needs no guard around what it runs; the worlds use nothing of torch
+        start = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+        return AsyncVectorEnv(makers, copy=False, context=start, autoreset_mode=AutoresetMode.DISABLED)
+    return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+
+
+def _figure_name(path: tuple[str, ...]) -> str:
+    return re.sub(r"\W+", "_", "_".join(("info", *path)))
+
+
 def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: dict[str, Any]) -> gymnasium.Env:
     """A world by its id or function.
 
@@ -288,6 +323,7 @@ def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: di
     module = env_name.rpartition(":")[0]
     if module and importlib.util.find_spec(module) is None:
         raise ValueError(f"{env_name} is a world of the package {module}, which is not installed: pip install it.")
+    import_package(env_name)
     try:
         return gymnasium.make(env_name, disable_env_checker=True, **arguments)
     except (NameNotFound, NamespaceNotFound, VersionNotFound) as error:
@@ -303,7 +339,7 @@ def _make_world(
     pixels: bool | None,
     shown: list[int] | None,
     mask_source: str | None = None,
-    info: Sequence[str] | None = None,
+    info: Sequence[tuple[str, ...]] | None = None,
 ) -> PlainWorld:
     """One world, wrapped and made plain."""
     env = maker()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ class PlainWorld(gymnasium.Wrapper):
         name: key of an observation of one part.
         shown: numbers of the vector ``observation`` that are shown; None for all.
         mask_source: where its action mask is, ``observation``, ``info`` or a method's name; None to find out.
-        info: figures of the world's own to report; None to find out by :meth:`try_out`.
+        info: places in ``info`` of the figures to report; None to find out by :meth:`try_out`.
 
     Raises:
         ValueError: something in its spaces has no fixed size, or ``shown`` fits no vector.
@@ -48,7 +48,7 @@ class PlainWorld(gymnasium.Wrapper):
         name: str,
         shown: list[int] | None,
         mask_source: str | None,
-        info: Sequence[str] | None,
+        info: Sequence[tuple[str, ...]] | None,
     ) -> None:
         super().__init__(env)
         self.world_name, self.mask_source, self.figures = world_name, mask_source, list(info or ())
@@ -121,19 +121,20 @@ class PlainWorld(gymnasium.Wrapper):
 
     def _count(self, info: dict[str, Any]) -> None:
         self.steps += 1
-        for index, name in enumerate(self.figures):
-            value = info.get(name, 0.0)
-            self.sums[index] = value if name in AT_THE_END else self.sums[index] + value
+        for index, (first, *inner) in enumerate(self.figures):
+            value = info.get(first, 0.0)
+            value = value.get(inner[0], 0.0) if inner and isinstance(value, dict) else value
+            self.sums[index] = value if first in AT_THE_END else self.sums[index] + value
 
     def _episode_info(self) -> NDArray:
-        at_the_end = [name in AT_THE_END for name in self.figures]
+        at_the_end = [path[0] in AT_THE_END for path in self.figures]
         return np.where(at_the_end, self.sums, self.sums / max(1, self.steps)).astype(np.float32)
 
-    def try_out(self, steps: int, seconds: float) -> tuple[float, list[str]]:
+    def try_out(self, steps: int, seconds: float) -> tuple[float, list[tuple[str, ...]]]:
         """Play random steps, and find out where the world says which actions are legal.
 
         Returns:
-            Seconds of a step, and the names of the figures in its ``info``.
+            Seconds of a step, and the places of the figures in its ``info``.
 
         Raises:
             ValueError: a reset or step fails.
@@ -142,14 +143,14 @@ class PlainWorld(gymnasium.Wrapper):
         observation, info = self.env.reset(seed=0)
         if self.mask_source is None and self.actions.sizes:
             self.mask_source = "info" if ACTION_MASK in info else self._mask_method()
-        figures: dict[str, None] = {}
+        figures: dict[tuple[str, ...], None] = {}
         begun, played = time.perf_counter(), 0
         while played < steps and time.perf_counter() - begun < seconds:
             played += 1
             mask = None if self.mask_source is None else self._mask(observation, info, over=False)
             action = self.actions.value(self.actions.sample(generator, mask))
             observation, _, terminated, truncated, info = self.env.step(action)
-            figures |= dict.fromkeys(name for name, value in info.items() if _is_figure(name, value))
+            figures |= dict.fromkeys(_figures(info))
             if terminated or truncated:
                 observation, info = self.env.reset()
         return (time.perf_counter() - begun) / played, list(figures)
@@ -169,6 +170,10 @@ def _some(read: Callable[[Any], NDArray], shown: list[int], value: Any) -> NDArr
     return read(value)[shown]
 
 
-def _is_figure(name: str, value: Any) -> bool:
-    """Whether an entry of ``info`` is a number to report."""
-    return name not in NO_FIGURES and isinstance(value, (numbers.Real, np.bool_)) and bool(np.isfinite(value))
+def _figures(info: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Places of the numbers in ``info`` to report, those one dict further in too."""
+    for name, value in info.items():
+        if isinstance(value, dict) and not path and name not in NO_FIGURES:
+            yield from _figures(value, (name,))
+        elif name not in NO_FIGURES and isinstance(value, (numbers.Real, np.bool_)) and np.isfinite(value):
+            yield (*path, name)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
 ACTION_MASK = "action_mask"
@@ -81,7 +81,7 @@ def observation_parts(space: Space, name: str = "observation") -> tuple[list[Par
         title = "_".join(map(str, path)) if path else name
         if path and isinstance(path[0], int):
             title = f"{name}_{title}"
-        if isinstance(leaf, Text):
+        if leaf.dtype is not None and leaf.dtype.kind == "U":  # Text, and missions of MiniGrid
             left_out.append(title)
             continue
         shown, read = _reader(leaf, title)

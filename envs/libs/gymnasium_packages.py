@@ -1,0 +1,45 @@
+"""Packages whose worlds Gymnasium knows only once they are imported, by what the worlds' ids begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import re
+
+import gymnasium
+
+PACKAGES = (
+    (r"ALE/", "ale_py", "atari"),
+    (r"MinAtar/", "minatar.gym", "minatar"),
+    (r"MiniGrid-|BabyAI-", "minigrid", "minigrid"),
+    (
+        r"(highway|merge|roundabout|parking|intersection|racetrack|exit|lane-keeping|two-way|u-turn)-",
+        "highway_env",
+        "highway",
+    ),
+    (r"(Fetch|HandReach|HandManipulate|PointMaze|AntMaze|Adroit|FrankaKitchen)", "gymnasium_robotics", "robotics"),
+    (r"dm_control/", "shimmy", "dm_control"),
+    (r"popgym-", "popgym", "popgym"),
+)
+"""Beginning of an id, the module that registers it, and the extra of this project that brings the package."""
+
+
+def import_package(env_name: str) -> None:
+    """Import the package that registers a world, if it is one of these.
+
+    Raises:
+        ValueError: it is not installed; the sentence says how to.
+    """
+    for beginning, module, extra in PACKAGES:
+        if env_name not in gymnasium.registry and re.match(beginning, env_name):
+            package = module.partition(".")[0]
+            if importlib.util.find_spec(package) is None:
+                raise ValueError(
+                    f"{env_name} is a world of the package {package}: pip install 'torchrl-agent[{extra}]'."
+                )
+            with contextlib.redirect_stderr(io.StringIO()):  # notes to their own developers
+                found = importlib.import_module(module)
+            if hasattr(found, "register_envs"):
+                found.register_envs()

@@ -24,10 +24,12 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from torchrl_agent import world_rules
 from torchrl_agent.algorithm_section import SECTION, choose_algorithm, separate
 from torchrl_agent.config_files import SCHEMA, SUFFIXES, ConfigFiles, read_keys, read_text
 from torchrl_agent.names import did_you_mean
 from torchrl_agent.overrides import Override, fitted, hint_at, values_of
+from torchrl_agent.progress import log
 from torchrl_agent.trust import check, record
 from torchrl_agent.trust.targets import CALL
 
@@ -57,8 +59,10 @@ def config_file(config: str | Path) -> Path:
         path = CONFIGS / f"{config}.yaml"
     if not path.is_file():
         raise ValueError(
-            f"there is no configuration {str(config)!r}{did_you_mean(config, config_names())}: 'torchrl-agent configs' "
-            "lists them, and the path of a YAML file will do as well. A level of a world is chosen by world.level=NAME."
+            world_rules.unknown_prefix(str(config))
+            or f"there is no configuration {str(config)!r}{did_you_mean(config, config_names())}: 'torchrl-agent "
+            "configs' lists them, and the path of a YAML file will do as well, or a world such as gym:Hopper-v5. A level "
+            "of a world is chosen by world.level=NAME."
         )
     return path
 
@@ -81,12 +85,23 @@ class ConfigFile:
             return read_keys(self.text, self.path, dict)
 
 
-def read_config(config: str | Path, trust: bool = False) -> ConfigFile:
-    """A configuration, given by its name or its path; trusted if it is ours, was recorded, or ``trust`` says so.
+def read_config(config: str | Path, trust: bool = False, overrides: Sequence[str] = ()) -> ConfigFile:
+    """A configuration, given by its name or its path; trusted if it is ours, was recorded, or ``trust`` says so. That
+    of a world, such as ``gym:Hopper-v5``, is made by rules, which it tells.
+
+    Args:
+        config: its name or path, or a world's.
+        trust: it may name what it likes.
+        overrides: that the rules should know of.
 
     Raises:
         ValueError: there is none, it is no YAML, or it asks for other files without being trusted.
     """
+    if world_rules.is_world(config):
+        text, rules = world_rules.configuration(str(config), overrides, trust or CALL.get().trust)
+        for rule in rules:
+            log.info("rule: %s", rule)
+        return ConfigFile(CONFIGS / "world.yaml", text, ours=True, trusted=trust)
     path = config_file(config)
     text = read_text(path)
     ours = CONFIGS in path.resolve().parents

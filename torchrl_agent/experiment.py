@@ -148,7 +148,8 @@ class Experiment:
 
     @staticmethod
     def load(config: str | Path, *overrides: str, trust: bool = False) -> Experiment:
-        """The experiment of a configuration: a name of ``composition.config_names()``, or the path of a YAML file.
+        """The experiment of a configuration: a name of ``composition.config_names()``, the path of a YAML file, or a
+        world by its prefix, such as ``gym:Hopper-v5`` (see ``world_rules.py``).
 
         Args:
             config: its name or path.
@@ -159,7 +160,7 @@ class Experiment:
             ValueError: unknown configuration or key, a value of the wrong type, or one that needs trust; the sentence
                 names it.
         """
-        source = read_config(config, trust)
+        source = read_config(config, trust, overrides)
         file = compose_experiment(source, overrides, _schema())
         if file.on_cuda and resolve_device(file.device).type == "cuda":
             file = compose_experiment(source, overrides, _schema(), file.overrides_on_cuda(source.content))

@@ -19,7 +19,9 @@ RUN_NAME = "run.name"
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """A configuration and changes of it."""
-    parser.add_argument("config", help=f"one of {', '.join(config_names())}, or the path of a YAML file")
+    parser.add_argument(
+        "config", help=f"one of {', '.join(config_names())}, the path of a YAML file, or a world such as gym:Hopper-v5"
+    )
     add_overrides(parser)
     add_trust(parser)
     add_short(parser, "seed", "NUMBER")

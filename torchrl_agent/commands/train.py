@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="train every combination of values such as seed=0,1,2"
     )
+    parser.add_argument("--print-config", action="store_true", help="print the whole configuration, and do not train")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -46,6 +47,9 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.multirun:
         return sweep(parsed.config, parsed.overrides)
     experiment = Experiment.load(parsed.config, *parsed.overrides)
+    if parsed.print_config:
+        print(experiment.to_yaml(), end="")
+        return 0
     with joined(experiment):
         return follow(train(experiment), experiment)
 

@@ -52,15 +52,34 @@ class Picture(nn.Module):
             layers += [nn.Conv2d(depth, channels, 4, stride=2, padding=1), ACTIVATIONS[activation]()]
             depth, height, width = channels, height // 2, width // 2
         layers += [nn.Conv2d(depth, channels, 3, padding=1), ACTIVATIONS[activation](), nn.Flatten()]
+        self.network = nn.Sequential(*layers, mlp(channels * height * width, out, [], activation))
         for layer in layers:
             if isinstance(layer, nn.Conv2d):
                 orthogonal(layer, math.sqrt(2))
-        self.network = nn.Sequential(*layers, mlp(channels * height * width, out, [], activation))
 
     def forward(self, flat: Tensor) -> Tensor:
         """Features of the picture."""
         batch = flat.shape[:-1]
         return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
+
+
+class NaturePicture(Picture):
+    """The convolutions of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods), for
+    pictures whose sides have at least 36 pixels; the fully connected layer behind them is of the size asked for.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
+        nn.Module.__init__(self)
+        self.shape = tuple(shape)
+        if min(shape[-2:]) < 36:
+            raise ValueError(f"a picture of shape {self.shape} is too small for the encoder 'nature': use cnn.")
+        layers: list[nn.Module] = []
+        depth, *sides = self.shape
+        for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layers += [nn.Conv2d(depth, channels, kernel, stride), ACTIVATIONS[activation]()]
+            orthogonal(layers[-2], math.sqrt(2))
+            depth, sides = channels, [(side - kernel) // stride + 1 for side in sides]
+        self.network = nn.Sequential(*layers, nn.Flatten(), mlp(depth * math.prod(sides), out, [], activation))
 
 
 class Attention(nn.Module):

@@ -1,0 +1,202 @@
+"""Configurations without a file: a world by a prefix and its name, such as ``gym:Hopper-v5``, and the rest by rules."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from torchrl.envs import EnvBase
+
+from torchrl_agent.abilities import ability
+from torchrl_agent.models.specs import action_bounds, agent_group, group_spec, mixed_choices, observation_shapes
+from torchrl_agent.names import did_you_mean
+from torchrl_agent.trust import check
+from torchrl_agent.trust.targets import build
+
+GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
+LARGE_PICTURE = 36
+"""Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
+WORLDS_PER_CORE, MOST_WORLDS = 8, 64
+STEPS = 128
+MINIBATCH = 256
+
+
+def _gym(name: str) -> dict[str, Any]:
+    return {"_target_": GYMNASIUM, "env_name": name}
+
+
+def _atari(name: str) -> dict[str, Any]:
+    return {**_gym(name if "/" in name else f"ALE/{name}"), "atari": True}
+
+
+def _dm_control(name: str) -> dict[str, Any]:
+    return _gym(f"dm_control/{name}" + ("" if re.search(r"-v\d+$", name) else "-v0"))
+
+
+def _pettingzoo(name: str) -> dict[str, Any]:
+    return {"_target_": "envs.libs.pettingzoo.VectorPettingZooEnv", "module": name}
+
+
+def _vmas(name: str) -> dict[str, Any]:
+    return {"_target_": "envs.libs.vmas.VectorVmasEnv", "scenario": name}
+
+
+PREFIXES: dict[str, tuple[Callable[[str], dict[str, Any]], str]] = {
+    "gym": (_gym, "gym:Hopper-v5"),
+    "ale": (_atari, "ale:ALE/Pong-v5"),
+    "minigrid": (_gym, "minigrid:MiniGrid-DoorKey-5x5-v0"),
+    "dmc": (_dm_control, "dmc:cartpole-swingup"),
+    "pettingzoo": (_pettingzoo, "pettingzoo:mpe2.simple_spread_v3"),
+    "vmas": (_vmas, "vmas:navigation"),
+}
+"""What makes the world's arguments of the name behind a prefix, and an example."""
+
+
+class Rule(NamedTuple):
+    """A part of a configuration, and why it is so."""
+
+    section: dict[str, Any]
+    reason: str
+
+
+def is_world(config: object) -> bool:
+    """Whether this is a prefix and a world's name, rather than a configuration's name or file."""
+    prefix, colon, name = str(config).partition(":")
+    return bool(colon) and bool(name) and prefix in PREFIXES
+
+
+def configuration(config: str, overrides: Sequence[str] = (), trust: bool = False) -> tuple[str, list[str]]:
+    """The YAML text of a world's configuration, and the rules that made it, a sentence each.
+
+    The world is made once, to see what it shows and takes.
+
+    Args:
+        config: such as ``gym:Hopper-v5``.
+        overrides: those of ``world`` and of ``algorithm.rollout_steps`` count in the rules; all are stronger than them.
+        trust: the name may say which module to import.
+
+    Raises:
+        ValueError: there is no such world, its package is missing, or its name needs trust.
+    """
+    prefix, _, name = config.partition(":")
+    world = PREFIXES[prefix][0](name)
+    check.check(check.in_targets({"world": world}), Path(config), trust)
+    given = _given(overrides)
+    asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}
+    try:
+        env = build({**world, **asked, "num_envs": 1, "device": "cpu"})
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{config}: {' '.join(str(error).split())}") from None
+    try:
+        rules = _rules(env, world, asked, int(given.get("algorithm.rollout_steps", STEPS)))
+    finally:
+        env.close()
+    content: dict[str, Any] = {"name": re.sub(r"\W+", "_", name).strip("_").lower()}
+    for rule in rules:
+        _merge(content, rule.section)
+    body = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    return f"defaults: [experiment_schema, _self_]\n{body}", [rule.reason for rule in rules]
+
+
+def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: int) -> list[Rule]:
+    shapes = observation_shapes(env)
+    pictures = {name: shape for name, shape in shapes.items() if len(shape) == 3}
+    large = {name: shape for name, shape in pictures.items() if min(shape[-2:]) >= LARGE_PICTURE}
+    agents = 1 if agent_group(env) is None else group_spec(env).shape[1]
+    num_envs = int(asked.get("num_envs", min(MOST_WORLDS, WORLDS_PER_CORE * (os.cpu_count() or 1))))
+    frames = num_envs * agents * steps
+    minibatch = max(size for size in range(1, MINIBATCH + 1) if frames % size == 0)
+    return [
+        Rule(
+            {"world": {**world, "num_envs": num_envs}},
+            f"{num_envs} worlds: {WORLDS_PER_CORE} for each core, {MOST_WORLDS} at most",
+        ),
+        _length(bool(pictures)),
+        Rule(
+            {"tuned": {"ppo": {"rollout_steps": steps, "minibatch_size": minibatch}}},
+            f"rollouts of {steps} steps, minibatches of {minibatch} of their {frames} frames",
+        ),
+        *_network(pictures, large),
+        _discount(ability(env, "time_limit")),
+        *_learning(action_bounds(env) is not None and not mixed_choices(env)),
+        Rule(
+            {"acceleration": {"step": False, "advantages": False, "update": False}},
+            "nothing is compiled, as worlds of others take most of the time",
+        ),
+    ]
+
+
+def _length(pictures: bool) -> Rule:
+    frames = 500_000 if pictures else 200_000
+    return Rule({"total_frames": frames, "evaluation": {"episodes": 32}}, f"{frames:,} frames")
+
+
+def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> list[Rule]:
+    if not pictures:
+        layers = {"hidden_sizes": [64, 64], "activation": "tanh"}
+        return [Rule({"model": layers}, "a network of two layers of 64, observations and rewards normalized")]
+    model: dict[str, Any] = {"hidden_sizes": [128], "activation": "relu", "perception": {"enabled": True}}
+    model["perception"].update(embedding_size=256, belief_size=256, channels=32)
+    rules = [Rule({"model": model}, "convolutions over pictures, joined with what else is seen")]
+    if large:
+        encoders = dict.fromkeys(large, "nature")
+        section = {"model": {"normalize_observations": False, "perception": {"encoders": encoders}}}
+        rules.append(Rule(section, "the network of Mnih et al. (2015) for large pictures, pixels in [0, 1]"))
+    return rules
+
+
+def _discount(limit: int | None) -> Rule:
+    """As many steps ahead as a tenth of an episode, between 10 and 100."""
+    gamma = 0.99 if limit is None else round(1 - 1 / min(100, max(10, limit / 10)), 3)
+    ground = "no time limit is known" if limit is None else f"episodes end after {limit} steps"
+    return Rule({"algorithm": {"gamma": gamma}}, f"a discount of {gamma}: {ground}")
+
+
+def _learning(continuous: bool) -> list[Rule]:
+    epochs, entropy = (10, 0.0) if continuous else (4, 0.01)
+    ppo = {"num_epochs": epochs, "learning_rate": {"initial": 1e-3, "schedule": "linear"}, "entropy_coeff": entropy}
+    replay = {"replay_size": 100_000, "learning_starts": 1000, "target_rate": 0.005}
+    sac = {"batch_size": 256, "replay_ratio": 256.0, "learning_rate": {"initial": 3e-4}, **replay}
+    dqn = {"batch_size": 64, "replay_ratio": 16.0, "learning_rate": {"initial": 5e-4}, **replay}
+    return [
+        Rule(
+            {"tuned": {"ppo": {**ppo, "scale_rewards": True}}},
+            f"PPO: {epochs} epochs, a learning rate from 0.001 to 0, an entropy bonus of {entropy}",
+        ),
+        Rule(
+            {"tuned": {"sac": sac, "dqn": dqn}},
+            "SAC: an update for each frame (Haarnoja et al. 2018); DQN: one for every 4 frames (Mnih et al. 2015)",
+        ),
+    ]
+
+
+def _given(overrides: Sequence[str]) -> dict[str, Any]:
+    """Overrides that set one value, by key."""
+    found = {}
+    for word in overrides:
+        key, equals, value = word.lstrip("+").partition("=")
+        if equals:
+            found[key] = yaml.safe_load(value)
+    return found
+
+
+def _merge(into: dict[str, Any], section: dict[str, Any]) -> None:
+    for key, value in section.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def unknown_prefix(config: str) -> str | None:
+    """A sentence about a name with a colon that begins with no known prefix; None for other names."""
+    prefix, colon, name = config.partition(":")
+    if not colon or not name or re.fullmatch(r"[A-Za-z]", prefix):  # a drive of Windows
+        return None
+    examples = ", ".join(example for _, example in PREFIXES.values())
+    return f"there is no prefix {prefix!r}{did_you_mean(prefix, PREFIXES)}: a world is named as in {examples}."

@@ -24,6 +24,7 @@ from torchrl_agent.models.memory import try_scan
 from torchrl_agent.models.specs import agent_group, group_spec
 from torchrl_agent.names import did_you_mean
 from torchrl_agent.paths import without_tilde
+from torchrl_agent.plain_worlds import plain_world
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.learner import PopulationLearner
@@ -39,8 +40,8 @@ from torchrl_agent.training.pretrained import begin_with, go_on_in_unit
 from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.training.sharding import shard
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
-from torchrl_agent.trust.targets import build
 from torchrl_agent.world_check import check_world
+from torchrl_agent.world_making import build_batched
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
@@ -73,17 +74,17 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
         with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
-            env = build({**without_tilde(arguments), "device": str(device)})
+            env = build_batched({**without_tilde(arguments), "device": str(device)})
     except ValueError as error:
         raise ValueError(f"world: {error}") from None
     except Exception as error:  # a constructor of the user's own raises any
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
-    if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
-        raise ValueError(f"the world {arguments['_target_']} is not a batched TorchRL environment: give it num_envs.")
+    env = plain_world(env)
     if not episode_entries(env):
         group = agent_group(env)
-        env = TransformedEnv(env, Compose(RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])))
+        parts = [RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])]
+        env = TransformedEnv(env, Compose(*parts), auto_unwrap=True)
     env.set_seed(world_seed(env, seed))
     return env
 

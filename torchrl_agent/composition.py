@@ -61,8 +61,8 @@ def config_file(config: str | Path) -> Path:
         raise ValueError(
             world_rules.unknown_prefix(str(config))
             or f"there is no configuration {str(config)!r}{did_you_mean(config, config_names())}: 'torchrl-agent "
-            "configs' lists them, and the path of a YAML file will do as well, or a world such as gym:Hopper-v5. A level "
-            "of a world is chosen by world.level=NAME."
+            "configs' lists them, and the path of a YAML file will do as well, or a world such as gym:Hopper-v5. A "
+            "level of a world is chosen by world.level=NAME."
         )
     return path
 

@@ -21,7 +21,7 @@ from torchrl_agent.trust.targets import build
 GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
 LARGE_PICTURE = 36
 """Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
-WORLDS_PER_CORE, MOST_WORLDS = 8, 64
+WORLDS_PER_CORE, MOST_WORLDS = 4, 64
 STEPS = 128
 MINIBATCH = 256
 
@@ -151,8 +151,8 @@ def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> l
 
 
 def _discount(limit: int | None) -> Rule:
-    """As many steps ahead as a tenth of an episode, between 10 and 100."""
-    gamma = 0.99 if limit is None else round(1 - 1 / min(100, max(10, limit / 10)), 3)
+    """As many steps ahead as a fifth of an episode, between 10 and 100."""
+    gamma = 0.99 if limit is None else round(1 - 1 / min(100, max(10, limit / 5)), 3)
     ground = "no time limit is known" if limit is None else f"episodes end after {limit} steps"
     return Rule({"algorithm": {"gamma": gamma}}, f"a discount of {gamma}: {ground}")
 

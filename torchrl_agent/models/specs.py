@@ -31,7 +31,8 @@ def group_spec(env: EnvBase) -> Composite:
 
 def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     """Shapes of what one agent observes by key, in the order of the world's spec: its float entries and its pictures of
-    bytes, except episode statistics, potentials, drives and the agent's own memory.
+    bytes, except episode statistics, potentials, drives and the agent's own memory. What ``plain_worlds.py`` shows as
+    ``NAME_seen`` is seen so.
 
     Raises:
         ValueError: there are none.
@@ -41,7 +42,7 @@ def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     shapes = {
         key: spec.shape[len(group.shape) :]
         for key, spec in group.items()
-        if key not in other and not isinstance(spec, Composite) and _is_seen(spec)
+        if key not in other and not isinstance(spec, Composite) and _is_seen(spec) and f"{key}_seen" not in group.keys()
     }
     if not shapes:
         raise ValueError(
@@ -51,7 +52,7 @@ def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
 
 
 def _is_seen(spec: TensorSpec) -> bool:
-    return spec.dtype.is_floating_point or spec.dtype == torch.uint8
+    return spec.dtype is not None and (spec.dtype.is_floating_point or spec.dtype == torch.uint8)
 
 
 def action_masked(env: EnvBase) -> bool:

@@ -1,0 +1,205 @@
+"""TorchRL's worlds as agents read and play them, whatever their specs are, and whatever makes the batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from counting_world import registered
+from torchrl.data import Binary, Bounded, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Unbounded
+from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv
+from torchrl.envs.utils import check_env_specs
+
+from torchrl_agent.abilities import ability
+from torchrl_agent.assembly import instantiate_world
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.specs import observation_shapes
+from torchrl_agent.plain_worlds import plain_world
+from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.training.rollout import RolloutCollector
+from torchrl_agent.world_check import check_world
+
+HERE = "test_plain_worlds"
+
+
+class Specs(EnvBase):
+    """A world with the specs that it is given; it shows random entries and notes its last action."""
+
+    def __init__(self, num_envs=2, shown=None, action=None, device="cpu"):
+        super().__init__(device=device, batch_size=torch.Size([num_envs]))
+        shown = shown or {"observation": Unbounded((3,))}
+        self.observation_spec = Composite({k: v.expand(num_envs, *v.shape) for k, v in shown.items()}, shape=[num_envs])
+        action = Categorical(2) if action is None else action
+        self.action_spec = action.expand(num_envs, *action.shape)
+        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float64)
+        flag = Categorical(2, shape=(num_envs, 1), dtype=torch.bool)
+        self.done_spec = Composite(done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=[num_envs])
+
+    def _reset(self, tensordict=None, **kwargs):
+        return self.observation_spec.rand()
+
+    def _step(self, tensordict):
+        self.last = tensordict["action"]
+        assert self.action_spec.is_in(self.last), self.last
+        return (
+            self.observation_spec.rand()
+            .update(self.full_done_spec.zero())
+            .set("reward", torch.ones(*self.batch_size, 1).double())
+        )
+
+    def _set_seed(self, seed):
+        torch.manual_seed(seed)
+
+
+SEEN = {
+    "doubles": (Unbounded((3,), dtype=torch.float64), {"doubles_seen": (3,)}),
+    "compass": (Categorical(4), {"compass_seen": (4,)}),
+    "several": (Categorical(4, shape=(2,)), {"several_seen": (8,)}),
+    "contact": (Binary(2, dtype=torch.bool), {"contact_seen": (2,)}),
+    "counts": (Unbounded((3,), dtype=torch.int64), {"counts_seen": (3,)}),
+    "number": (Unbounded(()), {"number_seen": (1,)}),
+    "matrix": (Unbounded((2, 3)), {"matrix_seen": (6,)}),
+    "code": (OneHot(5), {"code_seen": (5,)}),
+    "camera": (Bounded(0, 255, (16, 16, 3), dtype=torch.uint8), {"camera_seen": (3, 16, 16)}),
+    "picture": (Bounded(0, 255, (3, 16, 16), dtype=torch.uint8), {"picture": (3, 16, 16)}),
+    "sensors": (Composite(lidar=Unbounded((8,)), hit=Categorical(2)), {"sensors_lidar": (8,), "sensors_hit": (2,)}),
+}
+TAKEN = {
+    "one hot": (OneHot(4), 4),
+    "several one hot": (MultiOneHot([2, 3]), 5),
+    "binary": (Binary(3), 6),
+    "doubles": (Bounded(-0.1, 0.1, (2,), dtype=torch.float64), 2),
+    "matrix": (Bounded(-1, 1, (2, 2)), 4),
+    "unbounded doubles": (Unbounded((2,), dtype=torch.float64), 2),
+}
+
+
+def play(env):
+    agent = Agent(env, ModelConfig([8]))
+    return agent, RolloutCollector(
+        env, agent, 4, AccelerationConfig(step=False, advantages=False, update=False)
+    ).collect()
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_observations_of_every_kind_are_seen(name):
+    spec, shapes = SEEN[name]
+    env = plain_world(Specs(shown={name: spec, "observation": Unbounded((1,))}))
+    check_env_specs(env)
+    check_world(env)
+    assert {key: tuple(shape) for key, shape in observation_shapes(env).items()} == {"observation": (1,), **shapes}
+    if name != "camera" and name != "picture":
+        play(env)
+
+
+def test_what_is_shown_are_the_worlds_numbers():
+    env = plain_world(Specs(shown={"compass": Categorical(4), "camera": SEEN["camera"][0]}))
+    root = env.rollout(3)
+    assert torch.equal(root["compass_seen"].argmax(-1), root["compass"])
+    assert torch.equal(root["camera_seen"], root["camera"].permute(0, 1, 4, 2, 3))
+
+
+def test_texts_are_left_out_with_a_line(caplog):
+    env = plain_world(Specs(shown={"words": NonTensor(()), "observation": Unbounded((1,))}))
+    assert "words is no tensor and is left out" in caplog.text
+    assert list(observation_shapes(env)) == ["observation"]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_actions_of_every_kind_are_taken(name):
+    spec, outputs = TAKEN[name]
+    world = Specs(action=spec)
+    env = plain_world(world)
+    check_env_specs(env)
+    check_world(env)
+    agent, rollout = play(env)
+    last = [layer for layer in agent.actor_head.modules() if isinstance(layer, torch.nn.Linear)][-1]
+    assert last.out_features == outputs and world.last.dtype == spec.dtype
+    assert rollout["next", "reward"].dtype == torch.float32
+
+
+def test_worlds_that_need_no_change_stay_as_they_are():
+    world = SerialEnv(2, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True))
+    assert plain_world(world) is world
+
+
+# --- what makes the batch --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counting():
+    with registered():
+        yield
+
+
+CARTPOLE = {"_target_": "torchrl.envs.GymEnv", "env_name": "CartPole-v1"}
+WORLDS = {
+    "GymEnv": CARTPOLE,
+    "SerialEnv": {"_target_": "torchrl.envs.SerialEnv", "create_env_fn": {**CARTPOLE, "_partial_": True}},
+    "ParallelEnv": {"_target_": "torchrl.envs.ParallelEnv", "create_env_fn": {**CARTPOLE, "_partial_": True}},
+    "EnvCreator": {
+        "_target_": "torchrl.envs.SerialEnv",
+        "create_env_fn": {"_target_": "torchrl.envs.EnvCreator", "create_env_fn": {**CARTPOLE, "_partial_": True}},
+    },
+    "TransformedEnv": {
+        "_target_": "torchrl.envs.TransformedEnv",
+        "base_env": CARTPOLE,
+        "transform": {"_target_": "torchrl.envs.RewardScaling", "loc": 0.0, "scale": 2.0},
+    },
+    "unbatched": {"_target_": "torchrl.envs.PendulumEnv"},
+    "a function without num_envs": {"_target_": f"{HERE}.one_cartpole"},
+    "a function with num_envs": {"_target_": f"{HERE}.several_cartpoles"},
+}
+
+
+def one_cartpole():
+    return GymEnv("CartPole-v1")
+
+
+def several_cartpoles(num_envs, **options):
+    assert options == {"device": "cpu"}
+    return GymEnv("CartPole-v1", num_envs=num_envs)
+
+
+def two_cartpoles(device="cpu"):
+    return GymEnv("CartPole-v1", num_envs=2)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_num_envs_goes_to_whatever_makes_the_batch(name):
+    for number in (1, 2):
+        env = instantiate_world({**WORLDS[name], "num_envs": number}, torch.device("cpu"), 0)
+        try:
+            assert env.batch_size == (number,)
+            check_world(env)
+            _, rollout = play(env)
+            assert rollout.shape == (4, number)
+        finally:
+            env.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (
+            f"{HERE}.two_cartpoles",
+            "is a batch of 2, whatever num_envs is, .* let a function make it",
+        ),
+        ("builtins.dict", "is a dict, no TorchRL environment"),
+        ("torchrl.envs.TicTacToeEnv", "several"),
+    ],
+)
+def test_what_cannot_be_a_batch_is_told_in_a_sentence(target, named):
+    with pytest.raises(ValueError, match=named) as caught:
+        instantiate_world({"_target_": target, "num_envs": 3}, torch.device("cpu"), 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_abilities_are_asked_of_worlds_without_disturbing_them():
+    env = ParallelEnv(2, EnvCreator(lambda: GymEnv("CartPole-v1")))
+    try:
+        assert ability(env, "check_game") is None and ability(env, "branchless", False) is False
+        assert env.reset().shape == (2,)  # its processes live
+    finally:
+        env.close()
+    assert ability(SerialEnv(2, one_cartpole), "players", dict)() == {}

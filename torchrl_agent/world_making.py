@@ -1,0 +1,82 @@
+"""Batched worlds of whatever a configuration names: ``num_envs`` goes to whatever makes the batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from torchrl.envs import EnvBase, SerialEnv, TransformedEnv
+
+from torchrl_agent.trust.targets import build, find
+
+NUM_ENVS, DEVICE = "num_envs", "device"
+BATCH_ARGUMENTS: dict[str, Callable[[int], tuple[str, Any]]] = {
+    "GymEnv": lambda number: (NUM_ENVS, number),
+    "BraxEnv": lambda number: ("batch_size", [number]),
+    "JumanjiEnv": lambda number: ("batch_size", [number]),
+    "MujocoPlaygroundEnv": lambda number: ("batch_size", [number]),
+    "ParallelEnv": lambda number: ("num_workers", number),
+    "SerialEnv": lambda number: ("num_workers", number),
+}
+"""TorchRL's classes whose number of worlds has another name, or is hidden among other arguments."""
+
+WRAPPED = ("base_env", "env")
+"""Arguments of TransformedEnv for what it wraps."""
+
+
+def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
+    """The batched environment of ``{"_target_": ..., "num_envs": N, "device": ..., **arguments}``.
+
+    A target that takes no ``num_envs`` may make one world: then ``N`` of them are stepped one after another.
+
+    Raises:
+        ValueError: what is made is no environment, or a batch of another size.
+        Exception: any that importing or making it raises.
+    """
+    arguments = dict(arguments)
+    number, device = arguments.pop(NUM_ENVS, None), arguments.pop(DEVICE, None)
+    target = find(str(arguments["_target_"]))
+    inner = next((name for name in WRAPPED if isinstance(arguments.get(name), Mapping)), None)
+    if inner is not None and issubclass(target, TransformedEnv):
+        arguments[inner] = build_batched({**arguments[inner], NUM_ENVS: number, DEVICE: device})
+        return _checked(build(arguments), number)
+    name, value = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), _num_envs)(number or 1)
+    if number is not None and name not in arguments and _takes(target, name):
+        arguments[name] = value
+    if device is not None and _takes(target, DEVICE):
+        arguments[DEVICE] = device
+    env = build(arguments)
+    if isinstance(env, EnvBase) and len(env.batch_size) == 0:
+        env.close()
+        env = SerialEnv(number or 1, partial(build, arguments))
+    env = _checked(env, number)
+    return env if device is None or str(env.device) == device else env.to(device)
+
+
+def _num_envs(number: int) -> tuple[str, Any]:
+    return NUM_ENVS, number
+
+
+def _takes(target: Any, name: str) -> bool:
+    """Whether a class or function has an argument of this name, or a function takes any. Classes of TorchRL take any
+    and hand them on: of these, the number of worlds only where the table says so.
+    """
+    kind = isinstance(target, type)
+    taken = inspect.signature(target.__init__ if kind else target).parameters
+    listed = name == DEVICE or getattr(target, "__name__", "") in BATCH_ARGUMENTS
+    return name in taken or ((listed or not kind) and any(each.kind is each.VAR_KEYWORD for each in taken.values()))
+
+
+def _checked(env: Any, number: int | None) -> EnvBase:
+    if not isinstance(env, EnvBase):
+        raise ValueError(f"it is a {type(env).__name__}, no TorchRL environment: name what makes one.")
+    if len(env.batch_size) != 1:
+        raise ValueError(f"it is a batch of shape {tuple(env.batch_size)}: make batches of one axis, [num_envs].")
+    if number is not None and env.batch_size[0] != number:
+        raise ValueError(
+            f"it is a batch of {env.batch_size[0]}, whatever num_envs is, but evaluation and films need other numbers "
+            "than training: let a function make it that takes num_envs."
+        )
+    return env

@@ -41,7 +41,7 @@ from torchrl_agent.training.rollout import RolloutCollector, episode_entries
 from torchrl_agent.training.sharding import shard
 from torchrl_agent.transforms import PotentialShaping, TeamReturn, check_shaping
 from torchrl_agent.world_check import check_world
-from torchrl_agent.world_making import build_batched
+from torchrl_agent.world_making import TRANSFORMS, build_batched, with_transforms
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
@@ -60,12 +60,19 @@ def make_world(
     if num_envs is not None:
         arguments["num_envs"] = num_envs
     device = resolve_device(experiment.device)
-    env = instantiate_world(arguments, device, experiment.seed if seed is None else seed)
+    env = instantiate_world(arguments, device, experiment.seed if seed is None else seed, evaluation)
     return env if evaluation else _rewarded(experiment, env)
 
 
-def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int) -> EnvBase:
-    """Build the world ``{"_target_": ..., **arguments}``; worlds that report no episode statistics get TorchRL's.
+def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int, evaluation: bool = False) -> EnvBase:
+    """Build the world ``{"_target_": ..., **arguments}``; worlds that report no episode statistics get TorchRL's. Its
+    ``transforms`` come last, so that returns are those of the world's own rewards.
+
+    Args:
+        arguments: of the configuration's ``world``.
+        device: where it is.
+        seed: of its games.
+        evaluation: agents are judged in it.
 
     Raises:
         ValueError: the target cannot be found, its arguments do not fit, or it is no batched TorchRL environment.
@@ -74,7 +81,8 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         raise ValueError("the world has no _target_: name a class or factory, such as world._target_=envs.ArenaEnv.")
     try:
         with size_limit(f"it, with num_envs={arguments.get('num_envs')},", "world.num_envs", device):
-            env = build_batched({**without_tilde(arguments), "device": str(device)})
+            own = {name: value for name, value in arguments.items() if name != TRANSFORMS}
+            env = build_batched({**without_tilde(own), "device": str(device)})
     except ValueError as error:
         raise ValueError(f"world: {error}") from None
     except Exception as error:  # a constructor of the user's own raises any
@@ -85,6 +93,7 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         group = agent_group(env)
         parts = [RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])]
         env = TransformedEnv(env, Compose(*parts), auto_unwrap=True)
+    env = with_transforms(env, arguments.get(TRANSFORMS, ()), evaluation)
     env.set_seed(world_seed(env, seed))
     return env
 
@@ -104,7 +113,7 @@ def check_world_arguments(arguments: dict[str, Any]) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
         return
     for name in arguments:
-        if name not in ("_target_", *OLD_ARGUMENTS) and name not in taken:
+        if name not in ("_target_", TRANSFORMS, *OLD_ARGUMENTS) and name not in taken:
             raise ValueError(
                 f"world.{name} is no argument of {target}{did_you_mean(name, taken)}: it takes "
                 f"{', '.join(each for each in taken if each not in ('self', 'device'))}."
@@ -212,6 +221,8 @@ def _make_checked_world(experiment: Experiment, num_envs: int | None) -> EnvBase
     """The training world of this rank, which the learner can rely on."""
     env = make_world(experiment, num_envs=num_envs)
     check_world(env)
+    if not ability(env, "branchless", False):  # others' worlds may have no evaluation, which would be known in the end
+        experiment.make_world(evaluation=True, num_envs=1).close()
     env.set_seed(take_part(experiment, env))  # begin anew what the check has played
     check_shaping(env, experiment.algorithm.gamma)
     return env

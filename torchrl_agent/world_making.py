@@ -1,14 +1,19 @@
-"""Batched worlds of whatever a configuration names: ``num_envs`` goes to whatever makes the batch."""
+"""Batched worlds of whatever a configuration names, with transforms by their names: ``num_envs`` goes to whatever makes
+the batch.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from torchrl.envs import EnvBase, SerialEnv, TransformedEnv
+from torchrl.envs import transforms as torchrl_transforms
 
+from torchrl_agent.names import did_you_mean
+from torchrl_agent.trust.allowed import TRANSFORM_NAMES
 from torchrl_agent.trust.targets import build, find
 
 NUM_ENVS, DEVICE = "num_envs", "device"
@@ -80,3 +85,56 @@ def _checked(env: Any, number: int | None) -> EnvBase:
             "than training: let a function make it that takes num_envs."
         )
     return env
+
+
+# --- transforms ------------------------------------------------------------------------------------------------------
+
+TRANSFORMS = "transforms"
+"""Key of a world's transforms."""
+OF_REWARDS = ("BinarizeReward", "LineariseRewards", "RewardClipping", "RewardScaling", "SignTransform")
+"""Transforms that say what is learnt from, not how an agent is judged: evaluations leave them out."""
+
+
+def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]], evaluation: bool = False) -> EnvBase:
+    """A world with TorchRL's transforms, the first one innermost.
+
+    Args:
+        env: the world.
+        transforms: names in ``torchrl.envs.transforms``, or ``{name: arguments}``.
+        evaluation: leave out those of rewards.
+
+    Raises:
+        ValueError: a transform is unknown, its arguments do not fit, or it cannot be put on this world.
+    """
+    for name, arguments in map(_named, transforms):
+        if evaluation and name in OF_REWARDS:
+            continue
+        there = {*env.observation_spec.keys(True), *env.reward_keys, *env.done_keys}
+        missing = [key for key in arguments.get("in_keys", ()) if key not in there]
+        if missing:
+            raise ValueError(
+                f"world.transforms: {name} reads {missing[0]!r}, which the world does not show"
+                f"{did_you_mean(missing[0], there)}: look at its in_keys, and the order of the transforms."
+            )
+        try:
+            env = TransformedEnv(env, getattr(torchrl_transforms, name)(**arguments), auto_unwrap=True)
+            env.fake_tensordict()  # what does not fit shows here
+        except Exception as error:  # of many kinds
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(
+                f"world.transforms: {name} cannot be put here ({reason}): check its arguments, and the order of the "
+                "transforms."
+            ) from None
+    return env
+
+
+def _named(transform: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if not isinstance(transform, str) and (not isinstance(transform, Mapping) or len(transform) != 1):
+        raise ValueError(f"world.transforms holds {transform}: give each as NAME or {{NAME: {{ARGUMENT: VALUE}}}}.")
+    name, arguments = (transform, {}) if isinstance(transform, str) else next(iter(transform.items()))
+    if name not in TRANSFORM_NAMES:
+        raise ValueError(
+            f"world.transforms names {name!r}, which there is not{did_you_mean(name, TRANSFORM_NAMES)}: use some of "
+            f"{', '.join(TRANSFORM_NAMES)}."
+        )
+    return name, dict(arguments or {})

@@ -64,6 +64,12 @@ class Rule(NamedTuple):
     reason: str
 
 
+SIGNS = Rule(
+    {"world": {"transforms": [{"SignTransform": {"in_keys": ["reward"]}}]}},
+    "of rewards the sign alone is learnt from (Mnih et al. 2015)",
+)
+
+
 def is_world(config: object) -> bool:
     """Whether this is a prefix and a world's name, rather than a configuration's name or file."""
     prefix, colon, name = str(config).partition(":")
@@ -111,10 +117,13 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
     num_envs = int(asked.get("num_envs", min(MOST_WORLDS, WORLDS_PER_CORE * (os.cpu_count() or 1))))
     frames = num_envs * agents * steps
     minibatch = max(size for size in range(1, MINIBATCH + 1) if frames % size == 0)
+    own = {**world, "num_envs": num_envs}
     return [
-        Rule(
-            {"world": {**world, "num_envs": num_envs}},
-            f"{num_envs} worlds: {WORLDS_PER_CORE} for each core, {MOST_WORLDS} at most",
+        Rule({"world": own}, f"{num_envs} worlds: {WORLDS_PER_CORE} for each core, {MOST_WORLDS} at most"),
+        *(
+            [Rule({"world": SIGNS}, "of rewards the sign alone is learnt from (Mnih et al. 2015)")]
+            if "atari" in own
+            else []
         ),
         _length(bool(pictures)),
         Rule(

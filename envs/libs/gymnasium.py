@@ -28,7 +28,7 @@ from envs.arguments import MOST_OBJECTS, checked_device, checked_number, checked
 from envs.libs import Drawn, picture
 from envs.libs.gymnasium_packages import import_package
 from envs.libs.gymnasium_world import EPISODE_INFO, PlainWorld
-from envs.libs.gymnasium_wrappers import wrapped
+from envs.libs.gymnasium_wrappers import usual_wrappers, wrapped
 from envs.libs.spaces import ACTION_MASK
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,9 @@ class VectorGymEnv(Drawn, EnvBase):
             frames of which the last two count as one, 84 x 84 gray pixels, the last 4 pictures.
         episode_life: (Atari) the loss of a life ends an episode; the game begins anew then.
         frame_skip: steps that each action is repeated for, in each world by itself.
-        wrappers: Gymnasium's, by name, in order: ``[{FrameStackObservation: {stack_size: 4}}, ClipReward]``.
+        wrappers: Gymnasium's, by name, in order: ``[{FrameStackObservation: {stack_size: 4}}, ClipReward]``. The usual
+            ones have keys of their own, which come first: ``noop_start``, ``max_and_skip``, ``sticky_actions``,
+            ``gray``, ``resize`` and ``frame_stack`` (see ``gymnasium_wrappers.USUAL``).
         from_pixels: show the picture that the world draws, ``pixels``, instead of its observation.
         pixels_only: show the observation beside it if false.
         processes: step each world in a process of its own; by default where steps are dear enough.
@@ -105,6 +107,7 @@ class VectorGymEnv(Drawn, EnvBase):
         self.env_name = env_name if isinstance(env_name, str) else getattr(env_name, "__name__", str(env_name))
         self.render_mode = render_mode
         render_mode = render_mode or ("rgb_array" if from_pixels else None)
+        wrappers = [*usual_wrappers(kwargs), *wrappers]
         by_ale = atari and not (wrappers or episode_life or frame_skip != 1 or render_mode or processes is not None)
         if atari:
             kwargs["frameskip"] = 1

@@ -12,10 +12,61 @@ WRAPPERS = (
     *("AddRenderObservation", "AddWhiteNoise", "AtariPreprocessing", "ClipAction", "ClipReward", "DelayObservation"),
     *("DiscretizeAction", "DiscretizeObservation", "DtypeObservation", "FilterObservation", "FlattenObservation"),
     *("FrameStackObservation", "GrayscaleObservation", "MaxAndSkipObservation", "NormalizeObservation"),
-    *("NormalizeReward", "ObstructView", "RepeatAction", "RescaleAction", "RescaleObservation", "ReshapeObservation"),
+    *(
+        "NoopStart",
+        "NormalizeReward",
+        "ObstructView",
+        "RepeatAction",
+        "RescaleAction",
+        "RescaleObservation",
+        "ReshapeObservation",
+    ),
     *("ResizeObservation", "StickyAction", "TimeAwareObservation", "TimeLimit"),
 )
 """Those that are made of numbers and words, and that write nothing."""
+
+
+USUAL = {
+    "noop_start": ("NoopStart", "most"),
+    "max_and_skip": ("MaxAndSkipObservation", "skip"),
+    "sticky_actions": ("StickyAction", "repeat_action_probability"),
+    "gray": ("GrayscaleObservation", ""),
+    "resize": ("ResizeObservation", "shape"),
+    "frame_stack": ("FrameStackObservation", "stack_size"),
+}
+"""Keys for the usual wrappers, in the order in which they are put on, with the argument that the value is."""
+
+
+class NoopStart(gymnasium.Wrapper):
+    """Episodes begin with a random number of steps in which nothing is done (Mnih et al. 2015, Methods).
+
+    Args:
+        env: a world whose action 0 does nothing.
+        most: largest number of these steps; there is one at least.
+    """
+
+    def __init__(self, env: gymnasium.Env, most: int) -> None:
+        super().__init__(env)
+        self.most = most
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The observation after these steps."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        for _ in range(int(self.unwrapped.np_random.integers(1, self.most + 1))):
+            observation, _, terminated, truncated, info = self.env.step(0)
+            if terminated or truncated:
+                observation, info = self.env.reset(options=options)
+        return observation, info
+
+
+def usual_wrappers(arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """Take the keys of :data:`USUAL` out of a world's arguments, as the wrappers that they stand for."""
+    found = []
+    for key, (name, argument) in USUAL.items():
+        value = arguments.pop(key, None)
+        if value:
+            found.append({name: {argument: value} if argument else {}})
+    return found
 
 
 def wrapped(env: gymnasium.Env, wrappers: Sequence[str | Mapping[str, Any]]) -> gymnasium.Env:
@@ -30,7 +81,8 @@ def wrapped(env: gymnasium.Env, wrappers: Sequence[str | Mapping[str, Any]]) -> 
     """
     for name, arguments in map(_named, wrappers):
         try:
-            env = getattr(gymnasium.wrappers, name)(env, **arguments)
+            kind = NoopStart if name == "NoopStart" else getattr(gymnasium.wrappers, name)
+            env = kind(env, **arguments)
         except DependencyNotInstalled as error:
             raise ValueError(f"the wrapper {name} needs another package: {' '.join(str(error).split())}") from None
         except Exception as error:  # of many kinds, AssertionError among them
@@ -48,4 +100,4 @@ def _named(wrapper: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise ValueError(f"wrappers holds {dict(wrapper)}: give each wrapper as NAME or {{NAME: {{ARGUMENT: VALUE}}}}.")
     if name not in WRAPPERS:
         raise ValueError(f"there is no wrapper {name!r}: use some of {', '.join(WRAPPERS)}.")
-    return name, dict(arguments or {})
+    return name, {key: tuple(value) if isinstance(value, list) else value for key, value in (arguments or {}).items()}

@@ -451,11 +451,9 @@ def test_worlds_are_seeded():
     assert not torch.equal(observations[0], observations[2])
 
 
-def test_a_world_of_one_row_without_batch_is_refused():
-    arguments = {"_target_": "torchrl.envs.GymEnv", "env_name": "CartPole-v1", "categorical_action_encoding": True}
-    with pytest.raises(ValueError, match="num_envs") as caught:
-        instantiate_world(arguments, torch.device("cpu"), 0)
-    one_sentence(caught)
+def test_a_world_without_batch_is_a_batch_of_one():
+    arguments = {"_target_": "torchrl.envs.GymEnv", "env_name": "CartPole-v1"}
+    assert instantiate_world(arguments, torch.device("cpu"), 0).batch_size == (1,)
 
 
 # --- on_cuda

@@ -195,6 +195,53 @@ def test_what_cannot_be_a_batch_is_told_in_a_sentence(target, named):
     assert "\n" not in str(caught.value)
 
 
+# --- transforms by name ----------------------------------------------------------------------------------------------
+
+
+def cartpole(transforms, evaluation=False):
+    world = {"_target_": "envs.libs.gymnasium.VectorGymEnv", "env_name": "CartPole-v1", "num_envs": 2}
+    return instantiate_world({**world, "transforms": transforms}, torch.device("cpu"), 0, evaluation)
+
+
+def test_transforms_are_named_in_order():
+    stack = [
+        {"UnsqueezeTransform": {"dim": -2, "in_keys": ["observation"], "out_keys": ["stack"]}},
+        {"CatFrames": {"N": 3, "dim": -2, "in_keys": ["stack"]}},
+        {"FlattenObservation": {"first_dim": -2, "last_dim": -1, "in_keys": ["stack"]}},
+    ]
+    env = cartpole(stack)
+    check_world(env)
+    root = env.rollout(4)
+    assert root["stack"].shape == (2, 4, 12)
+    assert torch.equal(root["stack"][:, 3], root["observation"][:, 1:4].flatten(1))
+
+
+def test_rewards_are_transformed_in_training_only_and_never_in_the_return():
+    half = [{"RewardScaling": {"loc": 0.0, "scale": 0.5}}]
+    for evaluation, reward in ((False, 0.5), (True, 1.0)):
+        frames = cartpole(half, evaluation).rollout(3)
+        assert frames["next", "reward"].unique().tolist() == [reward]
+        assert frames["next", "episode", "return"][0, :, 0].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("transform", "named"),
+    [
+        ("CatFrame", r"names 'CatFrame', which there is not \(did you mean CatFrames\?\)"),
+        ({"CatFrames": {"M": 3}}, "CatFrames cannot be put here .*check its arguments"),
+        (
+            {"CatFrames": {"N": 3, "dim": -1, "in_keys": ["pixels"]}},
+            "CatFrames reads 'pixels', which the world",
+        ),
+        ({"CatFrames": {}, "SignTransform": {}}, "give each as NAME or"),
+    ],
+)
+def test_transforms_that_cannot_be_are_told_in_a_sentence(transform, named):
+    with pytest.raises(ValueError, match=named) as caught:
+        cartpole([transform])
+    assert "\n" not in str(caught.value)
+
+
 def test_abilities_are_asked_of_worlds_without_disturbing_them():
     env = ParallelEnv(2, EnvCreator(lambda: GymEnv("CartPole-v1")))
     try:

@@ -38,7 +38,7 @@ _TORCHRL_WORLDS = (
     "TransformedEnv",
     "VmasEnv",
 )
-_TRANSFORMS = (
+TRANSFORM_NAMES = (
     "ActionMask",
     "BinarizeReward",
     "CatFrames",
@@ -77,6 +77,7 @@ _TRANSFORMS = (
     "UnsqueezeTransform",
     "VecNorm",
 )
+"""Transforms of TorchRL's that are made of numbers and words."""
 _LAYERS = (
     *("Identity", "Flatten", "Unflatten", "Sequential", "ModuleList", "ModuleDict"),
     *("Linear", "Bilinear", "Embedding", "EmbeddingBag"),
@@ -90,7 +91,7 @@ _LAYERS = (
     *("Upsample", "PixelShuffle", "PixelUnshuffle", "ZeroPad2d", "ConstantPad2d", "ReflectionPad2d"),
 )
 
-WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_WORLDS, *_TRANSFORMS))}
+WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_WORLDS, *TRANSFORM_NAMES))}
 MODULES = {f"torch.nn.{name}" for name in _LAYERS}
 ALGORITHMS = {
     f"torchrl_agent.training.{module}.{name}"

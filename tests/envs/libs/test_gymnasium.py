@@ -141,6 +141,26 @@ def test_wrappers_are_named_in_order():
     assert env.rollout(4)["next", "truncated"][0, :, 0].tolist() == [False, True]
 
 
+def test_the_usual_wrappers_have_keys():
+    env = VectorGymEnv(Told, 2, length=9, noop_start=3, frame_stack=2)
+    env.set_seed(0)
+    first = env.reset()["observation"]
+    assert first.shape == (2, 2)
+    begun = {int(env.reset()["observation"][0, -1]) for _ in range(20)}
+    assert begun == {1, 2, 3}  # idle steps
+    env = VectorGymEnv(Told, 2, from_pixels=True, gray=True, resize=[4, 4])
+    assert env.reset()["pixels"].shape == (2, 16)  # so small that it is no picture
+
+
+def test_sticky_actions_repeat_the_last_one():
+    env = VectorGymEnv(NAME, 2, sticky_actions=1 - 1e-12)
+    root = env.reset()
+    for number in range(3):
+        root = env.step(root.set("action", torch.tensor([number, number])))["next"]
+    made = [[int(action) for action in world.actions] for world in OPEN]
+    assert made == [[5, 5, 5]] * 2
+
+
 @pytest.mark.parametrize(
     ("wrapper", "named"),
     [

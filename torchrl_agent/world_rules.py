@@ -22,6 +22,7 @@ GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
 LARGE_PICTURE = 36
 """Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
 WORLDS_PER_CORE, MOST_WORLDS = 4, 64
+FRAMES = 500_000
 STEPS = 128
 MINIBATCH = 256
 
@@ -120,12 +121,8 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
     own = {**world, "num_envs": num_envs}
     return [
         Rule({"world": own}, f"{num_envs} worlds: {WORLDS_PER_CORE} for each core, {MOST_WORLDS} at most"),
-        *(
-            [Rule({"world": SIGNS}, "of rewards the sign alone is learnt from (Mnih et al. 2015)")]
-            if "atari" in own
-            else []
-        ),
-        _length(bool(pictures)),
+        *([SIGNS] if "atari" in own else []),
+        Rule({"total_frames": FRAMES, "evaluation": {"episodes": 32}}, f"{FRAMES:,} frames"),
         Rule(
             {"tuned": {"ppo": {"rollout_steps": steps, "minibatch_size": minibatch}}},
             f"rollouts of {steps} steps, minibatches of {minibatch} of their {frames} frames",
@@ -138,11 +135,6 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
             "nothing is compiled, as worlds of others take most of the time",
         ),
     ]
-
-
-def _length(pictures: bool) -> Rule:
-    frames = 500_000 if pictures else 200_000
-    return Rule({"total_frames": frames, "evaluation": {"episodes": 32}}, f"{frames:,} frames")
 
 
 def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> list[Rule]:
@@ -160,8 +152,8 @@ def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> l
 
 
 def _discount(limit: int | None) -> Rule:
-    """As many steps ahead as a fifth of an episode, between 10 and 100."""
-    gamma = 0.99 if limit is None else round(1 - 1 / min(100, max(10, limit / 5)), 3)
+    """As many steps ahead as a fifth of an episode, between 10 and 200."""
+    gamma = 0.99 if limit is None else round(1 - 1 / min(200, max(10, limit / 5)), 3)
     ground = "no time limit is known" if limit is None else f"episodes end after {limit} steps"
     return Rule({"algorithm": {"gamma": gamma}}, f"a discount of {gamma}: {ground}")
 

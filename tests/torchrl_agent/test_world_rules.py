@@ -32,7 +32,7 @@ DEAR = {"gym:highway-v0"}
 
 def test_the_rules_of_a_vector_world():
     experiment = Experiment.load("gym:CartPole-v1")
-    assert experiment.name == "cartpole_v1" and experiment.total_frames == 200_000
+    assert experiment.name == "cartpole_v1" and experiment.total_frames == 500_000
     assert experiment.world == {
         "_target_": "envs.libs.gymnasium.VectorGymEnv",
         "env_name": "CartPole-v1",

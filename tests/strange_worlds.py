@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 
 import gymnasium
 import numpy as np
@@ -119,3 +120,47 @@ class Broken(gymnasium.Env):
             if self.fault == "type":
                 seen = np.array(["a", "b", "c"])
         return seen, 0.0, False, False, {}
+
+
+class Drawn(Told):
+    """Is drawn, shows what ``seen`` is and takes what ``taken`` is; ids of it are registered by :func:`registered`."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012
+
+    def __init__(self, seen=None, taken=FOUR, render_mode=None):
+        super().__init__(length=6, render_mode=render_mode)
+        self.observation_space = Box(-1, 1, (3,)) if seen is None else seen
+        self.action_space = taken
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        _, reward, over, cut, info = super().step(action)
+        return self.observation_space.sample(), reward, over, cut, info
+
+
+KINDS = {
+    "Vector-v0": {},
+    "Picture-v0": {"seen": Box(0, 255, (16, 16, 3), np.uint8)},
+    "Parts-v0": {"seen": Dict(camera=Box(0, 255, (16, 16, 3), np.uint8), speed=Box(-1, 1, (2,)))},
+    "Numbers-v0": {"taken": Box(-1, 1, (2,))},
+    "Heads-v0": {"taken": MultiDiscrete([3, 2])},
+    "Mixed-v0": {"taken": Dict(kind=Discrete(3), push=Box(-1, 1, (2,)))},
+}
+"""Kinds of worlds by what they show and take, by their ids."""
+
+
+@contextmanager
+def registered():
+    """These worlds by their ids."""
+    for name, options in KINDS.items():
+        gymnasium.register(name, Drawn, kwargs=options)
+    try:
+        yield
+    finally:
+        for name in KINDS:
+            del gymnasium.registry[name]

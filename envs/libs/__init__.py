@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 GROUP = "agents"
 """Name of the one group that all agents of a world are in."""
 
+LEAST_PIXELS = 64
+"""Longer side of a picture, below which its pixels are enlarged."""
+
 
 def require(package: str, extra: str) -> None:
     """Raise ValueError, saying what to install, if a package is not there."""
@@ -51,7 +54,15 @@ def picture(name: str, render: Callable[..., Any], *arguments: Any) -> NDArray[n
         drawn = np.asarray(render(*arguments))
     except Exception as error:  # of many kinds: a package or a display is missing
         reason = " ".join(str(error).split())
-        raise ValueError(f"{name} cannot be drawn ({type(error).__name__}: {reason}): film another world.") from error
+        fix = "set MUJOCO_GL to egl or osmesa where there is no display" if "OpenGL" in reason else "film another world"
+        raise ValueError(f"{name} cannot be drawn ({type(error).__name__}: {reason}): {fix}.") from error
+    if drawn.dtype.kind == "f" and drawn.ndim >= 2 and drawn.min() >= 0 and drawn.max() <= 1:  # as MinAtar's
+        drawn = (drawn * 255).astype(np.uint8)
+    if drawn.ndim == 2:
+        drawn = np.stack([drawn] * 3, -1)
+    if drawn.dtype == np.uint8 and drawn.ndim == 3 and max(drawn.shape[:2]) < LEAST_PIXELS:
+        factor = -(-LEAST_PIXELS // max(drawn.shape[:2]))
+        drawn = drawn.repeat(factor, 0).repeat(factor, 1)
     if drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[-1] != 3:
         raise ValueError(
             f"{name} cannot be drawn: its render gives {drawn.dtype} of shape {drawn.shape}, no picture uint8 [height, "

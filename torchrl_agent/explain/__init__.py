@@ -198,7 +198,18 @@ def _draw_found(numbers: list[int], found: Tensor) -> Figure:
 
 
 def _draw_choice(thought: Thought) -> Figure:
-    """Probabilities of goals and actions; of an agent without a policy the values of its actions."""
+    """Probabilities of goals and actions; of an agent without a policy the values of its actions, and of continuous
+    actions what was taken, with the deviation of what would be sampled.
+    """
+    numbers = thought.numbers
+    if not thought.probabilities and numbers is not None:
+        figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(numbers.taken)))
+        places = range(len(numbers.taken))
+        spread = None if numbers.squashed else numbers.deviation.numpy()
+        panels[-1].barh(places, numbers.taken.numpy(), xerr=spread, color=CHOSEN, ecolor=REAL)
+        panels[-1].set(title="numbers of the action", yticks=places)
+        panels[-1].invert_yaxis()
+        return _with_goals(figure, panels, thought.goal)
     probabilities = thought.probabilities[0]
     names = [thought.names.action(index) for index in range(len(probabilities))]
     figure, panels = _panels(1 if thought.goal is None else 2, max(2.5, 0.25 * len(names)))
@@ -207,8 +218,12 @@ def _draw_choice(thought: Thought) -> Figure:
         _bars(panels[-1], "action values", names, thought.action_values.values, chosen)
     else:
         _bars(panels[-1], "actions", names, probabilities, chosen).set(xlim=(0, 1))
-    if isinstance(thought.goal, Goal):
-        _bars(panels[0], "goals", thought.goal.names, thought.goal.probabilities, thought.goal.type).set(xlim=(0, 1))
+    return _with_goals(figure, panels, thought.goal)
+
+
+def _with_goals(figure: Figure, panels: list[Axes], goal: Goal | None) -> Figure:
+    if goal is not None:
+        _bars(panels[0], "goals", goal.names, goal.probabilities, goal.type).set(xlim=(0, 1))
     return figure
 
 

@@ -283,10 +283,16 @@ def _goal(goal: Goal | None) -> list[str | Table]:
 
 def _choice(thought: Thought) -> list[str | Table]:
     chosen = int(thought.action[0])
+    body: list[str | Table] = []
     if thought.action_values is not None:
-        body = _values(thought.action_values, thought.names, chosen)
-    else:
-        body = _probabilities(thought, chosen)
+        body += _values(thought.action_values, thought.names, chosen)
+    elif thought.probabilities:
+        body += _probabilities(thought, chosen)
+    if thought.numbers is not None:
+        numbers, when = thought.numbers, " before squashing" if thought.numbers.squashed else ""
+        rows = zip(numbers.taken, numbers.mean, numbers.deviation, strict=True)
+        table = [(str(number), *(f"{value:.3f}" for value in row)) for number, row in enumerate(rows)]
+        body.append(Table(["number of the action", "taken", f"mean{when}", f"standard deviation{when}"], table))
     worth = "value of the pay to come for this goal" if thought.goal and thought.goal.option else "state value"
     body.append(
         f"{worth} {thought.value:.3f}, reward of this step {thought.reward:.3f} (in units of "
@@ -304,7 +310,7 @@ def _probabilities(thought: Thought, chosen: int) -> list[str | Table]:
         if probabilities[index] >= UNLIKELY or index == chosen
     ]
     body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
-    for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=True), 1):
+    for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=False), 1):
         body.append(f"action head {head}: {int(choice)} with {values[choice]:.1%}")
     return body
 

@@ -13,7 +13,18 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.abilities import ability
-from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
+from torchrl_agent.explain.thought import (
+    NOBODY,
+    UNSEEN,
+    ActionValues,
+    Belief,
+    Futures,
+    Goal,
+    Names,
+    Numbers,
+    Others,
+    Thought,
+)
 from torchrl_agent.models import records
 from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
@@ -21,7 +32,8 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.distributions import MaskedCategorical
 from torchrl_agent.models.dynamics import dreaming_state
 from torchrl_agent.models.memory import AssociativeMemory
-from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.models.soft_agent import SoftAgent
+from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.models.world_model import PolicyImprovement
 
 METERS = "meters"
@@ -77,7 +89,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             f"a --step of 0 to {len(frames) - 1}."
         )
     row, names = moment.row, world_names(env)
-    heads = action_heads(env)
+    heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
     shapes = observation_shapes(env)
     with torch.no_grad():
         value = agent.critic_head(row.clone())[keys.VALUE].item()
@@ -101,6 +113,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
             others=_others(agent, moment, frames[: step + 1]),
             goal=_goal(agent, row),
             action_values=_action_values(agent, row),
+            numbers=_numbers(agent, row, len(heads)),
         )
     agent.train(was_training)
     return thought
@@ -153,7 +166,8 @@ def _frame(agent: Agent, played: TensorDictBase, world: int, index: int) -> _Fra
     if agent.group is not None and keys.ALIVE in after.keys():
         terminated = terminated | ~after[keys.ALIVE].reshape(())
     nothing = torch.zeros(0)
-    known = nothing if agent.perception is None else torch.cat([after[name] for name in agent.perception.known], -1)[0]
+    names = [] if agent.perception is None else agent.perception.known  # none where pictures are all there is
+    known = torch.cat([after[name] for name in names], -1)[0] if names else nothing
     log_std = row[keys.BELIEF, "log_std"].mean() if agent.perception is not None else nothing
     action, reward = row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(())
     return _Frame(action, reward, log_std, known, terminated, _written(agent, row))
@@ -183,9 +197,18 @@ def _probabilities(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[
     mask = row.get(keys.ACTION_MASK, None)
     if isinstance(agent, ValueAgent):
         return [EpsilonGreedy(row[keys.LOGITS], row[keys.EPSILON], mask).probs[0].cpu()]
+    if not heads:
+        return []
     parts = row[keys.LOGITS][0].split(heads, -1)
     masks: Sequence[Tensor | None] = [None] * len(heads) if mask is None else mask[0].split(heads, -1)
     return [MaskedCategorical(part, legal).probs.cpu() for part, legal in zip(parts, masks, strict=True)]
+
+
+def _numbers(agent: Agent, row: TensorDictBase, heads: int) -> Numbers | None:
+    if keys.LOC not in row.keys():
+        return None
+    taken = row[keys.ACTION].reshape(-1)[heads:]
+    return Numbers(taken.cpu(), row[keys.LOC][0].cpu(), row[keys.SCALE][0].cpu(), isinstance(agent, SoftAgent))
 
 
 def _record(kind: Any, part: TensorDictBase) -> Any:

@@ -137,6 +137,18 @@ class ActionValues:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """The continuous part of an action: what was taken, ``mean`` and ``deviation`` of what would be sampled, [D]; of
+    SAC both before they are squashed into the bounds.
+    """
+
+    taken: Tensor
+    mean: Tensor
+    deviation: Tensor
+    squashed: bool
+
+
+@dataclass(frozen=True)
 class Thought:
     """A step of an agent with everything that led to its action; modules that the agent lacks are None."""
 
@@ -155,9 +167,9 @@ class Thought:
     visible: Tensor | None
     """Numbers of the others in its slots, :data:`NOBODY` where nobody is; None if it is shown no others."""
     action: Tensor
-    """What it does, [heads]."""
+    """What it does, [heads + D]."""
     probabilities: list[Tensor]
-    """Of each head's choices when they are sampled."""
+    """Of each head's choices when they are sampled; none of continuous actions."""
     value: float
     reward: float
     """What the action brought, in the agent's units, like ``value``."""
@@ -169,5 +181,7 @@ class Thought:
     goal: Goal | None = None
     action_values: ActionValues | None = None
     """Of an agent that values actions (DQN)."""
+    numbers: Numbers | None = None
+    """Of an agent with continuous actions."""
     silent: tuple[str, ...] = ()
     """Modules that nobody heard in this episode."""

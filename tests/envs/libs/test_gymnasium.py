@@ -47,7 +47,7 @@ def test_a_world_is_drawn_by_its_own_render():
     root = env.reset()
     for step in range(3):
         picture = env.draw(1)
-        assert picture.dtype == np.uint8 and picture.shape == (4, 6, 3) and (picture == 20 * step).all()
+        assert picture.dtype == np.uint8 and picture.shape == (44, 66, 3) and (picture == 20 * step).all()
         root = env.step(root.set("action", env.action_spec.rand()))["next"]
 
 

@@ -1,0 +1,93 @@
+"""A table of worlds that users bring and of what can be done with a run in them: every cell."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from strange_worlds import KINDS, registered
+
+from torchrl_agent import cli
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.runs.run import train
+
+TO_SB3 = {
+    "Vector-v0": None,
+    "Picture-v0": "picture|perception",
+    "Parts-v0": "picture|perception",
+    "Numbers-v0": "continuous",
+    "Heads-v0": None,
+    "Mixed-v0": "continuous",
+}
+"""Why a run cannot become one of Stable-Baselines3; None if it can."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def brought(request, tmp_path_factory):
+    """A short run in a world of each kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    small = ["world.num_envs=2", "algorithm.rollout_steps=16", "total_frames=64", "evaluation.episodes=2"]
+    with registered():
+        experiment = Experiment.load(f"gym:{request.param}", *small, "run.name=brought", f"run.folder={folder}")
+        assert list(train(experiment))[-1].frames == 64
+        yield request.param, folder / "brought"
+
+
+def run_verb(capsys, *words):
+    """What it prints; its exit code must be 0."""
+    code = cli.main([str(word) for word in words])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    return printed.out
+
+
+def test_it_was_filmed_when_it_ended(brought):
+    assert (brought[1] / "film.gif").stat().st_size > 100
+
+
+def test_its_figures_are_curves(brought):
+    header = (brought[1] / "metrics.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert {"rollout/info_speed", "rollout/info_is_success", "rollout/ep_rew_mean"} <= set(header.split(","))
+
+
+def test_it_is_evaluated(brought, capsys):
+    printed = run_verb(capsys, "evaluate", brought[1], "--episodes", 2, "--json")
+    assert json.loads(printed[printed.index("{") :])["return_mean"] == 6  # a reward of 1 in each of six steps
+
+
+def test_it_is_filmed(brought, capsys, tmp_path):
+    run_verb(capsys, "film", brought[1], "--steps", 4, "--output", tmp_path / "film.gif")
+    assert (tmp_path / "film.gif").is_file()
+
+
+def test_it_is_explained(brought, capsys, tmp_path):
+    name, run = brought
+    page = run_verb(capsys, "explain", run, "--step", 2, "--output", tmp_path / "step.html")
+    assert ("standard deviation" in page) == (name in ("Numbers-v0", "Mixed-v0"))
+    assert ("probability" in page) == (name != "Numbers-v0")
+    assert (tmp_path / "step.html").is_file()
+
+
+def test_it_is_exported(brought, capsys):
+    run_verb(capsys, "export", brought[1])
+    assert (brought[1] / "policy.pt2").is_file()
+
+
+def test_it_is_plotted(brought, capsys, tmp_path):
+    run_verb(capsys, "plot", brought[1], "--output", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").is_file()
+
+
+def test_it_becomes_a_run_of_stable_baselines3_or_says_why_not(brought, capsys, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    name, run = brought
+    code = cli.main(["convert", "to-sb3", str(run), str(tmp_path / "model.zip")])
+    said = capsys.readouterr().err
+    assert code == (0 if TO_SB3[name] is None else 2), said
+    if TO_SB3[name] is not None:
+        assert said.count("\n") == 1 and any(word in said for word in TO_SB3[name].split("|"))
+
+
+def test_it_goes_on(brought, capsys):
+    run_verb(capsys, "resume", brought[1], "total_frames=96")
+    assert json.loads((brought[1] / "summary.json").read_text(encoding="utf-8"))["frames"] == 96

@@ -604,11 +604,7 @@ def test_the_sentences_among_the_questions_are_those_that_the_code_says(tmp_path
     with pytest.raises(ValueError) as error:
         next(train(Experiment.load("smoke", "device=cpu", f"run.folder={tmp_path}", "run.name=first")))
     assert str(error.value).replace(str(tmp_path), "runs").startswith("run runs/first exists already")
-    with pytest.raises(ValueError) as error:
-        Experiment.load("cartpole", "algorithm.minibatch_size=4096", "algorithm.rollout_steps=64").make_learner()
-    assert str(error.value).startswith("algorithm.minibatch_size=4096 does not divide the 512 frames of a rollout")
-    for sentence in ("run runs/first exists already", "algorithm.minibatch_size=4096 does not divide the 512 frames"):
-        assert sentence in page
+    assert "run runs/first exists already" in page
 
 
 def test_the_glossary_is_in_alphabetical_order():

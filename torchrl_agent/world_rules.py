@@ -21,7 +21,8 @@ from torchrl_agent.trust.targets import build
 GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
 LARGE_PICTURE = 36
 """Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
-WORLDS_PER_CORE, MOST_WORLDS = 4, 64
+WORLDS_PER_CORE, MOST_WORLDS = {False: 4, True: 8}, 64
+"""By whether actions are continuous."""
 FRAMES = 500_000
 STEPS = 128
 MINIBATCH = 256
@@ -115,12 +116,14 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
     pictures = {name: shape for name, shape in shapes.items() if len(shape) == 3}
     large = {name: shape for name, shape in pictures.items() if min(shape[-2:]) >= LARGE_PICTURE}
     agents = 1 if agent_group(env) is None else group_spec(env).shape[1]
-    num_envs = int(asked.get("num_envs", min(MOST_WORLDS, WORLDS_PER_CORE * (os.cpu_count() or 1))))
+    continuous = action_bounds(env) is not None and not mixed_choices(env)
+    per_core = WORLDS_PER_CORE[continuous]
+    num_envs = int(asked.get("num_envs", min(MOST_WORLDS, per_core * (os.cpu_count() or 1))))
     frames = num_envs * agents * steps
-    minibatch = max(size for size in range(1, MINIBATCH + 1) if frames % size == 0)
+    minibatch = min(frames, max(1, MINIBATCH // steps) * steps)  # whole sequences, for agents with memory
     own = {**world, "num_envs": num_envs}
     return [
-        Rule({"world": own}, f"{num_envs} worlds: {WORLDS_PER_CORE} for each core, {MOST_WORLDS} at most"),
+        Rule({"world": own}, f"{num_envs} worlds: {per_core} for each core, {MOST_WORLDS} at most"),
         *([SIGNS] if "atari" in own else []),
         Rule({"total_frames": FRAMES, "evaluation": {"episodes": 32}}, f"{FRAMES:,} frames"),
         Rule(
@@ -128,8 +131,8 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
             f"rollouts of {steps} steps, minibatches of {minibatch} of their {frames} frames",
         ),
         *_network(pictures, large),
-        _discount(ability(env, "time_limit")),
-        *_learning(action_bounds(env) is not None and not mixed_choices(env)),
+        _discount(ability(env, "time_limit"), 100 if continuous else 200),
+        *_learning(),
         Rule(
             {"acceleration": {"step": False, "advantages": False, "update": False}},
             "nothing is compiled, as worlds of others take most of the time",
@@ -151,23 +154,22 @@ def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> l
     return rules
 
 
-def _discount(limit: int | None) -> Rule:
-    """As many steps ahead as a fifth of an episode, between 10 and 200."""
-    gamma = 0.99 if limit is None else round(1 - 1 / min(200, max(10, limit / 5)), 3)
+def _discount(limit: int | None, most: int) -> Rule:
+    """As many steps ahead as a fifth of an episode, between 10 and ``most``."""
+    gamma = 0.99 if limit is None else round(1 - 1 / min(most, max(10, limit / 5)), 3)
     ground = "no time limit is known" if limit is None else f"episodes end after {limit} steps"
     return Rule({"algorithm": {"gamma": gamma}}, f"a discount of {gamma}: {ground}")
 
 
-def _learning(continuous: bool) -> list[Rule]:
-    epochs, entropy = (10, 0.0) if continuous else (4, 0.01)
-    ppo = {"num_epochs": epochs, "learning_rate": {"initial": 1e-3, "schedule": "linear"}, "entropy_coeff": entropy}
+def _learning() -> list[Rule]:
+    ppo = {"num_epochs": 4, "learning_rate": {"initial": 1e-3, "schedule": "linear"}, "entropy_coeff": 0.01}
     replay = {"replay_size": 100_000, "learning_starts": 1000, "target_rate": 0.005}
     sac = {"batch_size": 256, "replay_ratio": 256.0, "learning_rate": {"initial": 3e-4}, **replay}
     dqn = {"batch_size": 64, "replay_ratio": 16.0, "learning_rate": {"initial": 5e-4}, **replay}
     return [
         Rule(
             {"tuned": {"ppo": {**ppo, "scale_rewards": True}}},
-            f"PPO: {epochs} epochs, a learning rate from 0.001 to 0, an entropy bonus of {entropy}",
+            "PPO: 4 epochs, a learning rate from 0.001 to 0, an entropy bonus of 0.01",
         ),
         Rule(
             {"tuned": {"sac": sac, "dqn": dqn}},

@@ -160,11 +160,12 @@ class VectorGymEnv(Drawn, EnvBase):
         n, device = self.batch_size[0], self.device
         shown = Composite(shape=self.batch_size, device=device)
         for part in self._parts:
-            shape = (n, *part.space.shape)
-            if part.space.dtype == np.uint8:
-                shown[part.name] = Bounded(0, 255, shape, device=device, dtype=torch.uint8)
-            else:
-                shown[part.name] = Unbounded(shape, device=device)
+            low, high = (torch.as_tensor(end, device=device) for end in (part.space.low, part.space.high))
+            shown[part.name] = (
+                Bounded(low.expand(n, *low.shape), high.expand(n, *low.shape), (n, *low.shape), device, low.dtype)
+                if bool(low.isfinite().any() | high.isfinite().any())
+                else Unbounded((n, *low.shape), device=device)
+            )
         if self._masked:
             shown[ACTION_MASK] = Categorical(2, (n, sum(self._actions.sizes)), device=device, dtype=torch.bool)
         names = ["return", "length", *map(_figure_name, self._info)]

@@ -136,17 +136,23 @@ def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
         )
     axes, kind = picture_axes(space), np.uint8 if space.dtype == np.uint8 else np.float32
     if axes is None:
-        size = int(np.prod(space.shape))
-        shown = Box(0, 255, (size,), np.uint8) if kind == np.uint8 else _numbers(size)
-        return shown, partial(_vector, title, space.shape, kind)
+        return _bounded(space, (int(np.prod(space.shape)),), kind), partial(_vector, title, space.shape, kind)
     sides = [space.shape[axis] for axis in axes[-2:]]
     shape = (int(np.prod(space.shape)) // (sides[0] * sides[1]), *sides)
-    shown = Box(0, 255, shape, np.uint8) if kind == np.uint8 else Box(-np.inf, np.inf, shape, np.float32)
-    return shown, partial(_picture, title, space.shape, kind, axes, shape)
+    return _bounded(space, shape, kind, axes), partial(_picture, title, space.shape, kind, axes, shape)
 
 
 def _numbers(size: int) -> Box:
-    return Box(-np.inf, np.inf, (size,), np.float32)
+    """Zeros and ones."""
+    return Box(0, 1, (size,), np.float32)
+
+
+def _bounded(space: Box, shape: tuple[int, ...], kind: type, axes: tuple[int, ...] | None = None) -> Box:
+    """The space's bounds in another type and shape."""
+    with np.errstate(over="ignore"):  # what float32 cannot hold is no bound
+        ends = [np.asarray(end, kind) for end in (space.low, space.high)]
+    low, high = (end if axes is None else end.transpose(axes) for end in ends)
+    return Box(low.reshape(shape), high.reshape(shape), dtype=kind)
 
 
 def _checked(title: str, shape: tuple[int, ...], value: Any) -> NDArray:

@@ -282,7 +282,7 @@ def test_a_yaml_file_of_another_kind_is_refused(tmp_path):
         (("world.curriculum=nowhere",), "nowhere"),
         (("world.stage=99",), "stage"),
         (("+world.wings=2",), "wings"),
-        (("algorithm.minibatch_size=7",), "algorithm.minibatch_size"),
+        (("algorithm.minibatch_size=0",), "algorithm.minibatch_size"),
         (("algorithm.num_epochs=0",), "algorithm.num_epochs"),
         (("algorithm.learning_rate.schedule=steps",), "schedule"),
         (("model.activation=sine",), "model.activation"),

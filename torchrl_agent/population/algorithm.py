@@ -63,6 +63,11 @@ class MembersAlgorithm(Algorithm):
         template = algorithms[0]
         check_algorithm(template)
         assert isinstance(template, OnPolicyActorCritic)
+        if getattr(template, "fills_up", False):
+            raise ValueError(
+                "algorithm.minibatch_size does not divide the frames of a member's rollout, which all members share: "
+                "choose a divisor of algorithm.rollout_steps times a member's worlds."
+            )
         self.template, self.config, self.device = template, template.config, template.device
         self.acceleration = template.acceleration
         self.updater = template.updater  # of it the precision alone is used

@@ -32,7 +32,8 @@ class PPOConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.training.ppo.PPO"
     minibatch_size: int = count(4096, FRAMES)
-    """Minibatch size: frames per gradient step; must divide rollout_steps * worlds."""
+    """Minibatch size: frames per gradient step, those of a rollout at most; where it does not divide them, the last
+    minibatch of an epoch is filled up with frames that count nothing."""
     num_epochs: int = count(4)
     """Epochs: passes over each rollout."""
     clip_epsilon: float = number(0.2, above=0)
@@ -58,7 +59,10 @@ class PPO(OnPolicyActorCritic):
         check_ppo(config, rows * ranks.size(), sequences=agent.sequential)
         frames_each = config.rollout_steps if agent.sequential else 1
         what = "the number of sequences in algorithm.minibatch_size" if agent.sequential else "algorithm.minibatch_size"
-        self.drawn_at_once = ranks.share(config.minibatch_size // frames_each, what)
+        size = min(config.minibatch_size, config.rollout_steps * rows * ranks.size())
+        self.drawn_at_once = ranks.share(size // frames_each, what)
+        self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
+        """The last minibatch of an epoch is shorter, and filled up."""
         super().__init__(agent, config, rows, acceleration)
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
@@ -91,10 +95,22 @@ class PPO(OnPolicyActorCritic):
     def _epoch(self, data: TensorDict) -> TensorDict:
         """The updates of one pass over the frames, [updates] diagnostics."""
         draws = list(self._draws_of_epoch(len(data)))
+        if self.fills_up:
+            return torch.stack([self.updater.update(self._filled_up(data, draw)) for draw in draws])
         if ranks.size() > 1 and self.config.normalize_advantage:
             advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
             data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
         return torch.stack([self.updater.update(data[draw]) for draw in draws])
+
+    def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
+        """A minibatch of the usual size, whose frames beyond those drawn count in no loss."""
+        assert isinstance(draw, Tensor)
+        size = self.drawn_at_once
+        minibatch = data[torch.cat([draw, draw.new_zeros(size - len(draw))])]
+        valid = minibatch.get(keys.VALID, None)
+        drawn = (torch.arange(size, device=self.device) < len(draw)).reshape(size, *[1] * (minibatch.ndim - 1))
+        drawn = drawn.expand(minibatch.shape)
+        return minibatch.set(keys.VALID, drawn if valid is None else valid & drawn)
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
         """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""
@@ -147,12 +163,13 @@ def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_config(config)
     frames = config.rollout_steps * rows
-    if frames % config.minibatch_size:
+    size = min(config.minibatch_size, frames)
+    if ranks.size() > 1 and frames % size:
         raise ValueError(
-            f"algorithm.minibatch_size={config.minibatch_size} does not divide the {frames} frames of a rollout "
-            f"({config.rollout_steps} steps x {rows} worlds or agents): choose a divisor of {frames}."
+            f"algorithm.minibatch_size={size} does not divide the {frames} frames of a rollout ({config.rollout_steps} "
+            f"steps x {rows} worlds or agents), which several processes share: choose a divisor of {frames}."
         )
-    if sequences and config.minibatch_size % config.rollout_steps:
+    if sequences and size % config.rollout_steps:
         raise ValueError(
             f"algorithm.minibatch_size={config.minibatch_size} is no multiple of "
             f"algorithm.rollout_steps={config.rollout_steps}: an agent with memory learns from whole sequences."

@@ -399,8 +399,6 @@ def test_the_gradient_scale_of_float16_goes_on_after_a_stop():
     [
         ({"rollout_steps": 0}, "algorithm.rollout_steps"),
         ({"minibatch_size": 0}, "algorithm.minibatch_size"),
-        ({"minibatch_size": 100}, "algorithm.minibatch_size"),
-        ({"minibatch_size": 1024}, "algorithm.minibatch_size"),
         ({"num_epochs": 0}, "algorithm.num_epochs"),
         ({"max_grad_norm": 0.0}, "algorithm.max_grad_norm"),
         ({"clip_epsilon": -0.1}, "algorithm.clip_epsilon"),
@@ -416,5 +414,25 @@ def test_impossible_hyper_parameters_are_refused_by_name(changes, culprit):
     assert "\n" not in str(caught.value)
 
 
-def test_a_divisor_of_the_rollout_is_accepted():
-    check_ppo(PPOConfig(rollout_steps=64, minibatch_size=512), rows=8)
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_what_fills_up_the_last_minibatch_counts_nothing(memory):
+    after = []
+    for shorter in (False, True):
+        torch.manual_seed(0)
+        env = ArenaEnv(8, desynchronize=True)
+        agent = Agent(env, ModelConfig([16], memory=memory))
+        config = PPOConfig(rollout_steps=16, minibatch_size=48, num_epochs=2, normalize_advantage=False)
+        ppo = PPO(agent, config, 8, EAGER)
+        rollout = RolloutCollector(agent.attach(env), agent, 16, EAGER).collect()
+        if shorter:  # the oracle: minibatches of 48, 48 and 32 frames
+            ppo._filled_up = lambda data, draw: data[draw]
+        assert ppo.learn(rollout, 1e-2)["updates"] == 6
+        after.append(weights(ppo))
+    torch.testing.assert_close(*after, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [64, 128, 512])
+def test_a_minibatch_holds_the_frames_of_a_rollout_at_most(size):
+    ppo, collector = arena(minibatch_size=size)
+    assert ppo.drawn_at_once == min(size, 128) and not ppo.fills_up
+    assert ppo.learn(collector.collect(), 1e-3)["updates"] == 128 / min(size, 128)

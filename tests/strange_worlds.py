@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from contextlib import contextmanager
@@ -129,12 +130,13 @@ class Drawn(Told):
 
     def __init__(self, seen=None, taken=FOUR, render_mode=None):
         super().__init__(length=6, render_mode=render_mode)
-        self.observation_space = Box(-1, 1, (3,)) if seen is None else seen
+        self.observation_space = Box(-1, 1, (3,)) if seen is None else copy.deepcopy(seen)
         self.action_space = taken
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.observation_space.seed(seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
         return self.observation_space.sample(), {}
 
     def step(self, action):
@@ -163,4 +165,4 @@ def registered():
         yield
     finally:
         for name in KINDS:
-            del gymnasium.registry[name]
+            gymnasium.registry.pop(name, None)

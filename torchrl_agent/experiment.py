@@ -99,6 +99,8 @@ class RunConfig:
     """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
     film: bool = True
     """Film the final policy, if the world can be drawn."""
+    film_every: int | None = count(None, FRAMES)
+    """Frames between films of the policy during training, in ``films/``, TensorBoard and W&B; none by default."""
     resume: str = choice("never", RESUMES)
     """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
     shard: bool = False

@@ -9,6 +9,7 @@ from strange_worlds import KINDS, registered
 
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import EVALUATION_RETURN
 from torchrl_agent.runs.run import train
 
 TO_SB3 = {
@@ -91,3 +92,62 @@ def test_it_becomes_a_run_of_stable_baselines3_or_says_why_not(brought, capsys, 
 def test_it_goes_on(brought, capsys):
     run_verb(capsys, "resume", brought[1], "total_frames=96")
     assert json.loads((brought[1] / "summary.json").read_text(encoding="utf-8"))["frames"] == 96
+
+
+# --- while it trains -------------------------------------------------------------------------------------------------
+
+SMALL = ["world.num_envs=2", "algorithm.rollout_steps=16", "total_frames=96", "evaluation.episodes=2", "threads=1"]
+
+
+def small(folder, *changes):
+    return Experiment.load("gym:Vector-v0", *SMALL, "run.name=small", f"run.folder={folder}", *changes)
+
+
+def test_films_are_made_on_the_way_and_change_nothing(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with registered():
+        for name, changes in (("with", ["run.film_every=32"]), ("without", [])):
+            list(train(small(tmp_path / name, "run.film=false", "run.final_evaluation=false", *changes)))
+    run = tmp_path / "with" / "small"
+    assert [film.name for film in sorted((run / "films").iterdir())] == [f"{frames:012}.gif" for frames in (32, 64, 96)]
+    events = EventAccumulator(str(run / "tensorboard")).Reload()
+    shown = events.Images("film")
+    assert [image.step for image in shown] == [32, 64, 96]
+    assert shown[-1].encoded_image_string == (run / "films" / f"{96:012}.gif").read_bytes()
+    rows = [(tmp_path / name / "small" / "metrics.csv").read_text(encoding="utf-8") for name in ("with", "without")]
+    learnt = [[line.split(",")[: header_of(text).index("time/fps")] for line in text.splitlines()] for text in rows]
+    assert learnt[0] == learnt[1]
+
+
+def header_of(text):
+    return text.splitlines()[0].split(",")
+
+
+def test_a_world_that_cannot_be_drawn_is_told_once_and_trains_on(tmp_path, caplog):
+    with registered():
+        changes = ["run.film_every=32", "run.film=false", "run.final_evaluation=false"]
+        experiment = Experiment.load(
+            "gym:CliffWalking-v1", *SMALL, "run.name=cliff", f"run.folder={tmp_path}", *changes
+        )
+        experiment.evaluation.world["render_mode"] = "ansi"
+        assert list(train(experiment))[-1].frames == 96
+    assert caplog.text.count("no film") == 1
+
+
+def test_callbacks_are_called(tmp_path):
+    seen = {"iterations": [], "episodes": [], "evaluations": []}
+    with registered():
+        list(
+            train(
+                small(tmp_path, "evaluation.every=64", "run.film=false", "run.final_evaluation=false"),
+                on_iteration=lambda iteration: seen["iterations"].append(iteration.frames),
+                on_episode=seen["episodes"].append,
+                on_evaluation=lambda iteration: seen["evaluations"].append(iteration.metrics[EVALUATION_RETURN]),
+            )
+        )
+    assert seen["iterations"] == [32, 64, 96]
+    assert (
+        len(seen["episodes"]) == 2 * (48 // 6) and seen["episodes"][0]["return"] == seen["episodes"][0]["length"] == 6
+    )
+    assert seen["evaluations"] == [6]

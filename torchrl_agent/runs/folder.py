@@ -36,6 +36,8 @@ LAST = ("code.json", "checkpoints")
 
 
 SUMMARY = "summary.json"
+FILMS = "films"
+"""Folder of the films that were made during training."""
 
 
 class TakenError(ValueError):

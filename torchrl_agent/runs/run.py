@@ -16,6 +16,7 @@ from torchrl_agent.assembly import make_actor, make_actors_learner
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.errors import TrainingError
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.judging import EVALUATION_RETURN
 from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate, make_learner
 from torchrl_agent.processes.actors import ActorsLearner
@@ -27,9 +28,16 @@ from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.training.metrics import check_wandb
+from torchrl_agent.training.rollout import finished_episodes
 
 
-def train(experiment: Experiment, resume: Path | str | None = None) -> Generator[Iteration, None, None]:
+def train(
+    experiment: Experiment,
+    resume: Path | str | None = None,
+    on_iteration: Callable[[Iteration], object] | None = None,
+    on_episode: Callable[[dict[str, float]], object] | None = None,
+    on_evaluation: Callable[[Iteration], object] | None = None,
+) -> Generator[Iteration, None, None]:
     """:func:`~torchrl_agent.loop.learn`, recorded in ``runs/<name>/``: configuration, code state, metrics, checkpoints,
     film, summary and model card.
 
@@ -41,6 +49,9 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
     Args:
         experiment: what to train.
         resume: a run folder to continue in (from its last checkpoint); by default what ``run.resume`` says.
+        on_iteration: called after every iteration, once it is written down.
+        on_episode: called with the statistics of each episode that ended in it, such as ``return`` and ``length``.
+        on_evaluation: called after those iterations that ``evaluation.every`` had judged; the figures are metrics.
 
     Raises:
         ValueError: see :func:`~torchrl_agent.loop.learn`; also if the run's folder exists already, is in use or cannot
@@ -48,12 +59,23 @@ def train(experiment: Experiment, resume: Path | str | None = None) -> Generator
         NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
     """
     if ranks.size() > 1 and experiment.plays_apart and not experiment.has_members:
-        yield from _train_apart(experiment, resume)
+        iterations = _train_apart(experiment, resume)
     else:
-        yield from _train(experiment, resume, make_learner)
+        iterations = _train(experiment, resume, make_learner)
+    with closing(iterations):
+        for iteration in iterations:
+            if on_episode is not None:
+                ended = finished_episodes(iteration.rollout, iteration.learner.collector.statistics)
+                for values in zip(*ended.values(), strict=True):
+                    on_episode(dict(zip(ended, map(float, values), strict=True)))
+            if on_evaluation is not None and EVALUATION_RETURN in iteration.metrics:
+                on_evaluation(iteration)
+            if on_iteration is not None:
+                on_iteration(iteration)
+            yield iteration
 
 
-def _train_apart(experiment: Experiment, resume: Path | str | None) -> Iterator[Iteration]:
+def _train_apart(experiment: Experiment, resume: Path | str | None) -> Generator[Iteration, None, None]:
     """The training of the first rank, as one process would run it, for which the other ranks play."""
     check_ranks(experiment)
     check_actors(experiment)
@@ -86,7 +108,7 @@ def _train(
     experiment: Experiment,
     resume: Path | str | None,
     make: Callable[[Experiment, dict[str, Any] | None], Learner],
-) -> Iterator[Iteration]:
+) -> Generator[Iteration, None, None]:
     here = Path.cwd()  # a world may change it
     by_itself = resume is None and experiment.run.resume == "auto"
     if by_itself:

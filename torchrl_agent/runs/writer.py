@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent import ranks
+from torchrl_agent.devices import forked_random
 from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
 from torchrl_agent.learner import Learner
 from torchrl_agent.models.acting import acting_policy
@@ -19,7 +20,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.film import film_policy, film_world
-from torchrl_agent.runs.folder import SUMMARY, read_summary
+from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
 from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.members import MembersWriter
 from torchrl_agent.runs.model_card import write_model_card
@@ -67,6 +68,7 @@ class RunWriter:
             if self._members is not None:
                 self._members.begin(locks)
         self._saved_frames, self._saved_at = learner.frames, time.monotonic()
+        self._film_every, self._filmed = run.film_every, learner.frames
         self._start = time.monotonic() - (past["seconds"] if past.get("frames") == learner.frames else 0.0)
         self._between = False
 
@@ -116,6 +118,8 @@ class RunWriter:
                 self._members.write()
         if ranks.highest(self._due()):
             self._save()
+        if self._film_every is not None and self.learner.frames - self._filmed >= self._film_every:
+            self._film_on_the_way()
 
     def stop(self) -> None:
         """Write a checkpoint of the last finished iteration, and a summary without a new evaluation: there may be
@@ -201,12 +205,23 @@ class RunWriter:
             ways = evaluate_ways(experiment, agent)
             judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            judgement["film"] = self._film(agent)
+            judgement["film"] = self._film(agent, self.folder / "film.gif")
         return judgement
 
-    def _film(self, agent: Agent) -> str | None:
-        """Name of the film of the final policy; None, and a line that says why, if there can be none."""
-        path, acceleration = self.folder / "film.gif", self.experiment.acceleration
+    def _film_on_the_way(self) -> None:
+        """Film the policy as it is now; where that cannot be, do not try again."""
+        self._filmed = self.learner.frames
+        path = self.folder / FILMS / f"{self.learner.frames:012}.gif"
+        with ranks.alone(), forked_random(self.learner.device), self._told():
+            path.parent.mkdir(exist_ok=True)
+            if sharded(agent := self.learner.present()) or self._film(agent, path) is None:
+                self._film_every = None
+                return
+            self._writer.write_film(self.learner.frames, path)
+
+    def _film(self, agent: Agent, path: Path) -> str | None:
+        """Name of a film of a policy; None, and a line that says why, if there can be none."""
+        acceleration = self.experiment.acceleration
         try:
             with closing(film_world(self.experiment, 1)) as world:
                 return film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration).name

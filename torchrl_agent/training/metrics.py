@@ -153,6 +153,22 @@ class MetricsWriter:
         for summary in (experiment, session):  # SummaryWriter.add_hparams would begin a run of its own for them
             self._events.file_writer.add_summary(summary, begins)
 
+    def write_film(self, frames: int, film: Path) -> None:
+        """Show a GIF in TensorBoard and Weights & Biases."""
+        if self._events is not None:
+            from PIL import Image
+            from tensorboard.compat.proto.summary_pb2 import Summary
+
+            with Image.open(film) as picture:
+                width, height = picture.size
+            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=film.read_bytes())
+            summary = Summary(value=[Summary.Value(tag="film", image=image)])
+            self._events.file_writer.add_summary(summary, frames)
+        if self._wandb is not None:
+            import wandb
+
+            self._wandb.experiment.log({"film": wandb.Video(str(film), format="gif")}, step=frames)
+
     def write(self, frames: int, metrics: dict[str, float]) -> None:
         """Write one iteration."""
         self.begin()

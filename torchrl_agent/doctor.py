@@ -26,8 +26,15 @@ TESTED_VERSIONS = yaml.safe_load(Path(__file__).with_name("tested_versions.yaml"
 """Versions that the tests run with, by package: first that of constraints.txt, with which every commit is tested."""
 
 EXTRAS = {
+    "atari": {"ale-py": "ale_py", "opencv-python-headless": "cv2"},
     "bench": {"stable-baselines3": "stable_baselines3"},
     "box2d": {"box2d": "Box2D"},
+    "cars": {"highway-env": "highway_env"},
+    "dm_control": {"shimmy": "shimmy", "dm_control": "dm_control", "mujoco": "mujoco"},
+    "minatar": {"minatar": "minatar"},
+    "minigrid": {"minigrid": "minigrid"},
+    "mujoco": {"mujoco": "mujoco"},
+    "robotics": {"gymnasium-robotics": "gymnasium_robotics", "mujoco": "mujoco"},
     "render": {"pygame-ce": "pygame"},
     "docs": {"mkdocs": "mkdocs", "mkdocs-material": "material", "mkdocstrings": "mkdocstrings"},
     "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import secrets
 import socket
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -156,12 +157,11 @@ class MetricsWriter:
     def write_film(self, frames: int, film: Path) -> None:
         """Show a GIF in TensorBoard and Weights & Biases."""
         if self._events is not None:
-            from PIL import Image
             from tensorboard.compat.proto.summary_pb2 import Summary
 
-            with Image.open(film) as picture:
-                width, height = picture.size
-            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=film.read_bytes())
+            data = film.read_bytes()
+            width, height = struct.unpack("<HH", data[6:10])  # as a GIF's header has them
+            image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=data)
             summary = Summary(value=[Summary.Value(tag="film", image=image)])
             self._events.file_writer.add_summary(summary, frames)
         if self._wandb is not None:

@@ -209,7 +209,7 @@ def refused(arguments, capsys):
         (["train", "smoke", "world.num_envs=0"], "num_envs"),
         (["train", "smoke", "world.style=3"], "style"),
         (["train", "smoke", "world._target_=nowhere.World"], "nowhere.World"),
-        (["train", "smoke", "algorithm.minibatch_size=7"], "algorithm.minibatch_size"),
+        (["train", "smoke", "algorithm.minibatch_size=0"], "algorithm.minibatch_size"),
         (["train", "smoke", "device=warp"], "warp"),
         (["train", "smoke", "threads=0"], "threads"),
         (["resume", "nowhere"], "nowhere"),

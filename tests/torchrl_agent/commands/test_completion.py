@@ -49,7 +49,7 @@ def test_bash_completes_verbs_options_configurations_and_files(printed):
     assert ask_bash(path, "") == list(VERBS)
     assert ask_bash(path, "tra") == ["train"]
     assert ask_bash(path, "train", "smo") == ["smoke"]
-    options = {"--help", "--multirun", "--quiet", "--seed", "--device", "--name", "--trust"}
+    options = {"--help", "--multirun", "--print-config", "--quiet", "--seed", "--device", "--name", "--trust"}
     assert set(ask_bash(path, "train", "")) == {*config_names(), *options}
     assert ask_bash(path, "evaluate", "runs/first", "--j") == ["--json"]
     assert {"last", "best"} <= set(ask_bash(path, "evaluate", "runs/first", "--checkpoint", ""))

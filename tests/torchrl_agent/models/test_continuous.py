@@ -286,7 +286,6 @@ def test_an_exported_policy_gives_the_clipped_mean(run):
 @pytest.mark.parametrize(
     ("arguments", "culprit"),
     [
-        (["explain"], "continuous"),
         (["film"], "cannot be drawn: pygame is not installed"),
         (["pretrain", "perception"], "continuous"),
     ],

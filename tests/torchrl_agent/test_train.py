@@ -382,8 +382,8 @@ def test_an_existing_folder_that_is_no_run_is_refused_and_untouched(tmp_path):
 
 
 def test_a_run_that_cannot_begin_leaves_its_name_free(tmp_path):
-    with pytest.raises(ValueError, match="minibatch_size"):
-        play(smoke(tmp_path, "algorithm.minibatch_size=7"))
+    with pytest.raises(ValueError, match="centralised_critic"):
+        play(smoke(tmp_path, "model.centralised_critic=true"))
     history, _ = play(smoke(tmp_path, "total_frames=512"))
     assert len(history) == 1
 

@@ -98,8 +98,8 @@ def configuration(config: str, overrides: Sequence[str] = (), trust: bool = Fals
     asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}
     try:
         env = build({**world, **asked, "num_envs": 1, "device": "cpu"})
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{config}: {' '.join(str(error).split())}") from None
+    except Exception as error:  # a constructor of others raises any
+        raise ValueError(f"{config}: {' '.join(str(error).split()) or type(error).__name__}") from None
     try:
         rules = _rules(env, world, asked, int(given.get("algorithm.rollout_steps", STEPS)))
     finally:

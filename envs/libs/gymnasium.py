@@ -332,7 +332,7 @@ def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: di
         return gymnasium.make(env_name, disable_env_checker=True, **arguments)
     except (NameNotFound, NamespaceNotFound, VersionNotFound) as error:
         raise ValueError(f"there is no world {env_name}: {' '.join(str(error).split())}") from None
-    except DependencyNotInstalled as error:
+    except (DependencyNotInstalled, ImportError) as error:
         raise ValueError(f"{env_name} needs another package: {' '.join(str(error).split())}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -240,3 +241,12 @@ def test_a_world_that_does_not_exist_is_told_in_a_sentence(name):
     with pytest.raises(ValueError, match=name.replace("/", ".")) as caught:
         VectorGymEnv(name, 2)
     assert "\n" not in str(caught.value)
+
+
+def test_a_world_whose_package_lacks_another_is_told_in_a_sentence():
+    gymnasium.register("Lacking-v0", "a_package_that_is_not_there:World")
+    try:
+        with pytest.raises(ValueError, match="Lacking-v0 needs another package: .*a_package_that_is_not_there"):
+            VectorGymEnv("Lacking-v0", 2)
+    finally:
+        del gymnasium.registry["Lacking-v0"]

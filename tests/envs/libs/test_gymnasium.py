@@ -246,7 +246,7 @@ def test_a_world_that_does_not_exist_is_told_in_a_sentence(name):
 def test_a_world_whose_package_lacks_another_is_told_in_a_sentence():
     gymnasium.register("Lacking-v0", "a_package_that_is_not_there:World")
     try:
-        with pytest.raises(ValueError, match="Lacking-v0 needs another package: .*a_package_that_is_not_there"):
+        with pytest.raises(ValueError, match=r"Lacking-v0 needs another package: .*a_package_that_is_not_there"):
             VectorGymEnv("Lacking-v0", 2)
     finally:
         del gymnasium.registry["Lacking-v0"]

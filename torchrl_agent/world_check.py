@@ -11,7 +11,7 @@ from torchrl.envs import EnvBase, TransformedEnv
 from torchrl_agent import keys
 from torchrl_agent.abilities import ability
 from torchrl_agent.devices import forked_random
-from torchrl_agent.models.specs import agent_group, group_spec, observation_shapes
+from torchrl_agent.models.specs import NO_BOUND, agent_group, group_spec, observation_shapes
 
 STEPS = 3
 """Steps that are played."""
@@ -91,7 +91,8 @@ def _random_action(env: EnvBase, root: TensorDictBase) -> torch.Tensor:
     """A random legal action, finite where the spec has no bound."""
     spec = env.full_action_spec[env.action_key].clone()
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
-        return _between(spec.space.low, spec.space.high)
+        ends = (spec.space.low, spec.space.high)
+        return _between(*(torch.where(end.abs() > NO_BOUND, end.sign() * torch.inf, end) for end in ends))
     mask = keys.ACTION_MASK if agent_group(env) is None else (agent_group(env), keys.ACTION_MASK)
     if mask in root.keys(True):
         spec.update_mask(root.get(mask))

@@ -44,7 +44,7 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     number, device = arguments.pop(NUM_ENVS, None), arguments.pop(DEVICE, None)
     target = find(str(arguments["_target_"]))
     inner = next((name for name in WRAPPED if isinstance(arguments.get(name), Mapping)), None)
-    if inner is not None and issubclass(target, TransformedEnv):
+    if inner is not None and isinstance(target, type) and issubclass(target, TransformedEnv):
         arguments[inner] = build_batched({**arguments[inner], NUM_ENVS: number, DEVICE: device})
         return _checked(build(arguments), number)
     name, value = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), _num_envs)(number or 1)

@@ -96,6 +96,7 @@ def configuration(config: str, overrides: Sequence[str] = (), trust: bool = Fals
     check.check(check.in_targets({"world": world}), Path(config), trust)
     given = _given(overrides)
     asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}
+    asked.pop("transforms", None)  # put on by whoever makes the world to learn in
     try:
         env = build({**world, **asked, "num_envs": 1, "device": "cpu"})
     except Exception as error:  # a constructor of others raises any

@@ -34,7 +34,7 @@ class AleVector:
         )
         self.ended: NDArray = np.zeros(num_envs, bool)
         self.begun: NDArray = np.zeros(0)
-        """What the games begin with that have ended, [N, 4, 84, 84]."""
+        """First pictures of the games that have ended, [N, 4, 84, 84]; of others the present ones."""
 
     def reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
         """Begin all games, or show how those of ``options["reset_mask"]`` have begun.
@@ -50,7 +50,7 @@ class AleVector:
         return self.begun, {}
 
     def step(self, action: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray, dict]:
-        """What one action leads to, to the last picture of each game."""
+        """Step of all games, to the last picture of each."""
         self.begun, reward, terminated, truncated, info = self.env.step(action)
         self.ended = terminated | truncated
         seen = np.where(self.ended[:, None, None, None], info.get("final_obs", self.begun), self.begun)

@@ -38,7 +38,7 @@ PROBED_STEPS, PROBED_SECONDS = 50, 1.0
 DEAR = 2e-3
 """Seconds of a step from which on worlds are worth a process each: messages cost some 0.5 ms of it."""
 NO_BOUND = 1e38
-"""What stands in specs for an infinite bound of an action that has another one; agents take it for none."""
+"""Bound in specs of an action that has the other one only; agents take it for none."""
 PATIENCE = 300.0
 """Seconds that a world in a process of its own may take for a step."""
 
@@ -123,7 +123,7 @@ class VectorGymEnv(Drawn, EnvBase):
             pixels=None if not from_pixels else pixels_only,
             shown=None if shown is None else list(shown),
         )
-        self._env: Any
+        self._env: Any = None
         self._info: list[tuple[str, ...]]
         seconds, mask_source = self._find_out(make)
         if by_ale:
@@ -168,7 +168,8 @@ class VectorGymEnv(Drawn, EnvBase):
             )
         if self._masked:
             shown[ACTION_MASK] = Categorical(2, (n, sum(self._actions.sizes)), device=device, dtype=torch.bool)
-        names = ["return", "length", *map(_figure_name, self._info)]
+        self._figures = [re.sub(r"\W+", "_", "_".join(("info", *path))) for path in self._info]
+        names = ["return", "length", *self._figures]
         shown["episode"] = Composite({name: Unbounded((n, 1), device=device) for name in names}, shape=self.batch_size)
         self.observation_spec = shown
         self.action_spec = self._make_action_spec(n)
@@ -184,6 +185,8 @@ class VectorGymEnv(Drawn, EnvBase):
             if isinstance(actions.shown, Discrete):
                 return Categorical(actions.sizes[0], (n,), device=device)
             return MultiCategorical(actions.sizes, (n, len(actions.sizes)), device=device)
+        if np.isinf(actions.shown.low).all() and np.isinf(actions.shown.high).all():
+            return Unbounded((n, len(actions.low)), device=device)
         low, high = (
             torch.as_tensor(end, device=device).expand(n, -1).clone() for end in (actions.shown.low, actions.shown.high)
         )
@@ -229,7 +232,7 @@ class VectorGymEnv(Drawn, EnvBase):
         return self._env.step(action)
 
     def _shown(self, seen: Any) -> TensorDict:
-        """What the worlds show, copied out of the vector environment's buffers."""
+        """Observations and statistics, copied out of the vector environment's buffers."""
         arrays = seen if isinstance(seen, dict) else {self._parts[0].name: seen}
         tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in arrays.items()}
         info = tensors.pop(EPISODE_INFO, None)
@@ -238,7 +241,7 @@ class VectorGymEnv(Drawn, EnvBase):
         total = self._total.to(self.device)
         books = {"return": total[:, :1], "length": total[:, 1:]}
         if info is not None:
-            books.update({_figure_name(path): info[:, [index]] for index, path in enumerate(self._info)})
+            books.update(zip(self._figures, info.split(1, -1), strict=True))
         tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
         return TensorDict(tensors, self.batch_size, device=self.device)
 
@@ -255,13 +258,13 @@ class VectorGymEnv(Drawn, EnvBase):
             raise ValueError(
                 f"{function} of {self.env_name} took more than {PATIENCE:.0f} s: look at what it waits for."
             ) from None
-        except (EOFError, ConnectionError) as error:
-            self._end_processes()
-            raise ValueError(
-                f"a process of {self.env_name} ended in its {function} ({type(error).__name__}): use "
-                "world.processes=false to see why."
-            ) from None
         except Exception as error:
+            if isinstance(error, (EOFError, ConnectionError)) and isinstance(self._env, AsyncVectorEnv):
+                self._end_processes()
+                raise ValueError(
+                    f"a process of {self.env_name} ended in its {function} ({type(error).__name__}): use "
+                    "world.processes=false to see why."
+                ) from None
             raise ValueError(
                 f"{function} of {self.env_name} failed ({_reason(error)}): fix the world there."
             ) from error
@@ -309,10 +312,6 @@ def _vectorized(makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> 
         start = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
         return AsyncVectorEnv(makers, copy=False, context=start, autoreset_mode=AutoresetMode.DISABLED)
     return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-
-
-def _figure_name(path: tuple[str, ...]) -> str:
-    return re.sub(r"\W+", "_", "_".join(("info", *path)))
 
 
 def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: dict[str, Any]) -> gymnasium.Env:

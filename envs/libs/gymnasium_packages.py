@@ -17,7 +17,7 @@ PACKAGES = (
     (
         r"(highway|merge|roundabout|parking|intersection|racetrack|exit|lane-keeping|two-way|u-turn)-",
         "highway_env",
-        "highway",
+        "cars",
     ),
     (r"(Fetch|HandReach|HandManipulate|PointMaze|AntMaze|Adroit|FrankaKitchen)", "gymnasium_robotics", "robotics"),
     (r"dm_control/", "shimmy", "dm_control"),

@@ -88,7 +88,7 @@ class PlainWorld(gymnasium.Wrapper):
         return self._seen(observation, info, over=False), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """What one action leads to."""
+        """Step of the world with an agent's action."""
         observation, reward, terminated, truncated, info = self.env.step(self.actions.value(action))
         if self.figures:
             self._count(info)

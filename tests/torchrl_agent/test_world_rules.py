@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 import torch
 
+from envs.libs import gymnasium_packages
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.run_names import check_run_name
 from torchrl_agent.runs.run import train
@@ -126,6 +128,17 @@ def test_every_kind_of_world_trains_by_one_command_and_is_judged(world, tmp_path
     iterations = list(train(experiment))
     assert iterations[-1].frames >= 64
     assert (tmp_path / "brought" / "summary.json").is_file()
+
+
+def test_transforms_may_be_asked_for():
+    half = "world.transforms=[{RewardScaling: {loc: 0.0, scale: 0.5}}]"
+    experiment = Experiment.load("gym:CartPole-v1", half, "world.num_envs=2")
+    assert experiment.make_world().rollout(2)["next", "reward"].unique().tolist() == [0.5]
+
+
+def test_packages_name_extras_that_there_are():
+    declared = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(f"\n{extra} = [" in declared for _, _, extra in gymnasium_packages.PACKAGES)
 
 
 def test_the_rules_text_names_no_code_of_others():

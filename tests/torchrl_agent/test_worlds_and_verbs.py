@@ -35,7 +35,7 @@ def brought(request, tmp_path_factory):
 
 
 def run_verb(capsys, *words):
-    """What it prints; its exit code must be 0."""
+    """Output of a command that must succeed."""
     code = cli.main([str(word) for word in words])
     printed = capsys.readouterr()
     assert code == 0, printed.err

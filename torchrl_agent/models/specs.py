@@ -91,7 +91,7 @@ def action_bounds(env: EnvBase) -> tuple[Tensor, Tensor] | None:
     return low, high
 
 
-_NO_BOUND = torch.finfo(torch.float32).max / 4
+NO_BOUND = torch.finfo(torch.float32).max / 4
 """Ranges beyond this overflow in float32; Gymnasium's worlds give its largest number for "no bound"."""
 
 
@@ -100,7 +100,7 @@ def _inwards(bound: Tensor, way: int) -> Tensor:
     rounded = bound.float()
     beyond = (rounded.double() < bound) if way > 0 else (rounded.double() > bound)
     rounded = torch.where(beyond, torch.nextafter(rounded, rounded.new_tensor(way * torch.inf)), rounded)
-    return torch.where(rounded.abs() > _NO_BOUND, rounded.sign() * torch.inf, rounded)
+    return torch.where(rounded.abs() > NO_BOUND, rounded.sign() * torch.inf, rounded)
 
 
 def mixed_choices(env: EnvBase) -> tuple[int, ...]:

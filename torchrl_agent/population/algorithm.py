@@ -63,7 +63,7 @@ class MembersAlgorithm(Algorithm):
         template = algorithms[0]
         check_algorithm(template)
         assert isinstance(template, OnPolicyActorCritic)
-        if getattr(template, "fills_up", False):
+        if template.fills_up:
             raise ValueError(
                 "algorithm.minibatch_size does not divide the frames of a member's rollout, which all members share: "
                 "choose a divisor of algorithm.rollout_steps times a member's worlds."

@@ -200,6 +200,9 @@ class OnPolicyActorCritic(ActorCritic):
     joins_ranks = True
     reads_values = True
 
+    fills_up = False
+    """Minibatches are filled up with frames that count nothing (PPO)."""
+
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
         self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)

@@ -182,3 +182,16 @@ def test_what_cannot_be_chosen_is_filled_in():
     assert actions.low.tolist() == [0] and actions.value(np.array([0.25], np.float32)).tolist() == [0.25, 5]
     with pytest.raises(ValueError, match="nothing to choose"):
         Actions(Box(1, 1, (2,)))
+
+
+@pytest.mark.parametrize("name", ["act_unbounded", "act_one_sided"])
+def test_the_check_plays_no_absurd_numbers(name):
+    played = []
+
+    class Noting(Sampled):
+        def step(self, action):
+            played.append(np.abs(action).max())
+            return super().step(action)
+
+    check_world(VectorGymEnv(Noting, 2, taken=TAKEN[name][0]))
+    assert max(played) < 100

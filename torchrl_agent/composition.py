@@ -85,12 +85,12 @@ class ConfigFile:
             return read_keys(self.text, self.path, dict)
 
 
-def read_config(config: str | Path, trust: bool = False, overrides: Sequence[str] = ()) -> ConfigFile:
+def read_config(config: Any, trust: bool = False, overrides: Sequence[str] = ()) -> ConfigFile:
     """A configuration, given by its name or its path; trusted if it is ours, was recorded, or ``trust`` says so. That
     of a world, such as ``gym:Hopper-v5``, is made by rules, which it tells.
 
     Args:
-        config: its name or path, or a world's.
+        config: its name or path, or a world, by name or as an object of Python's.
         trust: it may name what it likes.
         overrides: that the rules should know of.
 
@@ -98,10 +98,11 @@ def read_config(config: str | Path, trust: bool = False, overrides: Sequence[str
         ValueError: there is none, it is no YAML, or it asks for other files without being trusted.
     """
     if world_rules.is_world(config):
-        text, rules = world_rules.configuration(str(config), overrides, trust or CALL.get().trust)
+        text, rules = world_rules.configuration(config, overrides, trust or CALL.get().trust)
         for rule in rules:
             log.info("rule: %s", rule)
-        return ConfigFile(CONFIGS / "world.yaml", text, ours=True, trusted=trust)
+        given = trust or not isinstance(config, str)
+        return ConfigFile(CONFIGS / "world.yaml", text, ours=True, trusted=given)
     path = config_file(config)
     text = read_text(path)
     ours = CONFIGS in path.resolve().parents
@@ -169,7 +170,8 @@ def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfi
         loaded = _by_hydra(file.text, file.path, True, words, root)
     else:
         ages = tuple(path.stat().st_mtime_ns for path in sorted(CONFIGS.rglob("*.yaml")))
-        loaded = copy.deepcopy(_by_hydra_once(file.text, file.path, file.trusted, words, root, ages))
+        beside = file.trusted and file.path.exists()
+        loaded = copy.deepcopy(_by_hydra_once(file.text, file.path, beside, words, root, ages))
     if OmegaConf.get_type(loaded) is not root:
         raise ValueError(_not_an_experiment(file.path))
     for override in ours:

@@ -18,6 +18,21 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
+def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """Difference of the means of two samples and half the width of its 95 % interval, whose variances may differ (B. L.
+    Welch, "The generalization of Student's problem", 1947).
+
+    Raises:
+        ValueError: a sample of fewer than two values.
+    """
+    if min(len(ones), len(others)) < 2:
+        raise ValueError(f"samples of {len(ones)} and {len(others)} values have no interval: give two or more each.")
+    errors = [stdev(sample) ** 2 / len(sample) for sample in (ones, others)]  # squared, of each mean
+    shares = [error**2 / (len(sample) - 1) for error, sample in zip(errors, (ones, others), strict=True)]
+    freedom = int(sum(errors) ** 2 / sum(shares)) if sum(shares) > 0 else 1  # Welch and Satterthwaite, rounded down
+    return fmean(ones) - fmean(others), student(freedom) * math.sqrt(sum(errors))
+
+
 def student(freedom: int) -> float:
     """97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M. Abramowitz and
     I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.

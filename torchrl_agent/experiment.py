@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -149,12 +148,13 @@ class Experiment:
     run: RunConfig = field(default_factory=RunConfig)
 
     @staticmethod
-    def load(config: str | Path, *overrides: str, trust: bool = False) -> Experiment:
-        """The experiment of a configuration: a name of ``composition.config_names()``, the path of a YAML file, or a
-        world by its prefix, such as ``gym:Hopper-v5`` (see ``world_rules.py``).
+    def load(config: Any, *overrides: str, trust: bool = False) -> Experiment:
+        """The experiment of a configuration: a name of ``composition.config_names()``, the path of a YAML file, a world
+        by its prefix, such as ``gym:Hopper-v5``, or a world of your own as an object (see ``world_rules.py``).
 
         Args:
-            config: its name or path.
+            config: its name or path; or a class or function that makes a world of Gymnasium or TorchRL, or such a
+                world, of which copies are made.
             *overrides: changes of it, such as ``seed=1``.
             trust: let the file name code that is not ours (see ``docs/security.md``).
 

@@ -81,6 +81,7 @@ class Learner:
         if self.members == 1:  # else each begins as its own seed says, whatever its rank
             ranks.begin_alike(agent)
         algorithm.truncates_once = truncates_once(self.env, steps)
+        algorithm.set_env(self.env)
         if collector is None:
             self._check_room(steps)
             replays = algorithm.replay is not None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import gymnasium
 from torchrl.envs import EnvBase, SerialEnv, TransformedEnv
 from torchrl.envs import transforms as torchrl_transforms
 
@@ -27,6 +28,8 @@ BATCH_ARGUMENTS: dict[str, Callable[[int], tuple[str, Any]]] = {
 }
 """TorchRL's classes whose number of worlds has another name, or is hidden among other arguments."""
 
+GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
+"""What makes a batch of Gymnasium's worlds."""
 WRAPPED = ("base_env", "env")
 """Arguments of TransformedEnv for what it wraps."""
 
@@ -34,7 +37,8 @@ WRAPPED = ("base_env", "env")
 def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     """The batched environment of ``{"_target_": ..., "num_envs": N, "device": ..., **arguments}``.
 
-    A target that takes no ``num_envs`` may make one world: then ``N`` of them are stepped one after another.
+    A target that takes no ``num_envs`` may make one world: then ``N`` of them are stepped one after another. It may be
+    a world of Gymnasium or a function that makes one, too.
 
     Raises:
         ValueError: what is made is no environment, or a batch of another size.
@@ -47,17 +51,36 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     if inner is not None and isinstance(target, type) and issubclass(target, TransformedEnv):
         arguments[inner] = build_batched({**arguments[inner], NUM_ENVS: number, DEVICE: device})
         return _checked(build(arguments), number)
+    if isinstance(target, type) and issubclass(target, gymnasium.Env):
+        return _gymnasium(arguments, number, device)
     name, value = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), _num_envs)(number or 1)
     if number is not None and name not in arguments and _takes(target, name):
         arguments[name] = value
     if device is not None and _takes(target, DEVICE):
         arguments[DEVICE] = device
     env = build(arguments)
+    if isinstance(env, gymnasium.Env):
+        env.close()
+        return _gymnasium(arguments, number, device)
     if isinstance(env, EnvBase) and len(env.batch_size) == 0:
         env.close()
         env = SerialEnv(number or 1, partial(build, arguments))
     env = _checked(env, number)
     return env if device is None or str(env.device) == device else env.to(device)
+
+
+def _gymnasium(arguments: dict[str, Any], number: int | None, device: str | None) -> EnvBase:
+    """A batch of a world of Gymnasium that a target makes; keys of ``VectorGymEnv`` go to that."""
+    batch = find(GYMNASIUM)
+    of_batch = inspect.signature(batch.__init__).parameters
+    taken = {name: arguments[name] for name in arguments if name in of_batch and name != "env_name"}
+    own = {name: value for name, value in arguments.items() if name not in taken}
+
+    def make(**more: Any) -> gymnasium.Env:
+        return build({**own, **more})
+
+    make.__name__ = str(arguments["_target_"]).rpartition(".")[2]
+    return batch(make, number or 1, device=device, **taken)
 
 
 def _num_envs(number: int) -> tuple[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import torch
 import yaml
 from torchrl.envs import EnvBase
@@ -15,10 +18,11 @@ from torchrl.envs import EnvBase
 from torchrl_agent.abilities import ability
 from torchrl_agent.models.specs import action_bounds, agent_group, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.names import did_you_mean
+from torchrl_agent.plain_worlds import plain_world
 from torchrl_agent.trust import check
-from torchrl_agent.trust.targets import build
+from torchrl_agent.trust.targets import name_object
+from torchrl_agent.world_making import GYMNASIUM, build_batched
 
-GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
 LARGE_PICTURE = 36
 """Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
 WORLDS_PER_CORE, MOST_WORLDS = {False: 4, True: 8}, 64
@@ -73,38 +77,55 @@ SIGNS = Rule(
 
 
 def is_world(config: object) -> bool:
-    """Whether this is a prefix and a world's name, rather than a configuration's name or file."""
+    """Whether this is a world, by a prefix and its name or an object, rather than a configuration's name or file."""
+    if not isinstance(config, (str, Path)):
+        return True
     prefix, colon, name = str(config).partition(":")
     return bool(colon) and bool(name) and prefix in PREFIXES
 
 
-def configuration(config: str, overrides: Sequence[str] = (), trust: bool = False) -> tuple[str, list[str]]:
+def _of_name(config: str) -> tuple[str, dict[str, Any]]:
+    """What a prefix and a name stand for: a name for the configuration, and the world's arguments."""
+    prefix, _, name = config.partition(":")
+    return name, PREFIXES[prefix][0](name)
+
+
+def _of_object(thing: Any) -> tuple[str, dict[str, Any]]:
+    """The same of a class, a function or an environment."""
+    make = functools.partial(copy.deepcopy, thing) if isinstance(thing, (EnvBase, gymnasium.Env)) else thing
+    title = getattr(thing, "__name__", type(thing).__name__)
+    return title, {"_target_": name_object(make)}
+
+
+def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = False) -> tuple[str, list[str]]:
     """The YAML text of a world's configuration, and the rules that made it, a sentence each.
 
     The world is made once, to see what it shows and takes.
 
     Args:
-        config: such as ``gym:Hopper-v5``.
+        config: such as ``gym:Hopper-v5``; or a class or function that makes a world of Gymnasium or TorchRL, or such a
+            world, of which copies are made.
         overrides: those of ``world`` and of ``algorithm.rollout_steps`` count in the rules; all are stronger than them.
         trust: the name may say which module to import.
 
     Raises:
         ValueError: there is no such world, its package is missing, or its name needs trust.
     """
-    prefix, _, name = config.partition(":")
-    world = PREFIXES[prefix][0](name)
-    check.check(check.in_targets({"world": world}), Path(config), trust)
+    name, world = _of_name(config) if isinstance(config, str) else _of_object(config)
+    check.check(check.in_targets({"world": world}), Path(name), trust or not isinstance(config, str))
     given = _given(overrides)
     asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}
     asked.pop("transforms", None)  # put on by whoever makes the world to learn in
     try:
-        env = build({**world, **asked, "num_envs": 1, "device": "cpu"})
+        env = plain_world(build_batched({**world, **asked, "num_envs": 1, "device": "cpu"}))
     except Exception as error:  # a constructor of others raises any
-        raise ValueError(f"{config}: {' '.join(str(error).split()) or type(error).__name__}") from None
+        raise ValueError(
+            f"{config if isinstance(config, str) else name}: {' '.join(str(error).split()) or type(error).__name__}"
+        ) from None
     try:
         rules = _rules(env, world, asked, int(given.get("algorithm.rollout_steps", STEPS)))
     finally:
-        env.close()
+        env.close(raise_if_closed=False)
     content: dict[str, Any] = {"name": re.sub(r"\W+", "_", name).strip("_").lower()}
     for rule in rules:
         _merge(content, rule.section)
@@ -134,6 +155,7 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
         *_network(pictures, large),
         _discount(ability(env, "time_limit"), 100 if continuous else 200),
         *_learning(),
+        *_goals(env),
         Rule(
             {"acceleration": {"step": False, "advantages": False, "update": False}},
             "nothing is compiled, as worlds of others take most of the time",
@@ -173,9 +195,22 @@ def _learning() -> list[Rule]:
             "PPO: 4 epochs, a learning rate from 0.001 to 0, an entropy bonus of 0.01",
         ),
         Rule(
-            {"tuned": {"sac": sac, "dqn": dqn}},
-            "SAC: an update for each frame (Haarnoja et al. 2018); DQN: one for every 4 frames (Mnih et al. 2015)",
+            {"tuned": {"sac": sac, "td3": sac, "dqn": dqn}},
+            "SAC and TD3: an update for each frame (Haarnoja et al. 2018, Fujimoto et al. 2018); DQN: one for every 4 "
+            "frames (Mnih et al. 2015)",
         ),
+    ]
+
+
+def _goals(env: EnvBase) -> list[Rule]:
+    if ability(env, "goal_outcome") is None:
+        return []
+    replayed = {"hindsight": 0.8, "num_steps": 1}
+    return [
+        Rule(
+            {"tuned": {name: replayed for name in ("sac", "td3", "dqn")}},
+            "SAC, TD3 and DQN replay 4 of 5 frames with a goal that was reached later (Andrychowicz et al. 2017)",
+        )
     ]
 
 

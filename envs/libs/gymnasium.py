@@ -26,6 +26,7 @@ from typing_extensions import override
 
 from envs.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
 from envs.libs import Drawn, picture
+from envs.libs.goals import goal_outcome
 from envs.libs.gymnasium_packages import import_package
 from envs.libs.gymnasium_world import EPISODE_INFO, PlainWorld
 from envs.libs.gymnasium_wrappers import usual_wrappers, wrapped
@@ -76,6 +77,7 @@ class VectorGymEnv(Drawn, EnvBase):
 
     Attributes:
         time_limit: steps after which an episode is cut off; None if nothing is known of it.
+        goal_outcome: rewards and ends of other goals (see ``envs/libs/goals.py``); None for worlds without goals.
         action_choices: sizes of the choices that come before the numbers in an action of both kinds; else empty.
 
     Raises:
@@ -143,6 +145,7 @@ class VectorGymEnv(Drawn, EnvBase):
         action mask is.
         """
         probe = make()
+        self.goal_outcome, self._goal_world = goal_outcome(probe.env), probe
         try:
             seconds, self._info = self._call("the first steps", lambda: probe.try_out(PROBED_STEPS, PROBED_SECONDS))
             self._actions, self._parts, self.metadata = probe.actions, probe.parts, dict(probe.metadata)
@@ -154,7 +157,8 @@ class VectorGymEnv(Drawn, EnvBase):
                 logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
             return seconds, probe.mask_source
         finally:
-            probe.close()
+            if self.goal_outcome is None:
+                probe.close()
 
     def _make_specs(self) -> None:
         n, device = self.batch_size[0], self.device
@@ -298,6 +302,8 @@ class VectorGymEnv(Drawn, EnvBase):
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close every world."""
         self._env.close()
+        if self.goal_outcome is not None:
+            self._goal_world.close()
         super().close(raise_if_closed=raise_if_closed)
 
     @override

@@ -5,6 +5,7 @@ from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.deterministic_agent import DeterministicAgent
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.imagination import WorldModelEnv, controller
 from torchrl_agent.models.manager import ManagerConfig
@@ -21,6 +22,7 @@ __all__ = [
     "Agent",
     "AgentModule",
     "Belief",
+    "DeterministicAgent",
     "Futures",
     "Goal",
     "GroupPolicy",

@@ -15,6 +15,7 @@ from torchrl_agent.training.pretrained import load_module, save_module
 from torchrl_agent.training.rollout import RolloutCollector
 from torchrl_agent.training.sac import SAC, SACConfig
 from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.training.td3 import TD3, TD3Config
 from torchrl_agent.training.updates import NonFiniteError, Updater
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "IMPALA",
     "PPO",
     "SAC",
+    "TD3",
     "A2CConfig",
     "AccelerationConfig",
     "ActorCritic",
@@ -40,6 +42,7 @@ __all__ = [
     "PPOConfig",
     "RolloutCollector",
     "SACConfig",
+    "TD3Config",
     "Updater",
     "evaluate_policy",
     "load_module",

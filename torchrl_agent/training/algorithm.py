@@ -128,6 +128,9 @@ class Algorithm(ABC):
         over the updates made.
         """
 
+    def set_env(self, env: EnvBase) -> None:  # noqa: B027 - most algorithms learn from rollouts alone
+        """Take from the world what learning needs of it besides rollouts; by default nothing."""
+
     def anneal(self, progress: float) -> None:  # noqa: B027 - most algorithms have nothing to set
         """Set what changes in the course of training, besides the learning rate, to what it is after the share
         ``progress`` of it; by default nothing.

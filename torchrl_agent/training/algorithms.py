@@ -9,9 +9,10 @@ from torchrl_agent.training.dqn import DQN
 from torchrl_agent.training.impala import IMPALA
 from torchrl_agent.training.ppo import PPO
 from torchrl_agent.training.sac import SAC
+from torchrl_agent.training.td3 import TD3
 from torchrl_agent.trust.targets import find
 
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN, SAC)}
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C, IMPALA, DQN, SAC, TD3)}
 
 
 def find_algorithm(name: str) -> type[Algorithm]:

@@ -1,4 +1,4 @@
-"""What DQN and SAC share: a replay on the device, n-step transitions, as many gradient steps as frames ask for, and a
+"""What DQN, SAC and TD3 share: a replay on the device, n-step transitions, as many gradient steps as frames ask for, a
 target network that follows.
 """
 
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys
@@ -18,6 +19,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.ranges import FRAMES, MOST, count, number, share
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_config
+from torchrl_agent.training.hindsight import HindsightReplay, goal_outcome
 from torchrl_agent.training.replay import TD_ERROR, Replay, n_step_transitions
 from torchrl_agent.training.updates import summarize_updates
 
@@ -47,6 +49,9 @@ class OffPolicyConfig(AlgorithmConfig):
     """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
     importance_exponent: float = share(0.4)
     """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
+    hindsight: float = share(0.0)
+    """Hindsight experience replay: share of replayed frames whose goal is one that their episode reached later; 0.8 is
+    k = 4 of Andrychowicz et al. 2017. For worlds that show a desired and an achieved goal, with one-step returns."""
 
 
 class Follower(Protocol):
@@ -62,21 +67,24 @@ class OffPolicy(Algorithm):
 
     Attributes:
         target: lets the target network follow.
+        updates_at_once: gradient steps that are made together.
     """
 
     config: OffPolicyConfig
     replay: Replay
     target: Follower
+    updates_at_once = 1
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         if agent.recomputes:
             raise ValueError(f"{self.name} learns without recomputation: leave model.recompute empty, or use ppo.")
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
-        self.replay = Replay(config.replay_size, config.rollout_steps * rows, config.priority_exponent)
+        self.replay = self._make_replay(rows)
         self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
         self.accelerated = (self._transitions, *self.accelerated)
-        self.captured = Captured("the update", self._update_from_replay, self.graphs_on)
+        graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
+        self.captured = Captured("the update", self._update_from_replay, graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
         """Frames that have still to be learnt from."""
@@ -84,6 +92,21 @@ class OffPolicy(Algorithm):
     @abstractmethod
     def make_target(self) -> Follower:
         """What moves the loss's target network."""
+
+    def _make_replay(self, rows: int) -> Replay:
+        config = self.config
+        sizes = config.replay_size, config.rollout_steps * rows, config.priority_exponent
+        return HindsightReplay(*sizes, rows, config.hindsight) if config.hindsight else Replay(*sizes)
+
+    @override
+    def set_env(self, env: EnvBase) -> None:
+        """Take from the world what rewards other goals would have brought, if hindsight is asked for.
+
+        Raises:
+            ValueError: it has no goals.
+        """
+        if isinstance(self.replay, HindsightReplay):
+            self.replay.outcome = goal_outcome(env)
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
@@ -94,7 +117,10 @@ class OffPolicy(Algorithm):
         self._remember(rollout)
         history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
         rate = torch.full((), learning_rate, device=self.device)
-        return {**(summarize_updates(torch.stack(history)) if history else {}), "learning_rate": rate}
+        if not history:
+            return {"learning_rate": rate}
+        diagnostics = summarize_updates(torch.stack(history))
+        return {**diagnostics, "updates": self.updates_at_once * diagnostics["updates"], "learning_rate": rate}
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:
@@ -116,12 +142,18 @@ class OffPolicy(Algorithm):
 
     def _updates_due(self, frames: int) -> int:
         """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
-        if self.replay.filled < min(self.config.learning_starts, self.replay.size):
+        if not self.has_begun:
             return 0
         self.owed += frames * self.config.replay_ratio
-        count = int(self.owed // self.config.batch_size)
-        self.owed -= count * self.config.batch_size
+        used = self.config.batch_size * self.updates_at_once
+        count = int(self.owed // used)
+        self.owed -= count * used
         return count
+
+    @property
+    def has_begun(self) -> bool:
+        """The replay holds enough frames to learn from."""
+        return self.replay.filled >= min(self.config.learning_starts, self.replay.size)
 
     def _update(self) -> TensorDict:
         metrics = self.captured().clone()
@@ -131,14 +163,18 @@ class OffPolicy(Algorithm):
         return metrics
 
     def _update_from_replay(self) -> TensorDict:
+        metrics = self._learn_once()
+        if self.config.target_interval == 1:
+            self.target.step()
+        return metrics
+
+    def _learn_once(self) -> TensorDict:
         """Learn from a batch of the replay."""
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
         following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
         self.replay.update_priorities(index, metrics.pop(TD_ERROR))
-        if self.config.target_interval == 1:
-            self.target.step()
         return metrics
 
     # --- saving -------------------------------------------------------------------------------------------------------
@@ -171,6 +207,11 @@ class OffPolicy(Algorithm):
 def check_off_policy(config: OffPolicyConfig, rows: int) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_config(config)
+    if config.hindsight and config.num_steps != 1:
+        raise ValueError(
+            f"algorithm.num_steps={config.num_steps} adds up rewards of the goal that was played for, and "
+            "algorithm.hindsight replays others: use algorithm.num_steps=1."
+        )
     frames = config.rollout_steps * rows
     if config.replay_size < frames:
         raise ValueError(

@@ -16,7 +16,8 @@ from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
 from torchrl_agent.training.schedules import LearningRateConfig
-from torchrl_agent.training.soft_objective import Polyak, SoftActorCriticLoss
+from torchrl_agent.training.soft_objective import SoftActorCriticLoss
+from torchrl_agent.training.twin_objective import Polyak
 
 
 @dataclass

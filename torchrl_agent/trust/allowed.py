@@ -95,7 +95,14 @@ WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_W
 MODULES = {f"torch.nn.{name}" for name in _LAYERS}
 ALGORITHMS = {
     f"torchrl_agent.training.{module}.{name}"
-    for module, name in (("ppo", "PPO"), ("a2c", "A2C"), ("impala", "IMPALA"), ("dqn", "DQN"), ("sac", "SAC"))
+    for module, name in (
+        ("ppo", "PPO"),
+        ("a2c", "A2C"),
+        ("impala", "IMPALA"),
+        ("dqn", "DQN"),
+        ("sac", "SAC"),
+        ("td3", "TD3"),
+    )
 }
 TARGETS: dict[tuple[str, ...], set[str]] = {
     ("world",): WORLDS,

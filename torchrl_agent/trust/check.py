@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.trust.allowed import ANY_ARGUMENT, ARGUMENTS, allowed_targets
-from torchrl_agent.trust.targets import search_present_folder
+from torchrl_agent.trust.targets import OBJECTS, search_present_folder
 
 Place = tuple[str, ...]
 Found = Iterator[tuple[str, str]]
@@ -83,7 +83,7 @@ def in_targets(content: Mapping[str, Any]) -> Found:
 
 
 def _target(place: Place, name: Any) -> Found:
-    if not isinstance(name, str) or name not in allowed_targets(place):
+    if not isinstance(name, str) or not (name in allowed_targets(place) or name in OBJECTS):
         yield ".".join(place), f"names {name}, which is not on the list of what every configuration may use"
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import logging
 import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+
+logger = logging.getLogger(__name__)
 
 SETTINGS = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
 """Keys of a target that are no arguments, as Hydra has them."""
@@ -37,13 +40,42 @@ def calling(trust: bool, folder: str | None) -> Iterator[None]:
         CALL.reset(token)
 
 
+OF_PYTHON = "python:"
+"""Beginning of the names of objects that this process gave, and no import finds."""
+OBJECTS: dict[str, Any] = {}
+"""Those objects, by their names."""
+
+
+def name_object(thing: Any) -> str:
+    """The path at which a class or function is found, or a name that stands for it in this process alone."""
+    path = f"{getattr(thing, '__module__', None)}.{getattr(thing, '__qualname__', None)}"
+    try:
+        if not path.startswith("__main__.") and find(path) is thing:
+            return path
+    except Exception:  # whatever resolving a path that is none raises
+        logger.debug("%s is at no path", thing)
+    title = getattr(thing, "__name__", type(thing).__name__)
+    known = [name for name, each in OBJECTS.items() if each is thing]
+    name = known[0] if known else f"{OF_PYTHON}{title}_{len(OBJECTS)}"
+    OBJECTS[name] = thing
+    return name
+
+
 def find(path: str) -> Any:
-    """The class or function at a dotted path.
+    """The class or function at a dotted path, or one that :func:`name_object` named.
 
     Raises:
+        ValueError: it was named in another process.
         Exception: any that an import raises.
     """
-    return pkgutil.resolve_name(path)
+    if not path.startswith(OF_PYTHON):
+        return pkgutil.resolve_name(path)
+    if path not in OBJECTS:
+        raise ValueError(
+            f"{path} was an object of another Python process: put it into a module, and name that in its place, such "
+            "as world._target_=my_module.MyWorld."
+        )
+    return OBJECTS[path]
 
 
 def search_present_folder() -> None:

@@ -329,7 +329,7 @@ def test_what_cannot_be_is_one_sentence_and_exit_code_two(capsys, tmp_path, argu
 
 
 def test_every_algorithm_is_found_by_its_name_and_by_its_path():
-    assert set(ALGORITHMS) == {"ppo", *OTHERS}
+    assert set(ALGORITHMS) == {"ppo", *OTHERS, "td3"}
     for name, kind in ALGORITHMS.items():
         assert kind.name == name
         assert find_algorithm(name) is find_algorithm(class_path(kind)) is kind

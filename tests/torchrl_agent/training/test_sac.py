@@ -7,31 +7,16 @@ import torch
 from line_world import Line
 from tensordict import TensorDict
 from torchrl.data import Bounded, MultiCategorical, Unbounded
-from transitions import transition
+from transitions import EAGER, PLAIN, QUIET, fill, transition
 
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.models.agent import ModelConfig
 from torchrl_agent.models.soft_agent import ActionRange, SoftAgent
-from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.sac import SAC, SACConfig
 
-EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
-QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "device=cpu", "threads=1")
-PLAIN = ModelConfig([1], activation="relu", normalize_observations=False)
 LIKELY, UNLIKELY = 0.75, 0.25
 ENTROPY = -(LIKELY * math.log(LIKELY) + UNLIKELY * math.log(UNLIKELY))
 TEMPERATURE = 0.5
-
-
-def fill(network, *slopes):
-    """Let a network of one hidden unit say ``slopes`` times x."""
-    first, last = (layer for layer in network if isinstance(layer, torch.nn.Linear))
-    with torch.no_grad():
-        first.weight.fill_(1.0)
-        first.bias.zero_()
-        last.weight.copy_(torch.tensor(slopes).unsqueeze(-1))
-        last.bias.zero_()
-    return last
 
 
 def make(**changes):

@@ -1,0 +1,144 @@
+"""Learning in worlds of others with defaults alone, beside Stable-Baselines3 with its zoo's hyperparameters.
+
+Both get the same frames, one thread and a process of their own, and are judged alike: the most likely actions, an
+episode in each of 32 worlds with seeds from 10,000. A file for each task, side and seed is what a study that was
+interrupted continues from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from torchrl_agent.confidence import interval, welch
+from torchrl_agent.progress import Progress
+from torchrl_agent.tables import aligned
+from torchrl_agent.training.checkpoint import versions, write_json
+
+RESULTS = Path(__file__).parent / "results" / "against_sb3"
+SIDES = ("torchrl_agent", "stable_baselines3")
+EPISODES, EVALUATION_SEED = 32, 10_000
+TASKS: dict[str, tuple[str, int, list[str]]] = {
+    "hopper_ppo": ("gym:Hopper-v5", 200_000, []),
+    "half_cheetah_ppo": ("gym:HalfCheetah-v5", 200_000, []),
+    "door_key_ppo": ("minigrid:MiniGrid-DoorKey-5x5-v0", 100_000, []),
+    "breakout_ppo": ("gym:MinAtar/Breakout-v1", 500_000, []),
+    "breakout_dqn": ("gym:MinAtar/Breakout-v1", 500_000, ["algorithm=dqn"]),
+    "half_cheetah_sac": ("gym:HalfCheetah-v5", 50_000, ["algorithm=sac"]),
+}
+"""World, frames, and what is said besides."""
+
+
+def train_ours(task: str, seed: int) -> tuple[float, float]:
+    """Mean return and its standard deviation over episodes of an agent trained with defaults alone."""
+    from torchrl_agent import Experiment
+    from torchrl_agent.judging import evaluate
+    from torchrl_agent.loop import learn
+
+    world, frames, overrides = TASKS[task]
+    sizes = [f"total_frames={frames}", f"seed={seed}", "threads=1", f"evaluation.seed={EVALUATION_SEED}"]
+    experiment = Experiment.load(world, *overrides, *sizes)
+    *_, last = learn(experiment)
+    judged = evaluate(experiment, last.agent, EPISODES, deterministic=True)
+    return judged["return_mean"], judged["return_std"]
+
+
+def train_theirs(task: str, seed: int) -> tuple[float, float]:
+    """The same of an agent of Stable-Baselines3."""
+    from benchmarks import stable_baselines3
+
+    stable_baselines3.prepare()
+    rival = stable_baselines3.RIVALS[task]
+    returns = rival.returns(rival.train(TASKS[task][1], seed), EPISODES, EVALUATION_SEED)
+    return fmean(returns), pstdev(returns)
+
+
+def run(task: str, side: str, seed: int) -> None:
+    """Train one side with one seed and write its file."""
+    began, worked = time.perf_counter(), time.process_time()
+    mean, deviation = (train_ours if side == SIDES[0] else train_theirs)(task, seed)
+    result = {
+        "task": task,
+        "side": side,
+        "seed": seed,
+        "frames": TASKS[task][1],
+        "return_mean": mean,
+        "return_std": deviation,
+        "seconds": round(time.perf_counter() - began, 1),
+        "processor_seconds": round(time.process_time() - worked, 1),
+        "versions": versions(),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_json(file_of(task, side, seed), result)
+
+
+def file_of(task: str, side: str, seed: int) -> Path:
+    """Where the result of one training lies."""
+    return RESULTS / f"{task}-{side}-{seed}.json"
+
+
+def results(task: str) -> dict[str, list[dict[str, Any]]]:
+    """What there is of a task, by side, in the order of seeds."""
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for path in sorted(RESULTS.glob(f"{task}-*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        found[result["side"]].append(result)
+    return found
+
+
+def table() -> str:
+    """The results: means over seeds with 95 % intervals and the number of seeds, Welch's interval of the difference,
+    and the processor's seconds for a training.
+    """
+    rows = [["task", "frames", *SIDES, "difference", "seconds", "theirs"]]
+    for task, (_, frames, _) in TASKS.items():
+        found = results(task)
+        ours, theirs = ([each["return_mean"] for each in found[side]] for side in SIDES)
+        if min(len(ours), len(theirs)) < 2:
+            continue
+        difference, half = welch(ours, theirs)
+        rows.append(
+            [
+                task,
+                f"{frames:,}",
+                *("{:.4g} ± {:.2g} ({})".format(*interval(side), len(side)) for side in (ours, theirs)),
+                f"{difference - half:.4g} to {difference + half:.4g}",
+                *(f"{fmean(each['processor_seconds'] for each in found[side]):.0f}" for side in SIDES),
+            ]
+        )
+    return "\n".join(aligned(rows))
+
+
+def main(words: list[str]) -> int:
+    """Train what is missing, one process after another, and print the table."""
+    parser = argparse.ArgumentParser("python -m benchmarks against_sb3", description=__doc__)
+    parser.add_argument("tasks", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}; by default all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
+    parser.add_argument("--table", action="store_true", help="print what there is, and train nothing")
+    parser.add_argument("--one", nargs=2, metavar=("SIDE", "SEED"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args(words)
+    if unknown := [task for task in chosen.tasks if task not in TASKS]:
+        parser.error(f"there is no task {unknown[0]}: use one of {', '.join(TASKS)}")
+    if chosen.one:
+        run(chosen.tasks[0], chosen.one[0], int(chosen.one[1]))
+        return 0
+    if not chosen.table:
+        jobs = [(task, side, seed) for seed in chosen.seeds for task in chosen.tasks for side in SIDES]
+        train_missing([job for job in jobs if not file_of(*job).exists()])
+    print(table())
+    return 0
+
+
+def train_missing(jobs: list[tuple[str, str, int]]) -> None:
+    """Train each in a process of its own, so that none begins with what another left."""
+    progress = Progress(len(jobs), "training", "against Stable-Baselines3")
+    for number, (task, side, seed) in enumerate(jobs):
+        command = [sys.executable, "-m", "benchmarks", "against_sb3", task, "--one", side, str(seed)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        progress.reach(number + 1)

@@ -1,0 +1,88 @@
+"""Hindsight experience replay in the bit-flipping world of its paper (Andrychowicz et al. 2017, section 3.1)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiBinary
+from numpy.typing import NDArray
+
+from torchrl_agent.training.checkpoint import versions, write_json
+
+RESULTS = Path(__file__).parent / "results" / "bit_flip.json"
+EPISODES = 100
+
+
+class BitFlip(gymnasium.Env):
+    """``bits`` bits, of which an action flips one; a reward of -1 for each step until they are as desired."""
+
+    def __init__(self, bits: int = 15, render_mode: str | None = None) -> None:
+        space = MultiBinary(bits)
+        self.bits, self.render_mode = bits, render_mode
+        self.observation_space = Dict(observation=space, achieved_goal=space, desired_goal=space)
+        self.action_space = Discrete(bits)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, NDArray], dict[str, Any]]:
+        """Random bits, and others to come to."""
+        super().reset(seed=seed)
+        self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits), dtype=np.int8)
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[dict[str, NDArray], float, bool, bool, dict[str, Any]]:
+        """Flip a bit."""
+        self.state = self.state.copy()
+        self.state[action] ^= 1
+        self.steps += 1
+        reward = float(self.compute_reward(self.state, self.goal, {}))
+        solved = reward == 0
+        return self._seen(), reward, solved, self.steps == self.bits, {"is_success": solved}
+
+    def compute_reward(self, achieved_goal: NDArray, desired_goal: NDArray, info: Any) -> NDArray:
+        """Rewards of goals [..., bits]."""
+        return (achieved_goal == desired_goal).all(-1) - 1.0
+
+    def compute_terminated(self, achieved_goal: NDArray, desired_goal: NDArray, info: Any) -> NDArray:
+        """Whether goals [..., bits] end the episode."""
+        return (achieved_goal == desired_goal).all(-1)
+
+    def _seen(self) -> dict[str, NDArray]:
+        return {"observation": self.state, "achieved_goal": self.state, "desired_goal": self.goal}
+
+
+def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: str) -> float:
+    """Share of new games that DQN solves after a training, by its likeliest actions."""
+    from torchrl_agent import Experiment
+    from torchrl_agent.judging import evaluate
+    from torchrl_agent.loop import learn
+
+    replayed = [f"algorithm.hindsight={hindsight}", f"total_frames={frames}", f"seed={seed}", "threads=1"]
+    experiment = Experiment.load(BitFlip, "algorithm=dqn", f"+world.bits={bits}", *replayed, *changes)
+    *_, last = learn(experiment)
+    return evaluate(experiment, last.agent, EPISODES, deterministic=True)["info_is_success"]
+
+
+def main(words: list[str]) -> int:
+    """Train with and without hindsight, and print the shares of games solved."""
+    parser = argparse.ArgumentParser("python -m benchmarks bit_flip", description=__doc__)
+    parser.add_argument("--bits", type=int, default=15)
+    parser.add_argument("--frames", type=int, default=200_000)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("changes", nargs="*", help="of the configuration, such as algorithm.batch_size=128")
+    asked = parser.parse_args(words)
+    shares = {
+        f"hindsight {share}": [
+            solved_share(asked.bits, share, asked.frames, seed, *asked.changes) for seed in asked.seeds
+        ]
+        for share in (0.8, 0.0)
+    }
+    result = {"bits": asked.bits, "frames": asked.frames, "seeds": asked.seeds, "solved": shares}
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    write_json(RESULTS, {**result, "changes": asked.changes, "versions": versions()})
+    print(json.dumps(result, indent=2))
+    return 0

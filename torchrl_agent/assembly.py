@@ -89,13 +89,21 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"the world {arguments['_target_']} cannot be made: {reason}") from None
     env = plain_world(env)
-    if not episode_entries(env):
-        group = agent_group(env)
-        parts = [RewardSum(), StepCounter(), *([] if group is None else [TeamReturn(group)])]
-        env = TransformedEnv(env, Compose(*parts), auto_unwrap=True)
+    env = _with_statistics(env)
     env = with_transforms(env, arguments.get(TRANSFORMS, ()), evaluation)
     env.set_seed(world_seed(env, seed))
     return env
+
+
+def _with_statistics(env: EnvBase) -> EnvBase:
+    """The world with TorchRL's return and length of episodes, unless it reports them itself."""
+    there = episode_entries(env)
+    if keys.EPISODE_RETURN in there:
+        return env
+    group = agent_group(env)
+    counter = StepCounter(step_count_key=keys.COUNTED_LENGTH) if keys.EPISODE_LENGTH in there else StepCounter()
+    parts = [RewardSum(), counter, *([] if group is None else [TeamReturn(group)])]
+    return TransformedEnv(env, Compose(*parts), auto_unwrap=True)
 
 
 def check_world_arguments(arguments: dict[str, Any]) -> None:

@@ -89,3 +89,5 @@ EPISODE_STAGE = "stage"
 """Stage of the curriculum in which the episode was played."""
 TORCHRL_STATISTICS = {EPISODE_RETURN: "episode_reward", EPISODE_LENGTH: "step_count"}
 """Where TorchRL's RewardSum and StepCounter put what our worlds report under ``episode``."""
+COUNTED_LENGTH = "episode_length"
+"""Where the counter is in a world that shows a ``step_count`` of its own."""

@@ -141,6 +141,7 @@ def _to_show(env: EnvBase, group: str | None) -> Iterator[_Seen]:
 NOT_SEEN = (
     *(keys.ACTION_MASK, keys.ALIVE, keys.POTENTIAL, keys.DRIVES, keys.CHARACTER, keys.STATE, keys.PRIVILEGED),
     *("others_number", "info", keys.EPISODE, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values()),
+    keys.COUNTED_LENGTH,
 )
 """Entries that mean something else than an observation."""
 

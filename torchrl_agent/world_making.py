@@ -50,6 +50,7 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     inner = next((name for name in WRAPPED if isinstance(arguments.get(name), Mapping)), None)
     if inner is not None and isinstance(target, type) and issubclass(target, TransformedEnv):
         arguments[inner] = build_batched({**arguments[inner], NUM_ENVS: number, DEVICE: device})
+        arguments.setdefault("auto_unwrap", True)
         return _checked(build(arguments), number)
     if isinstance(target, type) and issubclass(target, gymnasium.Env):
         return _gymnasium(arguments, number, device)

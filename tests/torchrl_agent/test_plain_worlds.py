@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import pkgutil
+
 import pytest
 import torch
 from counting_world import registered
@@ -9,10 +13,12 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, MultiOneHot, N
 from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv
 from torchrl.envs.utils import check_env_specs
 
+from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.abilities import ability
 from torchrl_agent.assembly import instantiate_world
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.perception import PerceptionConfig
 from torchrl_agent.models.specs import observation_shapes
 from torchrl_agent.plain_worlds import plain_world
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -176,6 +182,40 @@ def test_num_envs_goes_to_whatever_makes_the_batch(name):
             assert rollout.shape == (4, number)
         finally:
             env.close()
+
+
+DOUBLES = {
+    "JumanjiEnv": {"_target_": "torchrl_doubles.JumanjiEnv", "env_name": "Snake-v1"},
+    "BraxEnv": {"_target_": "torchrl_doubles.BraxEnv", "env_name": "ant"},
+    "MujocoPlaygroundEnv": {"_target_": "torchrl_doubles.MujocoPlaygroundEnv", "env_name": "CartpoleBalance"},
+    "MJLabEnv": {"_target_": "torchrl_doubles.MJLabEnv", "task_id": "Mjlab-Velocity-Flat-Unitree-G1"},
+    "a function for Isaac Lab": {"_target_": "torchrl_doubles.isaac_lab_world"},
+}
+
+
+@pytest.mark.parametrize("name", DOUBLES)
+def test_worlds_of_simulators_that_are_not_here_train_and_are_judged_by_doubles(name):
+    small = ["total_frames=64", "world.num_envs=2", "algorithm.rollout_steps=16", "evaluation.episodes=3"]
+    rules = Experiment.load(pkgutil.resolve_name("strange_worlds.Told"), *small)
+    layers = ModelConfig([8], perception=PerceptionConfig(enabled=name == "JumanjiEnv", embedding_size=8))
+    experiment = dataclasses.replace(rules, world={**DOUBLES[name], "num_envs": 2}, model=layers)
+    *_, last = learn(experiment)
+    assert last.metrics["rollout/ep_len_mean"] == last.metrics["rollout/ep_rew_mean"] == 5
+    assert evaluate(experiment, last.agent) | {"return_std": 0} == {
+        "episodes": 3,
+        "return_mean": 5.0,
+        "return_std": 0,
+        "length_mean": 5.0,
+    }
+
+
+@pytest.mark.parametrize("name", ["JumanjiEnv", "BraxEnv", "MujocoPlaygroundEnv"])
+def test_the_doubles_take_what_torchrls_classes_take(name):
+    theirs, ours = (
+        list(inspect.signature(pkgutil.resolve_name(f"{module}.{name}").__init__).parameters)
+        for module in ("torchrl.envs", "torchrl_doubles")
+    )
+    assert ours == theirs
 
 
 @pytest.mark.parametrize(

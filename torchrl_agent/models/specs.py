@@ -38,7 +38,8 @@ def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
         ValueError: there are none.
     """
     group = group_spec(env)
-    other = (keys.POTENTIAL, keys.DRIVES, keys.CHARACTER, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values())
+    counted = (*keys.TORCHRL_STATISTICS.values(), keys.COUNTED_LENGTH)
+    other = (keys.POTENTIAL, keys.DRIVES, keys.CHARACTER, *keys.MEMORY, *counted)
     shapes = {
         key: spec.shape[len(group.shape) :]
         for key, spec in group.items()

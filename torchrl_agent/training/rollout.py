@@ -276,7 +276,8 @@ def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
     spec = env.observation_spec
     if keys.EPISODE in spec.keys():
         return {name: (keys.EPISODE, name) for name in spec[keys.EPISODE].keys()}
-    return {name: key for name, key in keys.TORCHRL_STATISTICS.items() if key in spec.keys()}
+    found = {name: key for name, key in keys.TORCHRL_STATISTICS.items() if key in spec.keys()}
+    return {**found, keys.EPISODE_LENGTH: keys.COUNTED_LENGTH} if keys.COUNTED_LENGTH in spec.keys() else found
 
 
 @spanned("metrics")

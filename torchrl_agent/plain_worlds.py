@@ -139,7 +139,16 @@ def _to_show(env: EnvBase, group: str | None) -> Iterator[_Seen]:
 
 
 NOT_SEEN = (
-    *(keys.ACTION_MASK, keys.ALIVE, keys.POTENTIAL, keys.DRIVES, keys.CHARACTER, keys.STATE, keys.PRIVILEGED),
+    *(
+        keys.ACTION_MASK,
+        keys.ALIVE,
+        keys.TRUNCATED,
+        keys.POTENTIAL,
+        keys.DRIVES,
+        keys.CHARACTER,
+        keys.STATE,
+        keys.PRIVILEGED,
+    ),
     *("others_number", "info", keys.EPISODE, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values()),
     keys.COUNTED_LENGTH,
 )

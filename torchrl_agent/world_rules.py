@@ -145,7 +145,9 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
     minibatch = min(frames, max(1, MINIBATCH // steps) * steps)  # whole sequences, for agents with memory
     own = {**world, "num_envs": num_envs}
     return [
-        Rule({"world": own}, f"{num_envs} worlds: {per_core} for each core, {MOST_WORLDS} at most"),
+        Rule(
+            {"world": own}, f"{num_envs} world{'s' * (num_envs != 1)}: {per_core} for each core, {MOST_WORLDS} at most"
+        ),
         *([SIGNS] if "atari" in own else []),
         Rule({"total_frames": FRAMES, "evaluation": {"episodes": 32}}, f"{FRAMES:,} frames"),
         Rule(

@@ -23,8 +23,9 @@ class VectorPettingZooEnv(Drawn, EnvBase):
     """``num_envs`` copies of a parallel PettingZoo world, stepped one after the other in this process.
 
     TorchRL's wrapper holds one world; sixteen of them in a ``SerialEnv`` make a third of the steps per second. All
-    agents are in one group, ``agents``; ``alive`` [N, A] says who still plays, and who left sees and earns zeros. A
-    world ends when nobody plays any more, and counts as truncated if somebody was.
+    agents are in one group, ``agents``; ``alive`` [N, A] says who still plays, and who left sees and earns zeros;
+    ``truncated`` [N, A] says who just left without having died, while others play on. A world ends when nobody plays
+    any more, and counts as truncated if somebody was.
 
     Args:
         module: Python module with a ``parallel_env``, such as ``mpe2.simple_spread_v3``.
@@ -64,6 +65,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
                 GROUP: Composite(
                     observation=Unbounded((*agents, *seen.shape)),
                     alive=Categorical(2, shape=agents, dtype=torch.bool),
+                    truncated=Categorical(2, shape=agents, dtype=torch.bool),
                     shape=agents,
                 )
             },
@@ -71,6 +73,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         ).to(self.device)
         self._seen = np.zeros((*agents, *seen.shape), dtype=np.float32)
         self._alive: NDArray = np.zeros(agents, dtype=bool)
+        self._truncated = self._alive.copy()
         if show_state:
             self.worlds[0].reset(seed=0)
             self._state = np.zeros((num_envs, np.asarray(self.worlds[0].state()).size), dtype=np.float32)
@@ -82,11 +85,14 @@ class VectorPettingZooEnv(Drawn, EnvBase):
             self._others.add_specs(self.observation_spec[GROUP])
         action = _box(act, agents) if choices is None else Categorical(choices, shape=agents)
         self.action_spec = Composite({GROUP: Composite(action=action, shape=agents)}, shape=(num_envs,)).to(self.device)
+        self._make_outcome_specs(agents)
+
+    def _make_outcome_specs(self, agents: tuple[int, int]) -> None:
         reward = Composite(reward=Unbounded((*agents, 1)), shape=agents)
-        self.reward_spec = Composite({GROUP: reward}, shape=(num_envs,)).to(self.device)
-        flag = Categorical(2, shape=(num_envs, 1), dtype=torch.bool)
+        self.reward_spec = Composite({GROUP: reward}, shape=(agents[0],)).to(self.device)
+        flag = Categorical(2, shape=(agents[0], 1), dtype=torch.bool)
         flags = {name: flag.clone() for name in ("done", "terminated", "truncated")}
-        self.done_spec = Composite(flags, shape=(num_envs,)).to(self.device)
+        self.done_spec = Composite(flags, shape=(agents[0],)).to(self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         """Each world its own, used by its next reset."""
@@ -94,6 +100,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         chosen = None if tensordict is None else tensordict.get("_reset", None)
+        self._truncated[:] = False
         for row, world in enumerate(self.worlds):
             if chosen is None or bool(chosen[row]):
                 seen, _ = world.reset(seed=self._seeds[row])
@@ -111,15 +118,18 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         reward = np.zeros((*actions.shape[:2], 1), dtype=np.float32)
         ended: NDArray = np.zeros((len(self.worlds), 1), dtype=bool)
         cut = ended.copy()
+        self._truncated[:] = False
         for row, world in enumerate(self.worlds):
             chosen = {agent: actions[row, self.agents.index(agent)] for agent in world.agents}
             seen, rewards, terminated, truncated, _ = world.step(chosen)
-            ended[row], cut[row] = not world.agents, not world.agents and any(truncated.values())
+            playing = {agent for agent in world.agents if not (terminated.get(agent) or truncated.get(agent))}
+            ended[row], cut[row] = not playing, not playing and any(truncated.values())
             for agent, value in rewards.items():
                 index = self.agents.index(agent)
                 reward[row, index] = value
                 # who is truncated with the world still lives; who leaves a world that goes on does not
-                self._alive[row, index] = not terminated[agent] and (agent in world.agents or cut[row].item())
+                self._alive[row, index] = not terminated[agent] and (agent in playing or cut[row].item())
+                self._truncated[row, index] = truncated[agent] and not terminated[agent] and bool(playing)
             self._look(row, seen)
         flags = {"done": ended, "terminated": ended & ~cut, "truncated": cut}
         shown = self._shown().update({name: torch.from_numpy(flag).to(self.device) for name, flag in flags.items()})
@@ -148,7 +158,8 @@ class VectorPettingZooEnv(Drawn, EnvBase):
             self._state[row] = np.asarray(self.worlds[row].state()).reshape(-1)
 
     def _shown(self) -> TensorDict:
-        shown = TensorDict({GROUP: {"observation": self._seen.copy(), "alive": self._alive.copy()}}, self.batch_size)
+        books = {"alive": self._alive.copy(), "truncated": self._truncated.copy()}
+        shown = TensorDict({GROUP: {"observation": self._seen.copy(), **books}}, self.batch_size)
         shown.get(GROUP).batch_size = self._alive.shape
         if self.show_state:
             shown.set("state", torch.from_numpy(self._state.copy()))

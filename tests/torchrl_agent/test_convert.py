@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from envs import ArenaEnv, TownEnv
-from torchrl_agent import cli
+from torchrl_agent import Experiment, cli, train
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.convert.archive import find_activation, read_archive
@@ -520,12 +520,12 @@ def test_rewards_can_be_scaled_without_observations(tmp_path):
     ("arguments", "named"),
     [
         ({"algorithm": SAC, "world": "Pendulum-v1", "buffer_size": 10}, "off-policy model of continuous actions"),
-        ({"world": "Pendulum-v1"}, "continuous actions"),
+        ({"world": "Pendulum-v1", "use_sde": True}, "explores by state (use_sde=True)"),
         ({"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16]}}}, "[8] for the policy but [16]"),
         ({"policy_kwargs": {"net_arch": []}}, "no hidden layer"),
         ({"world": "FrozenLake-v1"}, "sees a Discrete"),
     ],
-    ids=["sac", "continuous", "sizes", "linear", "discrete"],
+    ids=["sac", "sde", "sizes", "linear", "discrete"],
 )
 def test_unsupported_models_are_refused_in_one_sentence(tmp_path, arguments, named):
     assert named in refusal(save(tmp_path / "model.zip", **arguments))
@@ -558,6 +558,71 @@ def test_other_files_and_other_worlds_are_refused(folder, tmp_path):
     sentence = refusal(folder / "cartpole.zip", "arena_long")
     assert "sees 4 numbers" in sentence and "observation [32]" in sentence and "--config" in sentence
     assert "leave it out" in refusal(folder / "cartpole.zip", overrides=["model.activation=relu"])
+
+
+BOUNDS = {"one": ([-2.0], [2.0]), "several": ([-1.0, 0.0], [3.0, 0.5]), "none": ([-np.inf], [np.inf])}
+
+
+class Pushed(gymnasium.Env):
+    """Continuous actions between these bounds."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def __init__(self, bounds="one", render_mode=None):
+        self.action_space = gymnasium.spaces.Box(*(np.array(end, np.float32) for end in BOUNDS[bounds]))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.np_random.normal(size=4).astype(np.float32), float(action.sum()), False, self.count == 20, {}
+
+
+def numbers_of_ours(agent, observations):
+    """Means before clipping, most likely actions, deviations and values of continuous actions."""
+    with torch.no_grad():
+        frames = agent.critic(agent.encoder(_tensordict({"observation": torch.as_tensor(observations)})))
+        policy = agent.actor_head.get_dist(frames)
+    return policy.loc, policy.deterministic_sample, policy.scale, frames["state_value"].squeeze(-1)
+
+
+def numbers_of_theirs(model, observations):
+    actions, _ = model.predict(observations, deterministic=True)
+    with torch.no_grad():
+        policy = model.policy.get_distribution(torch.as_tensor(observations)).distribution
+        values = model.policy.predict_values(torch.as_tensor(observations)).squeeze(-1)
+    return policy.mean, torch.as_tensor(actions), policy.stddev, values
+
+
+@pytest.mark.parametrize("bounds", ["one", "several"])
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+def test_continuous_actions_go_there_and_back(tmp_path, algorithm, bounds):
+    model = algorithm("MlpPolicy", Pushed(bounds), n_steps=64, seed=1, device="cpu").learn(128)
+    with torch.no_grad():
+        model.policy.log_std += torch.linspace(-0.7, 0.4, len(model.policy.log_std))
+        model.policy.action_net.weight *= 30.0  # some actions lie beyond their bounds
+    model.save(tmp_path / "model.zip")
+    world = ["+world.bounds=" + bounds, f"run.folder={tmp_path}", *QUIET, "evaluation.episodes=2"]
+    run, _ = from_sb3(tmp_path / "model.zip", Pushed, world, "there")
+    _, agent = load_agent(run, "cpu")
+    observations = cartpole_observations()
+    for mine, other in zip(numbers_of_ours(agent, observations), numbers_of_theirs(model, observations), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    paths, _ = to_sb3(run, tmp_path / "back")
+    back = PPO.load(paths[0], env=Pushed(bounds), device="cpu")
+    for mine, other in zip(numbers_of_theirs(back, observations), numbers_of_theirs(model, observations), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+    back.learn(64)  # and it goes on
+
+
+def test_actions_without_bounds_are_refused_as_stable_baselines3_does(tmp_path):
+    small = ["+world.bounds=none", "total_frames=64", "algorithm.rollout_steps=16", "world.num_envs=2"]
+    list(train(Experiment.load(Pushed, *small, *QUIET, f"run.folder={tmp_path}", "run.name=none")))
+    with pytest.raises(ValueError, match="takes actions without bounds, which Stable-Baselines3 refuses"):
+        to_sb3(tmp_path / "none", tmp_path / "model.zip")
 
 
 # --- to Stable-Baselines3 ---------------------------------------------------------------------------------------------
@@ -656,20 +721,11 @@ def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
         assert getattr(after, name) == getattr(before, name), name
 
 
-def test_what_dqn_and_continuous_runs_cannot_be_is_one_sentence(tmp_path, capsys):
+def test_what_dqn_and_sac_runs_cannot_be_is_one_sentence(tmp_path, capsys):
     dueling = train_small(tmp_path, "dueling", "algorithm=dqn")
-    pushed = train_small(
-        tmp_path,
-        "pushed",
-        "world.num_envs=8",
-        "algorithm.rollout_steps=32",
-        "algorithm.minibatch_size=256",
-        config="known/pendulum",
-    )
     soft = train_small(tmp_path, "soft", "algorithm=sac")
     for run, named in (
         (dueling, "algorithm.dueling=false"),
-        (pushed, "continuous actions"),
         (soft, "algorithm=sac"),
     ):
         capsys.readouterr()

@@ -16,9 +16,9 @@ TO_SB3 = {
     "Vector-v0": None,
     "Picture-v0": "picture|perception",
     "Parts-v0": "picture|perception",
-    "Numbers-v0": "continuous",
+    "Numbers-v0": None,
     "Heads-v0": None,
-    "Mixed-v0": "continuous",
+    "Mixed-v0": "choices and numbers at once",
 }
 """Why a run cannot become one of Stable-Baselines3; None if it can."""
 

@@ -23,11 +23,12 @@ from torch import Tensor
 from torchrl_agent.models.networks import ACTIVATIONS
 
 SUPPORTED = (
-    "PPO, A2C, DQN and RecurrentPPO models with MlpPolicy, one observation vector and discrete actions can be converted"
+    "PPO, A2C, DQN and RecurrentPPO models with MlpPolicy, one observation vector, and discrete actions, or continuous "
+    "ones without use_sde, can be converted"
 )
 DEFAULT_ACTIVATIONS = {"PPO": "tanh", "A2C": "tanh", "DQN": "relu", "RecurrentPPO": "tanh"}
 """What Stable-Baselines3 takes where ``policy_kwargs`` name no other."""
-_ACTOR_CRITIC = r"(mlp_extractor\.(policy_net|value_net)\.\d+|action_net|value_net)\.(weight|bias)"
+_ACTOR_CRITIC = r"log_std|(mlp_extractor\.(policy_net|value_net)\.\d+|action_net|value_net)\.(weight|bias)"
 _PARTS_OF = {
     "PPO": re.compile(_ACTOR_CRITIC),
     "A2C": re.compile(_ACTOR_CRITIC),
@@ -40,7 +41,6 @@ _FOREIGN = {
     "quantile_net": "a QR-DQN model",
     "actor.mu": "an off-policy model of continuous actions",
     "actor.latent": "an off-policy model of continuous actions",
-    "log_std": "a policy of continuous actions",
     "lstm_actor": "a recurrent policy of several LSTM layers",
     "critic.": "a recurrent policy whose critic has no LSTM (enable_critic_lstm=False)",
     "mlp_extractor.shared_net": "a policy with shared layers, which Stable-Baselines3 dropped in version 1.8",
@@ -111,8 +111,15 @@ class Archive:
         return (memory["weight_ih_l0"] if memory else self.layers("policy")[0][0]).shape[1]
 
     @property
+    def log_std(self) -> Tensor | None:
+        """Logarithms of the deviations of continuous actions, [D]; None if actions are discrete."""
+        return self.policy.get("log_std")
+
+    @property
     def heads(self) -> list[int]:
-        """Number of choices of each action taken at once."""
+        """Number of choices of each action taken at once; none if actions are continuous."""
+        if self.log_std is not None:
+            return []
         nvec = self.data["action_space"].get("nvec")
         actions = self.layers("policy")[-1][0].shape[0]
         return [actions] if nvec is None else [int(size) for size in re.findall(r"\d+", str(nvec))]
@@ -231,7 +238,11 @@ def _check_spaces(archive: Archive) -> None:
     shape = archive.data["observation_space"].get("_shape")
     if observed != "Box" or len(re.findall(r"\d+", str(shape))) != 1:
         raise ValueError(f"{archive.path} sees a {observed} of shape {shape}: {SUPPORTED}.")
-    if chosen not in ("Discrete", "MultiDiscrete") or sum(archive.heads) != archive.layers("policy")[-1][1].shape[0]:
+    actions, log_std = archive.layers("policy")[-1][1].shape, archive.log_std
+    if log_std is not None and (log_std.shape != actions or bool(archive.data.get("use_sde"))):
+        raise ValueError(f"{archive.path} explores by state (use_sde=True): {SUPPORTED}.")
+    fits = chosen == "Box" if log_std is not None else chosen in ("Discrete", "MultiDiscrete")
+    if not fits or (log_std is None and sum(archive.heads) != actions[0]):
         raise ValueError(f"{archive.path} acts in a space of kind {chosen}: {SUPPORTED}.")
 
 

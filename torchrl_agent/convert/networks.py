@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchrl_agent.convert.archive import Archive
 from torchrl_agent.convert.normalization import EPSILON
+from torchrl_agent.models.actions import Gaussian
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.perception import Perception
 
@@ -50,8 +51,25 @@ def fill(agent: Agent, archive: Archive, networks: tuple[str, str] = NETWORKS) -
         _fill_memory(agent.perception, memories)
         if len(memories) > 1:
             policy, value = _read_half(policy, 0), _read_half(value, 1)
+    if archive.log_std is not None:
+        policy = _in_half_ranges(policy, archive.log_std, gaussian_of(agent))
     _copy_layers(policy, agent.actor_head)
     _copy_layers(value, agent.critic_head)
+
+
+def gaussian_of(agent: Agent) -> Gaussian:
+    """What makes the mean and the deviation of an agent's continuous actions."""
+    return next(module for module in agent.actor_head.modules() if isinstance(module, Gaussian))
+
+
+def _in_half_ranges(layers: list[Layer], log_std: Tensor, gaussian: Gaussian) -> list[Layer]:
+    """Layers whose last writes means in the world's unit, as ones that write them in halves of the range; sets the
+    deviations.
+    """
+    *hidden, (weight, bias) = layers
+    center, half_range = gaussian.center.cpu(), gaussian.half_range.cpu()
+    gaussian.log_std.copy_(log_std - half_range.log())
+    return [*hidden, (weight / half_range.unsqueeze(-1), (bias - center) / half_range)]
 
 
 def linear_layers(network: nn.Module) -> list[nn.Linear]:

@@ -14,7 +14,7 @@ from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
 from torchrl_agent.convert.normalization import Normalization, read_normalization
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.learner import Learner
-from torchrl_agent.models.specs import action_heads, group_spec, observation_shapes
+from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
 from torchrl_agent.runs.config import write_config
 from torchrl_agent.runs.folder import new_run, run_folder
 from torchrl_agent.runs.locks import Locks
@@ -62,7 +62,7 @@ CLIP = "model.clip_observations"
 
 def from_sb3(
     model: Path,
-    config: str,
+    config: Any,
     overrides: Sequence[str] = (),
     run_name: str | None = None,
     vecnormalize: Path | None = None,
@@ -73,7 +73,7 @@ def from_sb3(
 
     Args:
         model: what ``model.save`` of PPO, A2C, DQN or RecurrentPPO wrote.
-        config: the configuration of the world that the model was trained in.
+        config: the configuration of the world that the model was trained in, such as ``gym:Hopper-v5``.
         overrides: changes of it, stronger than the model's own hyper-parameters.
         run_name: name of the run's folder; by default that of the configuration and the time.
         vecnormalize: its statistics, as ``VecNormalize.save`` wrote them or as our JSON.
@@ -216,16 +216,18 @@ def _hydra(value: Any) -> str:
     return words.get(str(value), str(value))
 
 
-def _check_world(archive: Archive, experiment: Experiment, config: str, notes: list[str]) -> None:
+def _check_world(archive: Archive, experiment: Experiment, config: Any, notes: list[str]) -> None:
     """Raise ValueError unless the world shows and takes what the model knows."""
     world = experiment.make_world(evaluation=True, num_envs=1)
-    shapes, heads = observation_shapes(world), action_heads(world)
-    if [list(shape) for shape in shapes.values()] != [[archive.observation_size]] or heads != archive.heads:
+    shapes, bounds = observation_shapes(world), action_bounds(world)
+    taken = f"{action_heads(world)} actions" if bounds is None else f"{len(bounds[0])} numbers"
+    known = f"{archive.heads} actions" if archive.log_std is None else f"{len(archive.log_std)} numbers"
+    if [list(shape) for shape in shapes.values()] != [[archive.observation_size]] or taken != known:
         shown = ", ".join(f"{key} {list(shape)}" for key, shape in shapes.items())
         raise ValueError(
-            f"{archive.path} sees {archive.observation_size} numbers and chooses among {archive.heads} actions, but "
-            f"the world of configuration {config} shows {shown} and takes {heads}: name the world it was trained in "
-            "with --config and overrides."
+            f"{archive.path} sees {archive.observation_size} numbers and acts by {known}, but the world of "
+            f"configuration {config} shows {shown} and takes {taken}: name the world it was trained in with --config "
+            "and overrides."
         )
     if keys.ACTION_MASK in group_spec(world).keys():
         notes.append("the world masks actions: where Stable-Baselines3 chose an illegal one, the run takes a legal one")

@@ -15,12 +15,13 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.convert import deep_q
-from torchrl_agent.convert.networks import linear_layers
+from torchrl_agent.convert.networks import gaussian_of, linear_layers
 from torchrl_agent.convert.reader import KNOWN
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.actions import Gaussian
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
+from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
@@ -94,14 +95,15 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
         raise ValueError(
             f"{run} has {found}: only agents of plain networks that read one observation vector can be converted."
         )
-    if action_bounds(world) is not None:
+    if mixed_choices(world):
+        raise ValueError(f"{run} takes choices and numbers at once, which Stable-Baselines3 does not know.")
+    bounds = action_bounds(world)
+    if bounds is not None and not all(bool(end.isfinite().all()) for end in bounds):
+        raise ValueError(f"{run} takes actions without bounds, which Stable-Baselines3 refuses: give the world bounds.")
+    if (name := experiment.algorithm_class.name) in ("sac", "td3"):
         raise ValueError(
-            f"{run} takes continuous actions: only agents of discrete ones can be converted to Stable-Baselines3."
-        )
-    if experiment.algorithm_class.name == "sac":
-        raise ValueError(
-            f"{run} was trained with algorithm=sac, for which Stable-Baselines3 has no discrete model: convert "
-            "a run of ppo, a2c or dqn."
+            f"{run} was trained with algorithm={name}, whose networks Stable-Baselines3 has in another form: convert a "
+            "run of ppo, a2c or dqn."
         )
     if getattr(experiment.algorithm, "dueling", False):
         raise ValueError(
@@ -113,15 +115,20 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
 def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Space]:
     """What one agent sees and does, as Gymnasium says it."""
     seen = group_spec(world)
-    (name, shape), heads = next(iter(observation_shapes(world).items())), action_heads(world)
+    name, shape = next(iter(observation_shapes(world).items()))
     low, high = -np.inf, np.inf
     if isinstance(seen[name], Bounded):
         low, high = (bound[(0,) * seen.ndim].numpy() for bound in (seen[name].space.low, seen[name].space.high))
-    several = len(heads) > 1
-    return (
-        gymnasium.spaces.Box(low, high, tuple(shape), np.float32),
-        gymnasium.spaces.MultiDiscrete(heads) if several else gymnasium.spaces.Discrete(heads[0]),
-    )
+    return gymnasium.spaces.Box(low, high, tuple(shape), np.float32), _action_space(world)
+
+
+def _action_space(world: EnvBase) -> gymnasium.spaces.Space:
+    bounds = action_bounds(world)
+    if bounds is not None:
+        low, high = (bound.cpu().numpy() for bound in bounds)
+        return gymnasium.spaces.Box(low, high, dtype=np.float32)
+    heads = action_heads(world)
+    return gymnasium.spaces.MultiDiscrete(heads) if len(heads) > 1 else gymnasium.spaces.Discrete(heads[0])
 
 
 class _StandIn(gymnasium.Env):
@@ -173,7 +180,20 @@ def _weights(agent: Agent) -> dict[str, Tensor]:
         named = {f"mlp_extractor.{name}.{2 * index}": layer for index, layer in enumerate(hidden)} | {last: output}
         for place, layer in named.items():
             result.update({f"{place}.weight": layer.weight, f"{place}.bias": layer.bias})
-    return result
+    return {**result, **_continuous(agent, result)}
+
+
+def _continuous(agent: Agent, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Means of continuous actions in the world's unit, not in halves of the range, and their deviations."""
+    if not any(isinstance(module, Gaussian) for module in agent.actor_head.modules()):
+        return {}
+    gaussian = gaussian_of(agent)
+    half_range = gaussian.half_range
+    return {
+        "action_net.weight": weights["action_net.weight"] * half_range.unsqueeze(-1),
+        "action_net.bias": weights["action_net.bias"] * half_range + gaussian.center,
+        "log_std": gaussian.log_std + half_range.log(),
+    }
 
 
 def _values(agent: Agent) -> dict[str, Tensor]:

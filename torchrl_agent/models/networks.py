@@ -82,6 +82,37 @@ class NaturePicture(Picture):
         self.network = nn.Sequential(*layers, nn.Flatten(), mlp(depth * math.prod(sides), out, [], activation))
 
 
+class ImpalaPicture(Picture):
+    """The deep convolutions of Espeholt et al. 2018 ("IMPALA", figure 3): three stages of a convolution, a pooling that
+    halves the picture and two residual blocks; the fully connected layer behind them is of the size asked for.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
+        nn.Module.__init__(self)
+        self.shape = tuple(shape)
+        layers: list[nn.Module] = []
+        depth, *sides = self.shape
+        for channels in (16, 32, 32):
+            layers += [nn.Conv2d(depth, channels, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+            layers += [Residual(channels, activation), Residual(channels, activation)]
+            depth, sides = channels, [(side + 1) // 2 for side in sides]
+        layers += [ACTIVATIONS[activation](), nn.Flatten()]
+        self.network = nn.Sequential(*layers, mlp(depth * math.prod(sides), out, [], activation))
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to what they read (He et al. 2016, figure 4e)."""
+
+    def __init__(self, channels: int, activation: str) -> None:
+        super().__init__()
+        convolutions = [nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)]
+        self.network = nn.Sequential(*(part for each in convolutions for part in (ACTIVATIONS[activation](), each)))
+
+    def forward(self, picture: Tensor) -> Tensor:
+        """The picture [B, C, H, W] with what they add."""
+        return picture + self.network(picture)
+
+
 class Attention(nn.Module):
     """How much each other matters now: scaled dot products of one query with a key of each (Vaswani et al. 2017,
     section 3.2.1), whatever their number and order.

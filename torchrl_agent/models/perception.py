@@ -22,7 +22,15 @@ from torchrl_agent.models.custom import CustomEncoder
 from torchrl_agent.models.figures import feature_means, share_of, squared_error
 from torchrl_agent.models.memory import check_states, recurrence
 from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import NaturePicture, Picture, have_later, masked_mean, mlp, one_hot_actions
+from torchrl_agent.models.networks import (
+    ImpalaPicture,
+    NaturePicture,
+    Picture,
+    have_later,
+    masked_mean,
+    mlp,
+    one_hot_actions,
+)
 from torchrl_agent.models.specs import group_spec
 from torchrl_agent.names import check_known
 from torchrl_agent.ranges import count, weight
@@ -50,8 +58,9 @@ class PerceptionConfig:
     channels: int = count(16)
     """Channels of the convolutions over pictures, such as a window."""
     encoders: dict[str, Any] = field(default_factory=dict)
-    """Encoders of single observations by name: ``mlp``, ``cnn`` or ``nature`` of its own, or ``{_target_: ...}`` (see
-    ``models/custom.py``). All vectors that are not named share one mlp, every picture has a cnn of its own.
+    """Encoders of single observations by name: ``mlp``, ``cnn``, ``nature`` or ``impala`` of its own, or
+    ``{_target_: ...}`` (see ``models/custom.py``). All vectors that are not named share one mlp, every picture has a
+    cnn of its own.
     """
     known: list[str] = field(default_factory=lambda: ["meters", "position"])
     """Observations that are the agent's exact knowledge of itself; those that the world lacks are left out, and all
@@ -253,10 +262,12 @@ def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, 
         return Picture(shape, config.embedding_size, config.channels, activation)
     if kind == "nature" and len(shape) == 3:
         return NaturePicture(shape, config.embedding_size, activation)
+    if kind == "impala" and len(shape) == 3:
+        return ImpalaPicture(shape, config.embedding_size, activation)
     if isinstance(kind, str):
         raise ValueError(
-            f"model.perception.encoders.{name} is {kind!r} for an observation of shape {tuple(shape)}: use mlp, cnn "
-            "or nature (for pictures), or a _target_."
+            f"model.perception.encoders.{name} is {kind!r} for an observation of shape {tuple(shape)}: use mlp, or "
+            "cnn, nature or impala (for pictures), or a _target_."
         )
     return CustomEncoder(name, kind, shape, config.embedding_size)
 

@@ -31,6 +31,7 @@ from torchrl_agent.training.actor_critic import (
 )
 from torchrl_agent.training.algorithm import Algorithm
 from torchrl_agent.training.counted import explained_variance
+from torchrl_agent.training.schedules import ADAPTIVE
 from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
 
 WORLDS_OWN = "scaler.returns"
@@ -381,6 +382,10 @@ def check_algorithm(algorithm: Algorithm) -> None:
         raise ValueError("members of a population learn at once, without recomputation: leave model.recompute empty.")
     if algorithm.updater.precision == "float8":
         raise ValueError("members of a population cannot learn in float8: use algorithm.precision=bfloat16 or float32.")
+    if algorithm.config.learning_rate.schedule == ADAPTIVE:
+        raise ValueError(
+            "members of a population cannot adapt their rates: use another algorithm.learning_rate.schedule."
+        )
     if algorithm.config.lag:
         raise ValueError("members of a population play what they have learnt: use algorithm.lag=0.")
     if algorithm.config.precision == "float16":

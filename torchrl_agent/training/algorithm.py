@@ -18,7 +18,7 @@ from torchrl_agent.ranges import check_ranges, choice, count, number, share
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured, fastest
 from torchrl_agent.training.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.training.replay import Replay
-from torchrl_agent.training.schedules import LearningRateConfig, check_schedule
+from torchrl_agent.training.schedules import ADAPTIVE, LearningRateConfig, check_schedule
 from torchrl_agent.training.sharding import check_shards, own, sharded
 from torchrl_agent.training.updates import Updater, make_adam
 from torchrl_agent.transforms import RewardScaler
@@ -83,12 +83,19 @@ class Algorithm(ABC):
     """Whether several ranks learn with it as one process would."""
     reads_values = False
     """It wants the critic's values of the frames as they were when the agent played."""
+    adapts_rate: ClassVar[bool] = False
+    """Its updates measure the KL that an adaptive learning rate follows."""
     captured: Captured
     replay: Replay | None = None
     """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         check_config(config)
+        if config.learning_rate.schedule == ADAPTIVE and not self.adapts_rate:
+            raise ValueError(
+                f"algorithm.learning_rate.schedule={ADAPTIVE} follows the KL that PPO's updates measure: use "
+                "algorithm=ppo, or another schedule."
+            )
         self.agent = self.behavior = agent
         self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
         self.device = device = next(agent.parameters()).device

@@ -21,6 +21,7 @@ from torchrl_agent.training.acceleration import AccelerationConfig, Captured
 from torchrl_agent.training.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.training.algorithm import check_config
 from torchrl_agent.training.objectives import AgentLoss, PPOLoss
+from torchrl_agent.training.schedules import ADAPTIVE, AdaptiveRate
 
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
 """Advantages are divided by no less, where all count and where those of the living do; as in TorchRL."""
@@ -52,6 +53,7 @@ class PPO(OnPolicyActorCritic):
     name = "ppo"
     config_class = PPOConfig
     config: PPOConfig
+    adapts_rate = True
 
     def __init__(
         self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig | None = None
@@ -64,6 +66,8 @@ class PPO(OnPolicyActorCritic):
         self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
         """The last minibatch of an epoch is shorter, and filled up."""
         super().__init__(agent, config, rows, acceleration)
+        adapts = config.learning_rate.schedule == ADAPTIVE
+        self.adaptive = AdaptiveRate(config.learning_rate, self.device) if adapts else None
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
         self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
@@ -96,11 +100,43 @@ class PPO(OnPolicyActorCritic):
         """The updates of one pass over the frames, [updates] diagnostics."""
         draws = list(self._draws_of_epoch(len(data)))
         if self.fills_up:
-            return torch.stack([self.updater.update(self._filled_up(data, draw)) for draw in draws])
+            return torch.stack([self._update(self._filled_up(data, draw)) for draw in draws])
         if ranks.size() > 1 and self.config.normalize_advantage:
             advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
             data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
-        return torch.stack([self.updater.update(data[draw]) for draw in draws])
+        return torch.stack([self._update(data[draw]) for draw in draws])
+
+    def _update(self, minibatch: TensorDict) -> TensorDict:
+        metrics = self.updater.update(minibatch)
+        if self.adaptive is not None:
+            self.updater.scale_rate(self.adaptive.follow(metrics["kl"]))
+        return metrics
+
+    @override
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows]; an adaptive rate goes on from where the last one left it."""
+        if self.adaptive is None:
+            return super().learn(rollout, learning_rate)
+        diagnostics = super().learn(rollout, learning_rate * self.adaptive.factor)
+        return {**diagnostics, "learning_rate": learning_rate * self.adaptive.factor}
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, how far the rate was adapted too."""
+        return {**super().tensors(), **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor})}
+
+    @override
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, and how far the rate was adapted."""
+        own = {} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor.clone()}
+        return {**super().state_dict(), **own}
+
+    @override
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if self.adaptive is not None:
+            self.adaptive.factor.fill_(state.get("adaptive_rate", 1.0))
 
     def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
         """A minibatch of the usual size, whose frames beyond those drawn count in no loss."""

@@ -164,9 +164,9 @@ class RolloutCollector:
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
         """The frame to keep, and the next root with nothing but what the world gave."""
         group = self.agent.group
-        alive = [] if group is None else [keys.ALIVE]
+        alive, left = ([], []) if group is None else ([keys.ALIVE], [keys.TRUNCATED])
         mine = [*self.agent.recorded_keys, *self._written, *alive]
-        later = [*(key for key in self.agent.critic.in_keys if key not in self._once), keys.REWARD, *alive]
+        later = [*(key for key in self.agent.critic.in_keys if key not in self._once), keys.REWARD, *alive, *left]
         world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
         shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]
         frame = played.select(
@@ -239,17 +239,20 @@ def under(outer: str | None, key: NestedKey) -> NestedKey:
 def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
     """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
 
-    An agent is ``done`` when its world is, and ``terminated`` when it dies, whatever goes on without it; frames in
+    An agent is ``done`` when its world is or it leaves, and ``terminated`` when it dies, whatever goes on without it;
+    who is ``truncated`` alone leaves without having died. Frames in
     which it was dead already are marked by ``alive`` (left out if the world has no such key). The world's ``state`` is
     every agent's. The rollout of a world without a group is returned as it is.
     """
     if group is None:
         return rollout
     mine, later = rollout.get(group).copy(), rollout.get((keys.NEXT, group)).copy()
-    died = ~later.pop(keys.ALIVE).unsqueeze(-1) if keys.ALIVE in later.keys() else None
-    for key in (keys.DONE, keys.TERMINATED):
+    left = ~later.pop(keys.ALIVE).unsqueeze(-1) if keys.ALIVE in later.keys() else None
+    cut = later.pop(keys.TRUNCATED).unsqueeze(-1) if keys.TRUNCATED in later.keys() else None
+    died = left if left is None or cut is None else left & ~cut
+    for key, own in ((keys.DONE, left), (keys.TERMINATED, died)):
         of_world = rollout.get((keys.NEXT, key)).unsqueeze(-2).expand(*mine.shape, 1)
-        later.set(key, of_world if died is None else of_world | died)
+        later.set(key, of_world if own is None else of_world | own)
     if keys.STATE in rollout.keys():
         for part, source in ((mine, rollout), (later, rollout.get(keys.NEXT))):
             state = source.get(keys.STATE).unsqueeze(-2)

@@ -6,9 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+
 from torchrl_agent.ranges import check_ranges, choice, number
 
-SCHEDULES = ("constant", "linear", "exponential", "cosine")
+ADAPTIVE = "adaptive"
+SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
 
 
 @dataclass
@@ -22,9 +26,16 @@ class LearningRateConfig:
     final: float = number(0.0, least=0)
     """Learning rate at the end (linear, cosine; exponential needs it above 0)."""
     schedule: str = choice("constant", SCHEDULES)
-    """constant, linear, exponential or cosine."""
+    """constant, linear, exponential or cosine; or adaptive (PPO): every update divides the rate by 1.5 where its KL is
+    above twice ``target_kl``, and multiplies it by 1.5 where it is below half of it."""
     warmup: float = number(0.0, least=0, below=1)
     """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
+    target_kl: float = number(0.01, above=0)
+    """KL that an adaptive rate aims at."""
+    lowest: float = number(1e-5, above=0)
+    """Least adaptive rate."""
+    highest: float = number(1e-2, above=0)
+    """Largest adaptive rate."""
 
 
 def check_schedule(config: LearningRateConfig) -> None:
@@ -32,6 +43,11 @@ def check_schedule(config: LearningRateConfig) -> None:
     check_ranges(config, "algorithm.learning_rate.")
     if config.schedule == "exponential" and config.final == 0:
         raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
+    if config.schedule == ADAPTIVE and not config.lowest <= config.initial <= config.highest:
+        raise ValueError(
+            f"algorithm.learning_rate.initial={config.initial:g} lies outside of lowest={config.lowest:g} and "
+            f"highest={config.highest:g}, between which an adaptive rate moves: widen them."
+        )
 
 
 def learning_rate(config: LearningRateConfig, progress: float) -> float:
@@ -40,8 +56,36 @@ def learning_rate(config: LearningRateConfig, progress: float) -> float:
     start, end = config.initial, config.final
     value = {
         "constant": lambda: start,
+        ADAPTIVE: lambda: start,
         "linear": lambda: start + (end - start) * progress,
         "exponential": lambda: start * (end / start) ** progress,
         "cosine": lambda: end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress)),
     }[config.schedule]()
     return value * min(1.0, progress / config.warmup) if config.warmup > 0 else value
+
+
+class AdaptiveRate:
+    """A learning rate that follows the policy's Kullback-Leibler divergence, as the penalty of Schulman et al. 2017
+    (section 4) does, without a wait for the device.
+
+    Args:
+        config: the rate's bounds and the divergence to aim at.
+        device: where the divergence is.
+
+    Attributes:
+        factor: what the scheduled rate is multiplied with, [].
+    """
+
+    STEP = 1.5
+
+    def __init__(self, config: LearningRateConfig, device: torch.device) -> None:
+        self.config, self.factor = config, torch.ones((), device=device)
+
+    def follow(self, divergence: Tensor) -> Tensor:
+        """Move the factor after an update of this divergence []; returns by how much."""
+        target, before = self.config.target_kl, self.factor.clone()
+        down = torch.where(divergence > 2 * target, 1 / self.STEP, 1.0)
+        up = torch.where(divergence < target / 2, self.STEP, 1.0)
+        low, high = (bound / self.config.initial for bound in (self.config.lowest, self.config.highest))
+        self.factor.copy_((before * down * up).clamp(low, high))
+        return self.factor / before

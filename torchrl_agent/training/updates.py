@@ -91,14 +91,19 @@ class Updater:
         self.most_skips_in_row = torch.zeros((), device=self.device)
         self.wanted: Callable[[dict[str, Tensor]], Tensor] | None = None
 
-    def begin(self, learning_rate: float) -> None:
+    def begin(self, learning_rate: float | Tensor) -> None:
         """Set the learning rate, and count anew how many updates in a row are skipped at most."""
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)  # its place is in compiled code and graphs
             else:
-                group["lr"] = learning_rate
+                group["lr"] = float(learning_rate)
         self.most_skips_in_row.zero_()
+
+    def scale_rate(self, by: Tensor) -> None:
+        """Multiply the learning rate, in its place on the device where it has one."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
 
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:

@@ -16,6 +16,7 @@ from envs.libs.vmas import VectorVmasEnv
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.specs import agent_group, observation_shapes
+from torchrl_agent.training.rollout import agent_rows
 
 pettingzoo = pytest.importorskip("pettingzoo")
 TINY = ["device=cpu", "threads=1", "algorithm.num_epochs=1", "algorithm.rollout_steps=20", "model.hidden_sizes=[16]"]
@@ -126,21 +127,54 @@ def test_actions_from_any_start_pictures_and_closing(monkeypatch):
     assert Shifted.closed == 2
 
 
-def test_who_leaves_a_world_that_goes_on_plays_no_more(monkeypatch):
-    class Leaving(Countdown):
-        """c is truncated alone in step 1."""
+class Leaving(Countdown):
+    """c is truncated alone in step 1."""
 
-        def step(self, actions):
-            seen, rewards, died, late, infos = super().step(actions)
-            late = {agent: value or agent == "c" for agent, value in late.items()}
-            self.agents = [agent for agent in self.agents if agent != "c"]
-            return seen, rewards, died, late, infos
+    def step(self, actions):
+        seen, rewards, died, late, infos = super().step(actions)
+        late = {agent: value or agent == "c" for agent, value in late.items()}
+        self.agents = [agent for agent in self.agents if agent != "c"]
+        return seen, rewards, died, late, infos
 
+
+def test_who_leaves_a_world_that_goes_on_plays_no_more_but_is_not_dead(monkeypatch):
     monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Leaving))
     env = VectorPettingZooEnv("countdown", 1, steps=9)
-    following = env.rand_step(env.reset())["next"]
-    assert following["agents", "alive"].tolist() == [[True, True, False]]
+    rollout = env.rollout(3, break_when_any_done=False)
+    following = rollout["next"]
+    assert following["agents", "alive"][0].tolist() == [[True, True, False], [True, False, False], [True, False, False]]
+    assert following["agents", "truncated"][0].tolist() == [[False, False, True], [False] * 3, [False] * 3]
     assert not following["done"].any()
+    rows = agent_rows(rollout.transpose(0, 1), "agents")["next"]
+    assert rows["done"].squeeze(-1).tolist() == [[False, False, True], [False, True, True], [False, True, True]]
+    assert rows["terminated"].squeeze(-1)[:2].tolist() == [[False, False, False], [False, True, True]]
+
+
+def test_the_return_of_who_left_alone_bootstraps_from_what_was_seen_last(monkeypatch):
+    monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Leaving))
+    world = ["world._target_=envs.libs.pettingzoo.VectorPettingZooEnv", "+world.module=countdown", "+world.steps=9"]
+    rules = [*TINY, "algorithm.gamma=0.5", "algorithm.lmbda=0", "algorithm.scale_rewards=false", "world.num_envs=1"]
+    experiment = Experiment.load("known/mpe_spread", *world, *rules, "algorithm.minibatch_size=60", trust=True)
+    learner = experiment.make_learner()
+    rows = learner.rows(learner.collect())
+    with torch.no_grad():
+        data, _ = learner.algorithm.advantages(rows)
+        last = learner.agent.critic(rows["next"][0].clone())["state_value"]
+    expected = rows["next", "reward"][0] + 0.5 * last  # in the first step, when c leaves and nobody dies
+    torch.testing.assert_close(data["value_target"].reshape(*rows.shape, 1)[0], expected)
+
+
+def test_a_world_whose_agents_stay_when_all_is_over_ends(monkeypatch):
+    class Staying(Countdown):
+        def step(self, actions):
+            everybody = list(self.agents)
+            result = super().step(actions)
+            self.agents = everybody  # against PettingZoo's rules
+            return result
+
+    monkeypatch.setitem(sys.modules, "countdown", SimpleNamespace(parallel_env=Staying))
+    following = VectorPettingZooEnv("countdown", 1, steps=4).rollout(9, break_when_any_done=False)["next"]
+    assert following["done"].flatten().nonzero().flatten().tolist() == [3, 7]
 
 
 def test_worlds_are_reset_one_by_one():

@@ -436,3 +436,24 @@ def test_a_minibatch_holds_the_frames_of_a_rollout_at_most(size):
     ppo, collector = arena(minibatch_size=size)
     assert ppo.drawn_at_once == min(size, 128) and not ppo.fills_up
     assert ppo.learn(collector.collect(), 1e-3)["updates"] == 128 / min(size, 128)
+
+
+def test_an_adaptive_rate_moves_with_every_update_and_goes_on_from_where_it_was():
+    rate = LearningRateConfig(1e-3, schedule="adaptive", target_kl=1e3)  # never reached: the rate rises
+    ppo, collector = arena(minibatch_size=32, num_epochs=1, learning_rate=rate)
+    rollout = collector.collect()
+    updates = rollout.numel() // 32
+    told = ppo.learn(rollout, 1e-3)
+    expected = min(1e-2, 1e-3 * 1.5**updates)
+    assert told["learning_rate"].item() == pytest.approx(expected, rel=1e-5)
+    assert ppo.updater.optimizer.param_groups[0]["lr"].item() == pytest.approx(expected, rel=1e-5)
+    other, _ = arena(minibatch_size=32, num_epochs=1, learning_rate=rate)
+    other.load_state_dict(ppo.state_dict())
+    assert other.adaptive.factor.item() == ppo.adaptive.factor.item() > 1
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "impala", "sac"])
+def test_who_measures_no_divergence_has_no_adaptive_rate(algorithm):
+    experiment = Experiment.load("smoke", f"algorithm={algorithm}", "algorithm.learning_rate.schedule=adaptive")
+    with pytest.raises(ValueError, match="use algorithm=ppo, or another schedule"):
+        experiment.make_learner()

@@ -1,8 +1,11 @@
 """Learning-rate schedules, by hand."""
 
-import pytest
+import math
 
-from torchrl_agent.training.schedules import LearningRateConfig, check_schedule, learning_rate
+import pytest
+import torch
+
+from torchrl_agent.training.schedules import AdaptiveRate, LearningRateConfig, check_schedule, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -58,3 +61,21 @@ def test_impossible_schedules_are_refused_by_name(wrong, culprit):
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 def test_a_final_rate_of_zero_is_possible(schedule):
     check_schedule(LearningRateConfig(schedule=schedule, final=0.0, warmup=0.5))
+
+
+def test_an_adaptive_rate_follows_the_divergence_within_its_bounds():
+    config = LearningRateConfig(initial=1e-3, schedule="adaptive", target_kl=0.01, lowest=5e-4, highest=3e-3)
+    check_schedule(config)
+    assert learning_rate(config, 0.7) == 1e-3
+    rate = AdaptiveRate(config, torch.device("cpu"))
+    moved = [rate.follow(torch.tensor(kl)).item() for kl in (0.021, 0.02, 0.01, 0.005, 0.0049, 0.1, 0.1, math.nan)]
+    assert moved == pytest.approx([1 / 1.5, 1, 1, 1, 1.5, 1 / 1.5, 0.75, 1])  # the last fall ends at the bound
+    assert rate.factor.item() == pytest.approx(0.5)
+    for _ in range(9):
+        rate.follow(torch.tensor(0.0))
+    assert rate.factor.item() == pytest.approx(3.0)
+
+
+def test_a_rate_that_begins_outside_of_its_bounds_is_refused():
+    with pytest.raises(ValueError, match=r"initial=0\.1 lies outside of lowest=1e-05 and highest=0\.01"):
+        check_schedule(LearningRateConfig(initial=0.1, schedule="adaptive"))

@@ -24,3 +24,8 @@ def ability(env: EnvBase, name: str, default: Any = None) -> Any:
         if not isinstance(env, TransformedEnv):
             return default
         env = env.base_env
+
+
+def world_name(env: EnvBase) -> str:
+    """Name of a world's class, whatever transforms it has."""
+    return world_name(env.base_env) if isinstance(env, TransformedEnv) else type(env).__name__

@@ -55,7 +55,8 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     if isinstance(target, type) and issubclass(target, gymnasium.Env):
         return _gymnasium(arguments, number, device)
     name, value = BATCH_ARGUMENTS.get(getattr(target, "__name__", ""), _num_envs)(number or 1)
-    if number is not None and name not in arguments and _takes(target, name):
+    pixels = arguments.get("from_pixels", False)  # TorchRL's GymEnv has no pictures of several worlds
+    if number is not None and name not in arguments and _takes(target, name) and not pixels:
         arguments[name] = value
     if device is not None and _takes(target, DEVICE):
         arguments[DEVICE] = device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import pkgutil
@@ -9,8 +10,9 @@ import pkgutil
 import pytest
 import torch
 from counting_world import registered
+from strange_worlds import registered as registered_kinds
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Unbounded
-from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv
+from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_agent import Experiment, evaluate, learn
@@ -184,6 +186,16 @@ def test_num_envs_goes_to_whatever_makes_the_batch(name):
             env.close()
 
 
+def test_pictures_of_torchrls_gym_worlds_are_pictures():
+    with registered_kinds():
+        world = {"_target_": "torchrl.envs.GymEnv", "env_name": "Vector-v0", "from_pixels": True, "num_envs": 2}
+        env = instantiate_world(world, torch.device("cpu"), 0)
+        assert {key: tuple(shape) for key, shape in observation_shapes(env).items()} == {"pixels_seen": (3, 8, 9)}
+        frames = env.rollout(3)
+        assert frames["pixels_seen"][:, :, 0, 0, 0].tolist() == [[0, 1, 2]] * 2  # the step, as the world draws it
+        env.close()
+
+
 DOUBLES = {
     "JumanjiEnv": {"_target_": "torchrl_doubles.JumanjiEnv", "env_name": "Snake-v1"},
     "BraxEnv": {"_target_": "torchrl_doubles.BraxEnv", "env_name": "ant"},
@@ -254,6 +266,18 @@ def test_transforms_are_named_in_order():
     root = env.rollout(4)
     assert root["stack"].shape == (2, 4, 12)
     assert torch.equal(root["stack"][:, 3], root["observation"][:, 1:4].flatten(1))
+
+
+def test_the_agents_normalizer_as_a_transform_of_the_world_shows_what_the_agent_reads():
+    env = cartpole([])
+    normalizer = Agent(env).normalizer
+    normalizer.update(torch.randn(100, 4) * 3 + 1)
+    of_world = copy.deepcopy(normalizer)
+    of_world.frozen = True
+    frames = TransformedEnv(env, of_world).rollout(5)
+    shown = frames["next", "observation_normalized"]
+    read = normalizer(frames["next"].exclude("observation_normalized"))["observation_normalized"]
+    assert torch.equal(shown, read) and not torch.equal(shown, frames["next", "observation"])
 
 
 def test_rewards_are_transformed_in_training_only_and_never_in_the_return():

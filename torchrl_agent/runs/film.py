@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
+from torchrl_agent.abilities import ability, world_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.acceleration import AccelerationConfig
@@ -62,8 +62,7 @@ def film_policy(
         ValueError: the world cannot be drawn, or the film cannot be written.
     """
     if ability(env, "draw") is None:
-        world = type(getattr(env, "base_env", env)).__name__
-        raise ValueError(f"{world} cannot be drawn: only worlds with a draw method can be filmed.")
+        raise ValueError(f"{world_name(env)} cannot be drawn: only worlds with a draw method can be filmed.")
     fps = film_rate(env) if fps is None else fps
     if not 0 < fps < math.inf:
         raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")

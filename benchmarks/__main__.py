@@ -8,6 +8,7 @@ from importlib import import_module
 STUDIES = {
     "against_sb3": "learning in worlds of others with defaults alone, beside Stable-Baselines3",
     "bit_flip": "hindsight experience replay, and DQN without it",
+    "pictures": "others' worlds drawn for the docs",
 }
 """Modules of this package that have a ``main``, and what they measure."""
 

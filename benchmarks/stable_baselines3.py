@@ -153,7 +153,7 @@ class Rival:
             env = VecNormalize(env, training=False, norm_reward=False)
             env.obs_rms = model.get_env().obs_rms
         values, _ = evaluate_policy(model, env, episodes, deterministic=True, return_episode_rewards=True)
-        return list(map(float, values))
+        return [float(value) for value in values]  # type: ignore[union-attr]
 
 
 RIVALS = {

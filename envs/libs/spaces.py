@@ -15,7 +15,18 @@ ACTION_MASK = "action_mask"
 """The key under which a world shows which actions are legal."""
 RESERVED = {
     *("action", "action_log_prob", "advantage", "alive", "belief", "cell", "character", "company", "done", "drives"),
-    *("end_probability", "episode", "episode_reward", "epsilon", "features", "final", "forecast", "futures", "goal"),
+    *(
+        "end_probability",
+        "episode",
+        "episode_length",
+        "episode_reward",
+        "epsilon",
+        "features",
+        "final",
+        "forecast",
+        "futures",
+        "goal",
+    ),
     *("goal_steps_left", "goal_type", "hidden", "imagined", "is_init", "loc", "logits", "next"),
     *(
         "observation_normalized",

@@ -1,0 +1,45 @@
+"""Pictures of others' worlds for ``docs/worlds_you_bring.md``; MuJoCo's need a machine that can draw them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from envs.libs.gymnasium import VectorGymEnv
+
+FOLDER = Path(__file__).parents[1] / "docs" / "worlds"
+HEIGHT, STEPS, SEED = 96, 40, 3
+WORLDS = {
+    "cart_pole": "CartPole-v1",
+    "lunar_lander": "LunarLander-v3",
+    "hopper": "Hopper-v5",
+    "pong": "ALE/Pong-v5",
+    "door_key": "MiniGrid-DoorKey-5x5-v0",
+    "breakout": "MinAtar/Breakout-v1",
+    "fetch_reach": "FetchReach-v4",
+    "highway": "highway-v0",
+}
+"""File and id of each."""
+
+
+def main(words: list[str]) -> int:
+    """Draw each after some random steps, and say which could not be."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, world in WORLDS.items():
+        if words and name not in words:
+            continue
+        torch.manual_seed(SEED)
+        try:
+            with closing(VectorGymEnv(world, 1, render_mode="rgb_array")) as env:
+                env.set_seed(SEED)
+                env.rollout(STEPS)
+                picture = Image.fromarray(env.draw(0))
+        except ValueError as error:
+            print(error)
+            continue
+        width = round(picture.width * HEIGHT / picture.height)
+        picture.resize((width, HEIGHT), Image.Resampling.LANCZOS).save(FOLDER / f"{name}.png", optimize=True)
+    return 0

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 ACTION_MASK = "action_mask"
 """The key under which a world shows which actions are legal."""
-RESERVED = set(
-    """
+_RESERVED = """
     action action_log_prob advantage alive belief cell character company done drives end_probability episode
     episode_length episode_reward epsilon features final forecast futures goal goal_steps_left goal_type hidden
     imagined is_init loc logits next observation_normalized others others_hidden others_number plan potential
     privileged reward scale shifted_valid social state state_value step_count terminated truncated value_target wish
-    """.split()
-)
+"""
+RESERVED = frozenset(_RESERVED.split())
 """Keys that mean something else beside an observation; a part of that name is called ``NAME_seen``."""
 LEAST_SIDE = 5
 """Pixels of the shorter side of what is read as a picture."""

@@ -36,7 +36,7 @@ def test_keys_come_with_type_range_default_and_meaning():
     keys = {key.name: key for key in keys_of(ALGORITHMS["ppo"].config_class)}
     assert keys["gamma"] == Key("gamma", "number within [0, 1]", "`0.99`", "Discount factor.")
     assert keys["target_kl"].type == "number above 0, or null"
-    assert keys["learning_rate.schedule"].type == "constant, linear, exponential, cosine"
+    assert keys["learning_rate.schedule"].type == "constant, linear, exponential, cosine, adaptive"
     assert keys["num_epochs"].type == "whole number at least 1, at most 1,000,000"
     assert keys["normalize_advantage"].default == "`true`"
 

@@ -29,7 +29,7 @@ class AlgorithmConfig:
     """Hyper-parameters that every algorithm has."""
 
     _target_: str = ""
-    """Path of the class that learns; a configuration may give one of our short names (ppo, a2c, impala, dqn)."""
+    """Path of the class that learns, or in a configuration a short name: ppo, a2c, impala, dqn, sac, td3."""
     rollout_steps: int = count(64)
     """Rollout length: steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)

@@ -93,17 +93,8 @@ _LAYERS = (
 
 WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_WORLDS, *TRANSFORM_NAMES))}
 MODULES = {f"torch.nn.{name}" for name in _LAYERS}
-ALGORITHMS = {
-    f"torchrl_agent.training.{module}.{name}"
-    for module, name in (
-        ("ppo", "PPO"),
-        ("a2c", "A2C"),
-        ("impala", "IMPALA"),
-        ("dqn", "DQN"),
-        ("sac", "SAC"),
-        ("td3", "TD3"),
-    )
-}
+_LEARNERS = ("PPO", "A2C", "IMPALA", "DQN", "SAC", "TD3")
+ALGORITHMS = {f"torchrl_agent.training.{name.lower()}.{name}" for name in _LEARNERS}
 TARGETS: dict[tuple[str, ...], set[str]] = {
     ("world",): WORLDS,
     ("evaluation", "world"): WORLDS,

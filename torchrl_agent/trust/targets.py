@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import pkgutil
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ OF_PYTHON = "python:"
 """Beginning of the names of objects that this process gave, and no import finds."""
 OBJECTS: dict[str, Any] = {}
 """Those objects, by their names."""
+_PROCESS = secrets.token_hex(4)
+"""Part of those names, so that what another process has saved never means an object of this one."""
 
 
 def name_object(thing: Any) -> str:
@@ -56,7 +59,7 @@ def name_object(thing: Any) -> str:
         logger.debug("%s is at no path", thing)
     title = getattr(thing, "__name__", type(thing).__name__)
     known = [name for name, each in OBJECTS.items() if each is thing]
-    name = known[0] if known else f"{OF_PYTHON}{title}_{len(OBJECTS)}"
+    name = known[0] if known else f"{OF_PYTHON}{title}_{_PROCESS}_{len(OBJECTS)}"
     OBJECTS[name] = thing
     return name
 

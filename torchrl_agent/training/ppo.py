@@ -45,6 +45,8 @@ class PPOConfig(ActorCriticConfig):
     """Advantage normalization: zero mean and unit variance in each minibatch."""
     target_kl: float | None = number(None, above=0)
     """Early stopping: end the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
+    adaptive_kl: float = number(0.01, above=0)
+    """KL of an update that ``learning_rate.schedule=adaptive`` aims at."""
 
 
 class PPO(OnPolicyActorCritic):
@@ -67,7 +69,8 @@ class PPO(OnPolicyActorCritic):
         """The last minibatch of an epoch is shorter, and filled up."""
         super().__init__(agent, config, rows, acceleration)
         adapts = config.learning_rate.schedule == ADAPTIVE
-        self.adaptive = AdaptiveRate(config.learning_rate, self.device) if adapts else None
+        rate = (config.learning_rate.initial, config.adaptive_kl, self.device)
+        self.adaptive = AdaptiveRate(*rate) if adapts else None
         self.running = torch.ones((), device=self.device)
         """1 while this iteration's updates go on, 0 once the KL stopped them."""
         self.epoch: Callable[[TensorDict], TensorDict] = self._epoch

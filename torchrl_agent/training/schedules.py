@@ -12,6 +12,8 @@ from torch import Tensor
 from torchrl_agent.ranges import check_ranges, choice, number
 
 ADAPTIVE = "adaptive"
+LOWEST, HIGHEST = 1e-5, 1e-2
+"""Between these an adaptive rate moves."""
 SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
 
 
@@ -26,16 +28,9 @@ class LearningRateConfig:
     final: float = number(0.0, least=0)
     """Learning rate at the end (linear, cosine; exponential needs it above 0)."""
     schedule: str = choice("constant", SCHEDULES)
-    """constant, linear, exponential or cosine; or adaptive (PPO): every update divides the rate by 1.5 where its KL is
-    above twice ``target_kl``, and multiplies it by 1.5 where it is below half of it."""
+    """constant, linear, exponential or cosine; or adaptive, after the KL of PPO's updates."""
     warmup: float = number(0.0, least=0, below=1)
     """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
-    target_kl: float = number(0.01, above=0)
-    """KL that an adaptive rate aims at."""
-    lowest: float = number(1e-5, above=0)
-    """Least adaptive rate."""
-    highest: float = number(1e-2, above=0)
-    """Largest adaptive rate."""
 
 
 def check_schedule(config: LearningRateConfig) -> None:
@@ -43,10 +38,10 @@ def check_schedule(config: LearningRateConfig) -> None:
     check_ranges(config, "algorithm.learning_rate.")
     if config.schedule == "exponential" and config.final == 0:
         raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
-    if config.schedule == ADAPTIVE and not config.lowest <= config.initial <= config.highest:
+    if config.schedule == ADAPTIVE and not LOWEST <= config.initial <= HIGHEST:
         raise ValueError(
-            f"algorithm.learning_rate.initial={config.initial:g} lies outside of lowest={config.lowest:g} and "
-            f"highest={config.highest:g}, between which an adaptive rate moves: widen them."
+            f"an adaptive learning rate moves between {LOWEST:g} and {HIGHEST:g}: let "
+            f"algorithm.learning_rate.initial={config.initial:g} lie there."
         )
 
 
@@ -68,8 +63,12 @@ class AdaptiveRate:
     """A learning rate that follows the policy's Kullback-Leibler divergence, as the penalty of Schulman et al. 2017
     (section 4) does, without a wait for the device.
 
+    Every update divides the rate by 1.5 where its divergence is above twice the target, and multiplies it by 1.5 where
+    it is below half of it.
+
     Args:
-        config: the rate's bounds and the divergence to aim at.
+        initial: the rate that is adapted.
+        target: divergence to aim at.
         device: where the divergence is.
 
     Attributes:
@@ -78,14 +77,14 @@ class AdaptiveRate:
 
     STEP = 1.5
 
-    def __init__(self, config: LearningRateConfig, device: torch.device) -> None:
-        self.config, self.factor = config, torch.ones((), device=device)
+    def __init__(self, initial: float, target: float, device: torch.device) -> None:
+        self.initial, self.target = initial, target
+        self.factor = torch.ones((), device=device)
 
     def follow(self, divergence: Tensor) -> Tensor:
         """Move the factor after an update of this divergence []; returns by how much."""
-        target, before = self.config.target_kl, self.factor.clone()
-        down = torch.where(divergence > 2 * target, 1 / self.STEP, 1.0)
-        up = torch.where(divergence < target / 2, self.STEP, 1.0)
-        low, high = (bound / self.config.initial for bound in (self.config.lowest, self.config.highest))
-        self.factor.copy_((before * down * up).clamp(low, high))
+        before = self.factor.clone()
+        down = torch.where(divergence > 2 * self.target, 1 / self.STEP, 1.0)
+        up = torch.where(divergence < self.target / 2, self.STEP, 1.0)
+        self.factor.copy_((before * down * up).clamp(LOWEST / self.initial, HIGHEST / self.initial))
         return self.factor / before

@@ -439,8 +439,8 @@ def test_a_minibatch_holds_the_frames_of_a_rollout_at_most(size):
 
 
 def test_an_adaptive_rate_moves_with_every_update_and_goes_on_from_where_it_was():
-    rate = LearningRateConfig(1e-3, schedule="adaptive", target_kl=1e3)  # never reached: the rate rises
-    ppo, collector = arena(minibatch_size=32, num_epochs=1, learning_rate=rate)
+    rate = LearningRateConfig(1e-3, schedule="adaptive")  # never reached: the rate rises
+    ppo, collector = arena(minibatch_size=32, num_epochs=1, learning_rate=rate, adaptive_kl=1e3)
     rollout = collector.collect()
     updates = rollout.numel() // 32
     told = ppo.learn(rollout, 1e-3)

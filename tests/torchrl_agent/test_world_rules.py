@@ -53,6 +53,10 @@ def test_the_rules_of_a_vector_world():
 def test_the_rules_of_time_limits_and_continuous_actions(world, gamma, per_core):
     experiment = Experiment.load(world)
     assert experiment.algorithm.gamma == gamma and experiment.world["num_envs"] == min(64, per_core * CORES)
+    ppo, continuous = experiment.algorithm, per_core == 8
+    learning = (ppo.num_epochs, ppo.minibatch_size, ppo.learning_rate.initial, ppo.entropy_coeff)
+    assert learning == ((10, 128, 3e-4, 0.0) if continuous else (4, 256, 1e-3, 0.01))
+    assert experiment.model.initial_std == (0.37 if continuous else 1.0)
 
 
 def test_overrides_are_stronger_than_rules_and_known_to_them():

@@ -1,6 +1,6 @@
 """Learning in worlds of others with defaults alone, beside Stable-Baselines3 with its zoo's hyperparameters.
 
-Both get the same frames, one thread and a process of their own, and are judged alike: the most likely actions, an
+Both get the same frames, one thread and a process of their own, and are judged alike: the deterministic policy, an
 episode in each of 32 worlds with seeds from 10,000. A file for each task, side and seed is what a study that was
 interrupted continues from.
 """
@@ -79,12 +79,12 @@ def run(task: str, side: str, seed: int) -> None:
 
 
 def file_of(task: str, side: str, seed: int) -> Path:
-    """Where the result of one training lies."""
+    """Path of the result of one training."""
     return RESULTS / f"{task}-{side}-{seed}.json"
 
 
 def results(task: str) -> dict[str, list[dict[str, Any]]]:
-    """What there is of a task, by side, in the order of seeds."""
+    """Results of a task so far, by side, in the order of seeds."""
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for path in sorted(RESULTS.glob(f"{task}-*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -48,7 +48,7 @@ class BitFlip(gymnasium.Env):
         return (achieved_goal == desired_goal).all(-1) - 1.0
 
     def compute_terminated(self, achieved_goal: NDArray, desired_goal: NDArray, info: Any) -> NDArray:
-        """Whether goals [..., bits] end the episode."""
+        """Ends of the episode at goals [..., bits], bool [...]."""
         return (achieved_goal == desired_goal).all(-1)
 
     def _seen(self) -> dict[str, NDArray]:
@@ -56,7 +56,7 @@ class BitFlip(gymnasium.Env):
 
 
 def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: str) -> float:
-    """Share of new games that DQN solves after a training, by its likeliest actions."""
+    """Share of new games that DQN solves after a training, by the deterministic policy."""
     from torchrl_agent import Experiment
     from torchrl_agent.judging import evaluate
     from torchrl_agent.loop import learn

@@ -7,6 +7,7 @@ training needs (``learning_starts``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,17 +39,6 @@ class MinAtarNetwork(BaseFeaturesExtractor):
         return self.layers(observations.float().movedim(-1, 1))
 
 
-class Numbers(gymnasium.ObservationWrapper):
-    """Pictures of MinAtar as float32, which Stable-Baselines3 does not scale."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self.observation_space = spaces.Box(0.0, 1.0, env.observation_space.shape, np.float32)
-
-    def observation(self, observation: Any) -> Any:
-        return np.asarray(observation, np.float32)
-
-
 def minigrid_wrapper(env: gymnasium.Env) -> gymnasium.Env:
     """The zoo's wrapper of MiniGrid."""
     from minigrid.wrappers import FlatObsWrapper
@@ -56,6 +46,8 @@ def minigrid_wrapper(env: gymnasium.Env) -> gymnasium.Env:
     return FlatObsWrapper(env)
 
 
+_as_numbers = functools.partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32)
+"""Pictures of MinAtar as numbers, which Stable-Baselines3 does not scale."""
 _wide = {
     "log_std_init": -2.0,
     "ortho_init": False,
@@ -147,7 +139,7 @@ class Rival:
         return model.learn(frames)
 
     def returns(self, model: Any, episodes: int, seed: int) -> list[float]:
-        """Returns of its most likely actions in so many worlds, an episode each, by rewards of the world."""
+        """Returns of its deterministic policy in so many worlds, an episode each, by rewards of the world."""
         env: VecEnv = make_vec_env(self.env, episodes, seed=seed, wrapper_class=self.wrapper)
         if self.normalized:
             env = VecNormalize(env, training=False, norm_reward=False)
@@ -160,8 +152,8 @@ RIVALS = {
     "hopper_ppo": Rival(PPO, "Hopper-v5", _hopper, normalized=True),
     "half_cheetah_ppo": Rival(PPO, "HalfCheetah-v5", _half_cheetah, normalized=True),
     "door_key_ppo": Rival(PPO, "MiniGrid-DoorKey-5x5-v0", _minigrid, 8, True, minigrid_wrapper),
-    "breakout_ppo": Rival(PPO, "MinAtar/Breakout-v1", _atari_ppo, 8, wrapper=Numbers),
-    "breakout_dqn": Rival(DQN, "MinAtar/Breakout-v1", _atari_dqn, wrapper=Numbers),
+    "breakout_ppo": Rival(PPO, "MinAtar/Breakout-v1", _atari_ppo, 8, wrapper=_as_numbers),
+    "breakout_dqn": Rival(DQN, "MinAtar/Breakout-v1", _atari_dqn, wrapper=_as_numbers),
     "half_cheetah_sac": Rival(SAC, "HalfCheetah-v5", {"learning_starts": 10_000}),
 }
 

@@ -88,7 +88,7 @@ class MJLabEnv(Double):
 
 
 def isaac_lab_world(num_envs, device="cpu"):
-    """What a user's function for Isaac Lab returns: an ``IsaacLabWrapper``, which shows one group, ``policy``."""
+    """Double of an ``IsaacLabWrapper`` as a user's function makes it, which shows one group, ``policy``."""
     env = Double([num_envs], device, {"policy": Unbounded((num_envs, 48))})
     env.action_spec = Bounded(-100, 100, (num_envs, 12))
     return env

@@ -114,17 +114,17 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
     Raises:
         ValueError: there is no such world, its package is missing, or its name needs trust.
     """
-    name, world = _of_name(config) if isinstance(config, str) else _of_object(config)
-    check.check(check.in_targets({"world": world}), Path(name), trust or not isinstance(config, str))
+    named = isinstance(config, str)
+    name, world = _of_name(config) if named else _of_object(config)
+    check.check(check.in_targets({"world": world}), Path(name), trust or not named)
     given = _given(overrides)
     asked = {key.partition(".")[2]: value for key, value in given.items() if key.startswith("world.")}
     asked.pop("transforms", None)  # put on by whoever makes the world to learn in
     try:
         env = plain_world(build_batched({**world, **asked, "num_envs": 1, "device": "cpu"}))
     except Exception as error:  # a constructor of others raises any
-        raise ValueError(
-            f"{config if isinstance(config, str) else name}: {' '.join(str(error).split()) or type(error).__name__}"
-        ) from None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{config if named else name}: {reason}") from None
     try:
         rules = _rules(env, world, asked, int(given.get("algorithm.rollout_steps", STEPS)))
     finally:

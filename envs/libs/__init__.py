@@ -28,7 +28,7 @@ class Drawn:
     film_arguments = {"render_mode": "rgb_array"}  # noqa: RUF012
     """What a world is made with to be drawn."""
     live_arguments = {"render_mode": "human"}  # noqa: RUF012
-    """What a world is made with to open a window of its own."""
+    """Arguments with which a world opens a window of its own."""
     render_mode: str | None
 
     @property

@@ -47,7 +47,7 @@ class GoalOutcome:
 
 
 def goal_outcome(env: gymnasium.Env) -> GoalOutcome | None:
-    """What a world says of other goals; None if it has none."""
+    """Outcome of other goals in a world; None if it has no goals."""
     space = env.observation_space
     has_goals = isinstance(space, Dict) and {ACHIEVED, DESIRED} <= set(space.spaces)
     if not has_goals or _method(env, "compute_reward") is None:

@@ -145,7 +145,7 @@ class VectorGymEnv(Drawn, EnvBase):
         action mask is.
         """
         probe = make()
-        self.goal_outcome, self._goal_world = goal_outcome(probe.env), probe
+        self.goal_outcome, self._goal_world = None, probe
         try:
             seconds, self._info = self._call("the first steps", lambda: probe.try_out(PROBED_STEPS, PROBED_SECONDS))
             self._actions, self._parts, self.metadata = probe.actions, probe.parts, dict(probe.metadata)
@@ -155,6 +155,7 @@ class VectorGymEnv(Drawn, EnvBase):
             self.time_limit = limit or getattr(probe.unwrapped, "max_steps", None)
             for name in probe.left_out:
                 logger.warning("%s: the observation %s is a text and is left out.", self.env_name, name)
+            self.goal_outcome = goal_outcome(probe.env)
             return seconds, probe.mask_source
         finally:
             if self.goal_outcome is None:

@@ -87,11 +87,13 @@ def film_policy(
     return write_film(frames, path, fps / (every * repeat))
 
 
-def film_world(experiment: Experiment, num_envs: int) -> EnvBase:
-    """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any."""
+def film_world(experiment: Experiment, num_envs: int, kind: str = "film_arguments") -> EnvBase:
+    """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any, or with arguments
+    of another ``kind``.
+    """
     seed, evaluation = experiment.evaluation.seed, experiment.evaluation
     world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
-    arguments = ability(world, "film_arguments")
+    arguments = ability(world, kind)
     if not arguments:
         return world
     world.close()

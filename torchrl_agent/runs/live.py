@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 
@@ -22,14 +21,11 @@ def live_world(experiment: Experiment) -> EnvBase:
     """One evaluation world that is seen while it is played: with its ``live_arguments``, such as
     ``render_mode="human"``, which opens a window of its own, or one that can be drawn.
     """
-    seed, evaluation = experiment.evaluation.seed, experiment.evaluation
-    world = experiment.make_world(evaluation=True, num_envs=1, seed=seed)
-    arguments = ability(world, "live_arguments")
+    world = film_world(experiment, 1, "live_arguments")
+    if ability(world, "live_arguments") is not None:
+        return world
     world.close()
-    if not arguments:
-        return film_world(experiment, 1)
-    shown = dataclasses.replace(evaluation, world={**evaluation.world, **arguments})
-    return dataclasses.replace(experiment, evaluation=shown).make_world(evaluation=True, num_envs=1, seed=seed)
+    return film_world(experiment, 1)
 
 
 @torch.no_grad()

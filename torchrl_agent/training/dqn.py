@@ -17,9 +17,8 @@ from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.ranges import FRAMES, count, share
-from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.action_value_objective import ActionValueLoss
-from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
+from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig
 from torchrl_agent.training.schedules import LearningRateConfig
 
 
@@ -48,12 +47,6 @@ class DQN(OffPolicy):
     config_class = DQNConfig
     config: DQNConfig
     agent: ValueAgent
-
-    def __init__(
-        self, agent: ValueAgent, config: DQNConfig, rows: int, acceleration: AccelerationConfig | None = None
-    ) -> None:
-        check_off_policy(config, rows)
-        super().__init__(agent, config, rows, acceleration)
 
     @override
     @classmethod

@@ -85,7 +85,7 @@ class HindsightReplay(Replay):
 
 
 def goal_outcome(env: EnvBase) -> Outcome:
-    """What a world says of a goal.
+    """Function of a world that rewards goals.
 
     Raises:
         ValueError: it has no goals.

@@ -76,6 +76,7 @@ class OffPolicy(Algorithm):
     updates_at_once = 1
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        check_off_policy(config, rows)
         if agent.recomputes:
             raise ValueError(f"{self.name} learns without recomputation: leave model.recompute empty, or use ppo.")
         super().__init__(agent, config, rows, acceleration)

@@ -12,9 +12,8 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.soft_agent import SoftAgent
 from torchrl_agent.ranges import any_number, count, number
-from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.algorithm import check_config
-from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
+from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig
 from torchrl_agent.training.schedules import LearningRateConfig
 from torchrl_agent.training.soft_objective import SoftActorCriticLoss
 from torchrl_agent.training.twin_objective import Polyak
@@ -44,12 +43,6 @@ class SAC(OffPolicy):
     config: SACConfig
     agent: SoftAgent
     loss: SoftActorCriticLoss
-
-    def __init__(
-        self, agent: SoftAgent, config: SACConfig, rows: int, acceleration: AccelerationConfig | None = None
-    ) -> None:
-        check_off_policy(config, rows)
-        super().__init__(agent, config, rows, acceleration)
 
     @override
     @classmethod

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: pure functions of how much of the training is done."""
+"""Learning-rate schedules: functions of how much of the training is done, and one that follows the KL."""
 
 from __future__ import annotations
 

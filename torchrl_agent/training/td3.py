@@ -16,7 +16,7 @@ from torchrl_agent.models.deterministic_agent import DeterministicAgent
 from torchrl_agent.ranges import count, number
 from torchrl_agent.training.acceleration import AccelerationConfig
 from torchrl_agent.training.deterministic_objective import DeterministicActorCriticLoss
-from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig, check_off_policy
+from torchrl_agent.training.off_policy import OffPolicy, OffPolicyConfig
 from torchrl_agent.training.schedules import LearningRateConfig
 from torchrl_agent.training.twin_objective import Polyak
 
@@ -50,7 +50,6 @@ class TD3(OffPolicy):
     def __init__(
         self, agent: DeterministicAgent, config: TD3Config, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
-        check_off_policy(config, rows)
         super().__init__(agent, config, rows, acceleration)
         self.updates_at_once = config.policy_delay
 

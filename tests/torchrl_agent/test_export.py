@@ -18,6 +18,7 @@ from torchrl_agent.export import export_run
 from torchrl_agent.export.parts import MEAN, flat_name, parts
 from torchrl_agent.runs.run import train
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.world_making import build_batched
 
 QUICK = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 SMALL = ["model.hidden_sizes=[16]", "model.perception.memory_size=12", "model.perception.belief_size=8"]
@@ -241,6 +242,8 @@ def test_the_description_says_what_goes_in_and_comes_out(run_of, tmp_path):
     told = json.loads((tmp_path / "policy.pt2.json").read_text())
     assert told["run"]["folder"] == run.name
     assert told["run"]["checkpoint"] == find_checkpoint(run).name
+    world = told["run"]["world"]
+    assert world["_target_"] == "envs.TownEnv" and build_batched({**world, "num_envs": 2}).batch_size == (2,)
     assert {"torch", "torchrl", "tensordict"} <= told["versions"].keys()
     inputs = {entry["name"]: entry for entry in told["inputs"]}
     assert inputs["cell"]["shape"] == ["batch", 1, 12]

@@ -89,6 +89,7 @@ def export_run(
             "checkpoint": path.name,
             "config": experiment.name,
             "config_hash": experiment.hash(),
+            "world": {**experiment.world, **experiment.evaluation.world},  # with its wrappers and transforms
         }
         _write(target, found[name], name, format, _example(experiment, agent, found[name]), origin)
         written.append(target)
@@ -135,7 +136,7 @@ def _example(experiment: Experiment, agent: Agent, part: Part) -> dict[str, Tens
     return example
 
 
-def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Tensor], origin: dict[str, str]) -> None:
+def _write(path: Path, part: Part, name: str, format: str, example: dict[str, Tensor], origin: dict[str, Any]) -> None:
     try:
         with _quiet():
             program = trace(part, example)

@@ -5,9 +5,6 @@ environment, ``toolkit/`` is what games are made of; ``adapters/`` are our world
 for us.
 """
 
-from typing import Any
-
-from envs import moved
 from envs.adapters.gymnasium_registration import register_worlds
 from envs.arena import ArenaEnv
 from envs.duel import DuelEnv
@@ -19,12 +16,5 @@ WORLDS = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv}
 """The public worlds by name."""
 
 register_worlds(WORLDS)
-moved.install(moved.MODULES, moved.CLASSES)
 
 __all__ = ["WORLDS", "ArenaEnv", "BranchlessTransformedEnv", "DuelEnv", "TownEnv", "World"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "TransformedWorld":
-        return moved.look_up("envs", ["envs.transformed"], name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

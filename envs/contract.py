@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-import warnings
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -95,17 +94,13 @@ def check_specs(world: EnvBase, observations: Composite, actions: TensorSpec) ->
 
 
 def check_statistics(world: EnvBase, statistics: Any, books: Collection[str]) -> None:
-    """Check a game's statistics; ``books`` are the names of the world's own, which games used to give themselves."""
+    """Check a game's statistics; ``books`` are the names of the world's own, which it may not give."""
     name = f"{type(world).__name__}.statistics"
     if not isinstance(statistics, dict):
         raise ValueError(f"{name} gives {_kind(statistics)}: give a dict of tensors by name.")
     kept = [word for word in books if word in statistics]
     if kept:
-        warnings.warn(
-            f"{name} gives {', '.join(kept)}, which the world counts itself: leave them out.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        raise ValueError(f"{name} gives {', '.join(kept)}, which the world counts itself: leave them out.")
     for key, value in statistics.items():
         _check_tensor(f"{name}: {key}", value, (world.num_envs,), torch.float32, world.device)
 

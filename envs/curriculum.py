@@ -111,10 +111,7 @@ class Curriculum:
                 "stages: continue with the curriculum that it was saved with."
             )
         self.stage, self.episodes = state["stage"], state["episodes"]
-        window = state["window"]
-        if isinstance(window, list):  # a row per episode, as before version 0.1
-            window = {name: torch.tensor([row[name] for row in window]) for name in (window[0] if window else {})}
-        self._window = {name: values.cpu() for name, values in window.items()}
+        self._window = {name: values.cpu() for name, values in state["window"].items()}
 
     def _direction(self) -> int:
         """1 to move on, -1 to go back, 0 to stay."""

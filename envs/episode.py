@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -45,31 +44,3 @@ def begin_episode(stage: Tensor, num_agents: int | None, complete: bool) -> Epis
         complete=torch.full_like(stage, complete, dtype=torch.bool),
         stage=stage,
     )
-
-
-def books_of_an_older_version(saved: Mapping[str, Tensor], mine: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Saved worlds by today's names, where each game kept these books in its own state.
-
-    What a game that is not of this package called them is not known here: its episodes count as begun midway.
-
-    Args:
-        saved: tensors by dotted name.
-        mine: those of the worlds that are to continue.
-    """
-    result = {name if name in mine else _MOVED.get(name, name): value for name, value in saved.items()}
-    for first, now in _FIRST_STEPS.items():
-        if first in result and first not in mine:
-            first_step = result.pop(first)
-            result |= {"episode.length": result[now] - first_step, "episode.complete": first_step == 0}
-    books = [name for name in mine if name == "stage" or name.startswith("episode.")]
-    return {**{name: torch.zeros_like(mine[name]) for name in books}, **result}
-
-
-_MOVED = {
-    "state.tally.total_reward": "episode.total_reward",
-    "state.difficulty.stage": "episode.stage",
-    "state.settings.stage": "episode.stage",
-    "settings.stage": "stage",
-}
-_FIRST_STEPS = {"state.tally.first_step": "state.progress.step", "state.first_step": "state.step"}
-"""Where games kept the step in which an episode began, and where they keep the step that it has come to."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from envs.episode import Episode, books_of_an_older_version
+from envs.episode import Episode
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import named_tensors
 
@@ -36,8 +36,6 @@ def load_snapshot(snapshot: Snapshot, saved: Mapping[str, Tensor], strict: bool 
             then.
     """
     mine = dict(named_tensors(snapshot))
-    if strict and "episode.length" not in saved:
-        saved = books_of_an_older_version(saved, mine)
     if strict and mine.keys() != saved.keys():
         lacking, unknown = sorted(mine.keys() - saved.keys()), sorted(saved.keys() - mine.keys())
         parts = [f"lack {_some(lacking)}"] * bool(lacking) + [f"hold {_some(unknown)}"] * bool(unknown)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -88,8 +87,3 @@ class StagedGame(Game):
             if sources[group] != group:
                 curriculum.load_state_dict(states[sources[group]])
                 self.begin_stage(group)
-
-    def record(self, finished: dict[str, Tensor]) -> dict[str, float]:
-        """An older name of :meth:`update_curriculum`."""
-        warnings.warn("record is called update_curriculum now.", DeprecationWarning, stacklevel=2)
-        return self.update_curriculum(finished)

@@ -26,7 +26,6 @@ from envs.action_range import ActionRange
 from envs.arguments import checked_device, checked_number, checked_repeat, checked_seed
 from envs.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
 from envs.episode import Episode, begin_episode
-from envs.moved import old_arguments
 from envs.snapshot import Snapshot, load_snapshot
 from envs.staged_game import StagedGame
 from envs.toolkit.chance import seed_chance
@@ -85,7 +84,6 @@ class World(StagedGame, EnvBase):
     film_fps: float = 10
     """Steps of the game that a second of a film shows."""
 
-    @old_arguments
     def __init__(
         self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0, action_repeat: int = 1
     ) -> None:

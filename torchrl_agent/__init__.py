@@ -7,13 +7,8 @@ PyTorch.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import override
-
-from torchrl_agent import moved
 from torchrl_agent.hidden import check_envs
 
 if TYPE_CHECKING:
@@ -46,16 +41,3 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_envs()
     return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)
-
-
-class _Package(ModuleType):
-    """A package whose ``train`` stays the function, although importing the old module of that name would bind it."""
-
-    @override
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-moved.install()

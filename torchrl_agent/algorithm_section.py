@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,8 @@ from torchrl_agent.overrides import Override, fitted, hint_at, parse_override
 from torchrl_agent.training.algorithm import AlgorithmConfig
 from torchrl_agent.training.algorithms import class_path, find_algorithm
 
-logger = logging.getLogger(__name__)
-
 SECTION, TARGET, TUNED = "algorithm", "_target_", "tuned"
-OLD_SECTIONS = ("ppo", "a2c", "impala", "dqn")
-"""Sections that the algorithms of the last release had of their own, such as ``ppo.gamma``."""
-
+DEFAULT = "ppo"
 Change = tuple[str, Any]
 """Key and value that an override sets; the key is dotted."""
 
@@ -30,7 +25,7 @@ def separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
     others = []
     for override in map(parse_override, words):
         key, value = override.key, override.value
-        if value is None or key.split(".")[0] not in (SECTION, TUNED, *OLD_SECTIONS):
+        if value is None or key.split(".")[0] not in (SECTION, TUNED):
             others.append(override)
         elif "." in key or key == TUNED:
             changes.append((key, fitted(value, Any, key) if value.startswith("{") else value))
@@ -49,7 +44,7 @@ def choose_algorithm(
     """
     written = plain.pop(SECTION)
     written = {TARGET: written} if not isinstance(written, dict) else written
-    of_file = find_algorithm(written.get(TARGET) or OLD_SECTIONS[0])
+    of_file = find_algorithm(written.get(TARGET) or DEFAULT)
     asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
     kind = find_algorithm(fitted(asked[-1], str, SECTION)) if asked else of_file
     if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
@@ -59,9 +54,8 @@ def choose_algorithm(
     own = {**written, TARGET: class_path(kind)}
     plain[TUNED] = _suiting(plain[TUNED], changes, path)
     suiting = [row for name, row in plain[TUNED].items() if find_algorithm(str(name)) is kind]
-    layers = [*suiting, own, *_old_layers(plain, kind.name, path)]
-    named = [change for change in changes if change[0] != f"{SECTION}.{TARGET}"]
-    return section, layers, [change for each in named for change in _current(each, kind.name)]
+    named = [change for change in changes if change[0].startswith(f"{SECTION}.") and change[0] != f"{SECTION}.{TARGET}"]
+    return section, [*suiting, own], named
 
 
 def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str, Any]]:
@@ -81,31 +75,3 @@ def _suiting(rows: Any, changes: list[Change], path: Path) -> dict[str, dict[str
         if not isinstance(section, dict):
             raise ValueError(f"configuration {path.stem}: {key} is {section}: give keys, such as {TUNED}.ppo.gamma.")
     return rows
-
-
-def _old_layers(plain: dict[str, Any], chosen: str, path: Path) -> Iterator[dict[str, Any]]:
-    """Keys that a file of the last release gives in a section named after each algorithm."""
-    old = {name: plain.pop(name) for name in OLD_SECTIONS}
-    for name, said in old.items():
-        if said is not None and not isinstance(said, dict):
-            raise ValueError(f"configuration {path.stem}: {name} is {said}: give its keys under {SECTION}.")
-    if any(old.values()):
-        logger.warning("%s has sections of the last release: what was under %s is under %s now", path, chosen, SECTION)
-    discount = (old[OLD_SECTIONS[0]] or {}).get("gamma")  # that of the first was everybody's
-    yield {} if discount is None else {"gamma": discount}
-    yield old.get(chosen) or {}
-
-
-def _current(change: Change, chosen: str) -> Iterator[Change]:
-    """A change by its present key; none if it is of an algorithm that does not learn."""
-    key, value = change
-    section, _, name = key.partition(".")
-    if section == SECTION:
-        yield change
-    if section in (SECTION, TUNED):
-        return
-    if not name:
-        raise ValueError(f"{key} is {value}: give a key of it, such as {SECTION}.gamma.")
-    logger.warning("%s is called %s.%s now", key, SECTION, name)
-    if section == chosen or (section, name) == (OLD_SECTIONS[0], "gamma"):
-        yield f"{SECTION}.{name}", value

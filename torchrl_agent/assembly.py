@@ -46,9 +46,6 @@ from torchrl_agent.world_making import TRANSFORMS, build_batched, with_transform
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
 
-OLD_ARGUMENTS = ("desynchronise",)
-"""Arguments that worlds still take by their old name (``envs/moved.py``), so that runs of the last release go on."""
-
 # --- worlds ----------------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +118,7 @@ def check_world_arguments(arguments: dict[str, Any]) -> None:
     if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
         return
     for name in arguments:
-        if name not in ("_target_", TRANSFORMS, *OLD_ARGUMENTS) and name not in taken:
+        if name not in ("_target_", TRANSFORMS) and name not in taken:
             raise ValueError(
                 f"world.{name} is no argument of {target}{did_you_mean(name, taken)}: it takes "
                 f"{', '.join(each for each in taken if each not in ('self', 'device'))}."

@@ -246,11 +246,6 @@ class ExperimentFile(Experiment):
     """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
     one begins with are also weaker than what this one says itself.
     """
-    ppo: Any = None
-    a2c: Any = None
-    impala: Any = None
-    dqn: Any = None
-    """Sections of the last release, read for one more."""
 
     def overrides_on_cuda(self, own: DictConfig) -> list[str]:
         """Those of ``on_cuda`` that the file's ``own`` content does not contradict."""
@@ -281,24 +276,7 @@ class ExperimentFile(Experiment):
             self.model.memory, self.model.perception.enabled = "none", self.policy == "cnn"
         elif self.policy is not None:
             self.model.memory = self.policy
-        self._move_planner()
         return Experiment(**{each.name: getattr(self, each.name) for each in dataclasses.fields(Experiment)})
-
-    def _move_planner(self) -> None:
-        """Take the planner's settings from where a file of the last release has them."""
-        model, planner = self.model.world_model, self.model.planner
-        if model.planner is not None:
-            planner.enabled = model.planner == "cem"
-        settings = {} if model.cem is None else model.cem
-        if not isinstance(settings, dict):
-            raise ValueError(f"model.world_model.cem is {settings}: set the planner's keys under model.planner.")
-        for name, value in settings.items():
-            if not hasattr(planner, name):
-                raise ValueError(
-                    f"model.world_model.cem.{name} is no setting of the planner, model.planner: see its keys."
-                )
-            setattr(planner, name, value)
-        model.planner = model.cem = None
 
 
 @functools.cache

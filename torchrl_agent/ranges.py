@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType, UnionType
+from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
@@ -20,8 +20,6 @@ FRAMES = 2**53
 """Largest number of frames: exact in float64 too."""
 SEED = 2**63 - 1
 """Largest seed."""
-OLD = MappingProxyType({"old": True})
-"""Metadata of a field that has moved: null, unless a file of the last release says something there."""
 _ANYTHING = {"most": 2**63 - 1, "infinite": True, "float64": True}
 """Of values that are somebody else's arguments, such as a world's."""
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from omegaconf import MISSING
 
-from torchrl_agent.algorithm_section import OLD_SECTIONS, SECTION
+from torchrl_agent.algorithm_section import SECTION
 from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment, ExperimentFile
 from torchrl_agent.overrides import field_hints, inner_hint, without_none
@@ -51,7 +51,7 @@ def keys_of(kind: Any, above: str = "") -> Iterator[Key]:
     """
     hints = field_hints(kind)
     for field in dataclasses.fields(kind):
-        if "old" in field.metadata or (kind is ExperimentFile and field.name in (*OLD_SECTIONS, SECTION)):
+        if kind is ExperimentFile and field.name == SECTION:
             continue
         name, hint = f"{above}{field.name}", hints[field.name]
         if dataclasses.is_dataclass(hint):

@@ -23,7 +23,6 @@ from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.curriculum import load_curriculum
 from envs.game import Moment, Names
-from envs.moved import old_arguments
 from envs.snapshot import Snapshot
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
@@ -64,7 +63,6 @@ class ArenaEnv(World):
 
     film_fps = 60
 
-    @old_arguments
     def __init__(
         self,
         num_envs: int = 1,

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from envs.curriculum import load_curriculum
 from envs.game import Names
-from envs.moved import old_arguments
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
 from envs.toolkit.records import map_record, named_tensors
@@ -94,7 +93,6 @@ class TownEnv(World):
 
     film_fps = 4
 
-    @old_arguments
     def __init__(
         self,
         num_envs: int = 1,

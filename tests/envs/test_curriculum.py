@@ -107,14 +107,6 @@ def test_a_saved_curriculum_continues():
     assert not second.update(episodes(1, spawners=10.0)), "their mean is 1, that of the last alone would do"
 
 
-def test_a_curriculum_of_an_older_checkpoint_continues():
-    old = Curriculum(STAGES, num_envs=1)
-    rows = [{"return": float(number), "win": 1.0, "win_step": 1.0, "stage": 0.0, "complete": 1.0} for number in (1, 3)]
-    old.load_state_dict({"stage": 0, "episodes": 2, "window": rows})
-    assert old.episodes == 2
-    assert old._window["return"].tolist() == [1.0, 3.0]
-
-
 def test_worlds_get_the_new_stage_at_their_next_reset():
     env = ArenaEnv(num_envs=16, curriculum="ladder")
     env.reset()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
 
-from envs import WORLDS, ArenaEnv, TownEnv, World
+from envs import ArenaEnv, TownEnv, World
 from envs.episode import begin_episode
 
 
@@ -96,80 +96,22 @@ def test_a_world_that_waits_for_its_reset_earns_nothing_and_grows_no_older():
     assert env.episode.length.item() == 0
 
 
-def test_what_a_game_still_counts_itself_is_taken_from_it_with_a_warning():
-    class Old(Count):
+def test_a_game_leaves_to_the_world_what_the_world_counts():
+    class Counts(Count):
         def statistics(self, state):
             return {"return": state.step * 7, "win": state.step}
 
-    with pytest.warns(DeprecationWarning, match="Old.statistics gives return, which the world counts itself"):
-        env = Old(1)
-    seen = told(env, 1)
-    assert seen["return"] == [[7]] and seen["win"] == [[1]] and seen["length"] == [[1]]
-
-
-# --- saved worlds of a version in which games kept the books
-
-
-def older(env, town):
-    """What such a version would have saved of these worlds."""
-    saved = env.state_dict()
-    books = {name: saved.pop(f"episode.{name}") for name in env.episode._fields}
-    saved["settings.stage"] = saved.pop("stage").float()
-    saved["state.tally.total_reward"] = books["total_reward"]
-    if town:
-        saved["state.settings.stage"] = books["stage"].float()
-        saved["state.first_step"] = saved["state.step"] - books["length"].int()
-    else:
-        saved["state.difficulty.stage"] = books["stage"].float()
-        saved["state.tally.first_step"] = saved["state.progress.step"] - books["length"]
-    return saved
-
-
-@pytest.mark.parametrize("name", ["arena", "town"])  # those that there were
-def test_saved_worlds_of_an_older_version_go_on_with_their_books(name):
-    options = {"curriculum": "ladder" if name == "arena" else "depletion", "stage": 2, "desynchronize": True}
-    env, other = (WORLDS[name](3, seed=seed, **options) for seed in (1, 2))
-    told(env, 5)
-    env._snapshot.episode.complete.copy_(torch.tensor([False, False, False]))
-    other.load_state_dict(older(env, town=name == "town"))
-    for key, value in env.state_dict().items():
-        if key != "curriculum":
-            assert torch.equal(value, other.state_dict()[key]), key
-
-
-def test_episodes_of_unknown_beginning_count_as_begun_midway():
-    env, other = Count(2), Count(2)
-    saved = {
-        name: value for name, value in env.state_dict().items() if not name.startswith("episode") and name != "stage"
-    }
-    other.load_state_dict(saved)
-    assert not other.episode.complete.any() and not other.episode.length.any()
+    with pytest.raises(ValueError, match="statistics gives return, which the world counts itself"):
+        Counts(1)
 
 
 # --- constructors
 
 
-@pytest.mark.filterwarnings("ignore:.*by keyword:DeprecationWarning")
 @pytest.mark.parametrize("make", [ArenaEnv, TownEnv, Count])
 def test_all_but_the_number_of_worlds_is_given_by_keyword(make):
     with pytest.raises(TypeError, match="positional"):
-        make(2, "cpu", 5, 1)
-
-
-@pytest.mark.parametrize("make", [ArenaEnv, TownEnv])
-def test_device_and_seed_by_position_still_work_with_a_warning(make):
-    with pytest.warns(DeprecationWarning, match="takes device and seed by keyword: write device=, seed=") as told_of:
-        env = make(2, "cpu", 5)
-    assert told_of[0].filename == __file__
-    assert (env.reset() == make(2, device="cpu", seed=5).reset()).all()
-
-
-@pytest.mark.parametrize("make", [ArenaEnv, TownEnv])
-def test_desynchronise_still_works_with_a_warning(make):
-    with pytest.warns(DeprecationWarning, match="has desynchronize= for desynchronise=") as told_of:
-        env = make(2, seed=5, desynchronise=True)
-    assert told_of[0].filename == __file__
-    assert (env.reset() == make(2, seed=5, desynchronize=True).reset()).all()
+        make(2, "cpu")
 
 
 def test_books_begin_empty():

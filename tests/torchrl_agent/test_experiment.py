@@ -48,7 +48,7 @@ def test_a_file_gives_differences_from_the_defaults(tmp_path):
 
 def test_a_file_may_begin_with_one_of_ours(tmp_path):
     path = tmp_path / "mine.yaml"
-    path.write_text("defaults: [smoke, _self_]\nname: mine\nppo: {gamma: 0.5}\n")
+    path.write_text("defaults: [smoke, _self_]\nname: mine\nalgorithm: {gamma: 0.5}\n")
     loaded, ours = Experiment.load(path), Experiment.load("smoke", "algorithm.gamma=0.5")
     assert (loaded.name, loaded.algorithm.gamma) == ("mine", 0.5)
     ours.name = "mine"
@@ -155,35 +155,6 @@ def test_an_algorithm_that_is_none_is_refused_by_name(mine, name):
             Experiment.load(mine, override)
 
 
-# --- keys of the last release ---
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_keys_of_the_last_release_are_understood_and_their_new_names_told(algorithm, mine, caplog):
-    loaded = Experiment.load(mine, f"algorithm={algorithm}", f"{algorithm}.gamma=0.75", "a2c.gamma=0.3").algorithm
-    assert loaded.gamma == 0.75
-    assert f"{algorithm}.gamma is called algorithm.gamma now" in caplog.messages
-
-
-def test_files_of_the_last_release_are_understood_and_told(mine, caplog):
-    sections = "ppo: {gamma: 0.75, num_epochs: 9}\ndqn: {num_steps: 2}\n"
-    mine.write_text(f"defaults: [smoke, _self_]\nname: mine\nalgorithm: dqn\n{sections}")
-    dqn = Experiment.load(mine).algorithm
-    assert (dqn.gamma, dqn.num_steps, dqn.batch_size) == (0.75, 2, 128)  # the discount of ppo was everybody's
-    assert sum("sections of the last release" in message for message in caplog.messages) == 1
-    assert Experiment.load(mine, "algorithm.gamma=0.5", "algorithm.num_steps=4").algorithm.gamma == 0.5
-    ppo = Experiment.load(mine, "algorithm=ppo").algorithm
-    assert (ppo.gamma, ppo.num_epochs, ppo.minibatch_size) == (0.75, 9, 128)
-
-
-def test_the_planner_is_found_where_the_last_release_had_it():
-    old = ["model.world_model.planner=cem", "model.world_model.cem={samples: 16, prior: 0.5}"]
-    new = ["model.planner.enabled=true", "model.planner.samples=16", "model.planner.prior=0.5"]
-    assert Experiment.load("town_agent", *old) == Experiment.load("town_agent", *new)
-    with pytest.raises(ValueError, match="sample is no setting"):
-        Experiment.load("town_agent", "model.world_model.cem={sample: 16}")
-
-
 # --- what is refused ---
 
 
@@ -198,7 +169,7 @@ def one_sentence(caught):
     ("override", "culprit"),
     [
         ("algorithm.gama=0.9", "algorithm.gama"),
-        ("ppo.gama=0.9", "algorithm.gama"),
+        ("ppo.gamma=0.9", "ppo"),
         ("speed=3", "speed"),
         ("world.wings=2", "world.wings"),
         ("algorithm.gamma=high", "algorithm.gamma"),

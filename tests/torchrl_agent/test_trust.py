@@ -426,7 +426,6 @@ def test_without_a_home_folder_nothing_is_remembered_and_everything_works(own, m
 # --- the list ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:envs:DeprecationWarning")
 def test_what_is_allowed_is_classes_of_the_kinds_that_are_told():
     kinds = {**dict.fromkeys(allowed.WORLDS, (EnvBase, Transform)), **dict.fromkeys(allowed.MODULES, nn.Module)}
     kinds |= dict.fromkeys(allowed.ALGORITHMS, Algorithm)

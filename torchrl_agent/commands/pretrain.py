@@ -9,12 +9,12 @@ from torchrl_agent.commands.arguments import add_config
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.json_text import to_json
 from torchrl_agent.pretrain import PretrainConfig, pretrain
-from torchrl_agent.training.pretrained import MODULES, current_name
+from torchrl_agent.training.pretrained import MODULES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A module, a configuration, and how much is learnt from whom."""
-    parser.add_argument("module", choices=MODULES, type=current_name)
+    parser.add_argument("module", choices=MODULES)
     add_config(parser)
     defaults = PretrainConfig()
     parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")

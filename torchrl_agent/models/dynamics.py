@@ -7,8 +7,7 @@ state that is exactly known, E heads of the ensemble, P candidate futures of H s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from torchrl_agent import keys, ranks
 from torchrl_agent.models.networks import mlp, one_hot_actions, symexp
-from torchrl_agent.ranges import MOST_STEPS, OLD, count, number, weight
+from torchrl_agent.ranges import MOST_STEPS, count, number, weight
 
 MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
@@ -59,9 +58,6 @@ class WorldModelConfig:
     foresees_others: bool = False
     """Dream of others too: each imagined step reads what the social model foresees of the others in sight, and foresees
     how that changes."""
-    planner: Any = field(default=None, metadata=OLD)
-    cem: Any = field(default=None, metadata=OLD)
-    """The planner's place in the last release, which is ``model.planner`` now."""
 
 
 class WorldModel(nn.Module):

@@ -29,7 +29,6 @@ from torchrl_agent.training.pretrained import (
     MODULES,
     begin_with,
     brings_statistics,
-    current_name,
     go_on_in_unit,
     save_module,
 )
@@ -76,7 +75,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     Raises:
         ValueError: what was asked for cannot work; nothing is written then.
     """
-    start, module = time.perf_counter(), current_name(module)
+    start, module = time.perf_counter(), module
     _check(config)
     experiment = switch_on(module, experiment)
     lesson, data = _prepare(module, experiment, config)

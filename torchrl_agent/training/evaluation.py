@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -163,12 +162,6 @@ def evaluate_policy(
 ) -> dict[str, Tensor]:
     """The first episode of every world, once: see :class:`Evaluator`."""
     return Evaluator(policy, env, deterministic, max_steps, acceleration)()
-
-
-def summarise(episodes: dict[str, Tensor]) -> dict[str, Any]:
-    """An older name of :func:`summarize`."""
-    warnings.warn("summarise is called summarize now.", DeprecationWarning, stacklevel=2)
-    return summarize(episodes)
 
 
 def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:

@@ -96,6 +96,5 @@ class LaggingPlayer:
         """Continue from :meth:`state_dict`."""
         self.agent.load_state_dict(state["behaviour"])
         self.iterations = state["iterations"]
-        # an older checkpoint has neither
-        self.version = state.get("version", self.version_for(self.iterations))
-        self._later = dict(state.get("later", {}))
+        self.version = state["version"]
+        self._later = dict(state["later"])

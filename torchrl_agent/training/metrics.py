@@ -75,14 +75,7 @@ class EpisodeWindow:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`."""
-        episodes = state["episodes"]
-        if isinstance(episodes, list):  # a row per episode, as before version 0.1
-            names = episodes[0] if episodes else {}
-            episodes = {name: torch.tensor([row[name] for row in episodes]) for name in names}
-        self.episodes = {name: values.cpu() for name, values in episodes.items()}
-        if self.episodes:  # of a world that did not tell, every episode counted as whole
-            of_each = next(iter(self.episodes.values()))
-            self.episodes.setdefault(keys.EPISODE_COMPLETE, torch.ones_like(of_each))
+        self.episodes = {name: values.cpu() for name, values in state["episodes"].items()}
         self.total = state["total"]
 
 

@@ -13,21 +13,17 @@ from torch import Tensor, nn
 
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import NEARLY_SHUT, Join
+from torchrl_agent.models.networks import Join
 from torchrl_agent.names import did_you_mean
 from torchrl_agent.training.checkpoint import MODULE_FILE, not_finite, versions, write_atomically
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
 MODULES = ("perception", "world_model", "social_model", "policy")
-OLD_NAMES = {"social": "social_model"}
-"""What files and configurations of the last release say."""
 USES_NORMALIZER = ("perception", "policy")
 """Modules that read normalised observations: the statistics belong to them."""
 DREAMER = "world_model"
 """It foretells scaled rewards: their unit belongs to it."""
-GATES = "join.gates"
-"""Weights of the policy: how much it hears of the other modules."""
 
 
 @dataclass
@@ -42,13 +38,10 @@ class PretrainedConfig:
     """Social model to begin with."""
     policy: str | None = None
     """Policy to begin with: perception and the controller."""
-    social: str | None = None
-    """An older name of ``social_model``."""
 
     def paths(self) -> dict[str, str]:
         """The given files, by module."""
-        given = {current_name(name): getattr(self, name) for name in (*OLD_NAMES, *MODULES)}
-        return {name: given[name] for name in MODULES if given[name] is not None}
+        return {name: path for name in MODULES if (path := getattr(self, name)) is not None}
 
 
 class ModuleError(ValueError):
@@ -95,11 +88,6 @@ def reads(agent: Agent, name: str) -> list[str]:
     return [part for part in wanted if part in agent_modules(agent)]
 
 
-def current_name(name: str) -> str:
-    """The name of a module, which may be given by an older one."""
-    return OLD_NAMES.get(name, name)
-
-
 def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
     """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` ask for.
 
@@ -114,7 +102,6 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
     Raises:
         ModuleError: see :func:`load_modules` and :func:`freeze`.
     """
-    frozen = [current_name(name) for name in frozen]
     if load:
         load_modules(agent, config.paths())
     freeze(agent, frozen)
@@ -224,10 +211,9 @@ def read_module(path: Path | str) -> ModuleFile:
         if content["format"] != FORMAT:
             raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
         names = ("decoders", "observations", "statistics")
-        parts = {current_name(part): weights for part, weights in content["parts"].items()}
-        file = ModuleFile(path, current_name(content["module"]), parts, *(content[name] for name in names))
+        file = ModuleFile(path, content["module"], content["parts"], *(content[name] for name in names))
         _check_name(file.module)
-        for part, weights in parts.items():
+        for part, weights in file.parts.items():
             if (name := not_finite(weights)) is not None:
                 raise ModuleError(f"{path} holds NaN or infinity in {part}'s {name}: train it again.")
     except ModuleError:
@@ -243,7 +229,6 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
     """Check everything, then change the agent."""
     holder: dict[str, ModuleFile] = {}
     for file in files:
-        _complete(agent, file)
         for part, weights in file.parts.items():
             _check_sizes(agent, file, part)
             first = holder.setdefault(part, file)
@@ -261,13 +246,6 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
             _load_decoders(agent, file.decoders)
         if part in agent.agent_modules:  # a policy, which comes last, puts back the gates that it was taught with
             _open_gate(agent, agent.agent_modules[part].out_keys[0])
-
-
-def _complete(agent: Agent, file: ModuleFile) -> None:
-    """Give a policy of an earlier version its gates, which stayed as they begin while it was taught."""
-    policy, own = file.parts.get("policy"), agent_modules(agent)["policy"].state_dict()
-    if policy is not None and GATES in own:
-        policy.setdefault(GATES, torch.full_like(own[GATES], NEARLY_SHUT))
 
 
 def _open_gate(agent: Agent, key: NestedKey) -> None:

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import re
 
-_WRAPPERS = (  # each with its name in the last release
+_WRAPPERS = (
     "envs.libs.gymnasium.VectorGymEnv",
-    "envs.vector_gym.VectorGymEnv",
     "envs.libs.pettingzoo.VectorPettingZooEnv",
-    "envs.multi_agent.PettingZooWorld",
     "envs.libs.vmas.VectorVmasEnv",
-    "envs.multi_agent.VmasWorld",
 )
 _GAMES = (
     "envs.ArenaEnv",

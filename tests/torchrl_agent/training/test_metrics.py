@@ -75,22 +75,6 @@ def test_a_window_goes_on_from_its_saved_state():
     assert second.metrics()["rollout/episodes"] == 5.0
 
 
-def test_a_window_of_an_older_checkpoint_goes_on():
-    window = EpisodeWindow(3)
-    window.load_state_dict({"episodes": [{"return": 1.0, "length": 4.0}, {"return": 3.0, "length": 6.0}], "total": 9})
-    window.add(finished(**{"return": [8.0, 10.0], "length": [2.0, 2.0]}))
-    metrics = window.metrics()
-    assert metrics["rollout/ep_rew_mean"] == 7.0  # of 3, 8, 10
-    assert metrics["rollout/episodes"] == 11.0
-
-
-def test_a_window_of_a_world_that_did_not_tell_whether_its_episodes_were_whole_goes_on():
-    window = EpisodeWindow(3)
-    window.load_state_dict({"episodes": {"return": torch.tensor([1.0, 3.0])}, "total": 2})
-    window.add(finished(**{"return": [8.0, 10.0], "complete": [0.0, 1.0]}))
-    assert window.metrics()["rollout/ep_rew_mean"] == 6.5  # of 3 and 10
-
-
 def test_device_scalars_come_to_the_host_together():
     values = {"a": torch.tensor(1.5), "b": torch.tensor([2]), "c": torch.tensor(True)}
     assert to_host(values) == {"a": 1.5, "b": 2.0, "c": 1.0}

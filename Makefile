@@ -41,7 +41,7 @@ test-docs: install ## Run what guides and notebooks show, in small sizes, build 
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)
 
 test-cuda: install ## Show without a GPU what one would do: a device that pretends, kernels that are real
-	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu" tests/test_cuda.py tests/torchrl_agent/profiling/test_lowering.py $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) -m "not gpu" tests/test_cuda.py tests/benchmarks/test_lowering.py $(ARGS)
 
 test-slow: install ## Run the tests that compile or train
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)

@@ -2,23 +2,75 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from torchrl_agent.json_text import to_json
+from torchrl_agent.profiling.results import put_result
+from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.trust.targets import calling
+
+RESULTS = Path(__file__).parent / "results"
 STUDIES = {
-    "against_sb3": "learning in worlds of others with defaults alone, beside Stable-Baselines3",
+    "against_sb3": "learning in others' worlds with defaults alone, beside Stable-Baselines3",
     "bit_flip": "hindsight experience replay, and DQN without it",
+    "claims": "what each module of the agent must prove, over seeds",
+    "distributed": "speed of ranks with a thread each beside one process with as many threads",
+    "evolution": "what evolution gains over the same members without it, over seeds",
+    "families": "whether a trait moves beyond drift, fitness is inherited, and wealth concentrates, over seeds",
+    "golden": "hashes of short trainings, by which a change that must change nothing is judged",
+    "headroom": "how much return each module of the agent could gain at best, by players that need no training",
+    "lag": "what V-trace gains over PPO where the policy that acts lags behind the one that learns, over seeds",
+    "league": "what a league gains over members that meet themselves alone, or a scripted player, over seeds",
+    "matches": "how much longer several agents take to act in the seats of as many worlds than one",
+    "modules": "speed of the four-module agent, each module and the whole, compiled beside eager",
     "pictures": "others' worlds drawn for the docs",
+    "population": "speed of members that learn in one program, beside as many runs one after another",
+    "roofline": "what a GPU could do at best, computed without one",
+    "structure": "files, lines, rooms and arrows of the house",
+    "time_to_skill": "time to the same skill in the Arena, beside Stable-Baselines3",
 }
-"""Modules of this package that have a ``main``, and what they measure."""
+"""Modules of this package with ``add_arguments`` and ``run``, and what they measure."""
 
 
 def main(words: list[str]) -> int:
     """Run the study that the first word names with the others; returns the exit status."""
     if not words or words[0] not in STUDIES:
-        print("\n".join(f"python -m benchmarks {name}: {what}" for name, what in STUDIES.items()))
+        print("\n".join(f"python -m benchmarks {name}: {purpose}" for name, purpose in STUDIES.items()))
         return 0 if not words or words[0] in ("-h", "--help") else 2
-    return import_module(f"benchmarks.{words[0]}").main(words[1:])
+    study = import_module(f"benchmarks.{words[0]}")
+    parsed = _parse(words[0], study, words[1:])
+    try:
+        with calling(trust=True, folder=str(Path.cwd())):
+            result = study.run(parsed)
+        if result is not None:
+            _show(words[0], parsed, result)
+    except ValueError as error:
+        print(f"python -m benchmarks {words[0]}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parse(name: str, study: ModuleType, words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=study.__doc__)
+    study.add_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last")
+    parser.add_argument("--record", action="store_true", help=f"put the result into benchmarks/results/{name}.json")
+    return parser.parse_intermixed_args(words)  # overrides stand anywhere
+
+
+def _show(name: str, parsed: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Print a result, and record it, with what it was measured of."""
+    of = {key: getattr(parsed, key) for key in ("config", "overrides") if hasattr(parsed, key)}
+    result = {**of, "versions": versions(), **result}
+    if parsed.record:
+        put_result(RESULTS / f"{name}.json", result)
+    if parsed.json:
+        print(to_json(result))
 
 
 if __name__ == "__main__":

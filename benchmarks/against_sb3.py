@@ -59,7 +59,7 @@ def train_theirs(task: str, seed: int) -> tuple[float, float]:
     return fmean(returns), pstdev(returns)
 
 
-def run(task: str, side: str, seed: int) -> None:
+def train_one(task: str, side: str, seed: int) -> None:
     """Train one side with one seed and write its file."""
     began, worked = time.perf_counter(), time.process_time()
     mean, deviation = (train_ours if side == SIDES[0] else train_theirs)(task, seed)
@@ -115,24 +115,25 @@ def table() -> str:
     return "\n".join(aligned(rows))
 
 
-def main(words: list[str]) -> int:
-    """Train what is missing, one process after another, and print the table."""
-    parser = argparse.ArgumentParser("python -m benchmarks against_sb3", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Tasks and seeds."""
     parser.add_argument("tasks", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}; by default all")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--table", action="store_true", help="print what there is, and train nothing")
     parser.add_argument("--one", nargs=2, metavar=("SIDE", "SEED"), help=argparse.SUPPRESS)
-    chosen = parser.parse_args(words)
-    if unknown := [task for task in chosen.tasks if task not in TASKS]:
-        parser.error(f"there is no task {unknown[0]}: use one of {', '.join(TASKS)}")
-    if chosen.one:
-        run(chosen.tasks[0], chosen.one[0], int(chosen.one[1]))
-        return 0
-    if not chosen.table:
-        jobs = [(task, side, seed) for seed in chosen.seeds for task in chosen.tasks for side in SIDES]
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Train what is missing, one process after another, and print the table; the results are kept as they come."""
+    if unknown := [task for task in parsed.tasks if task not in TASKS]:
+        raise ValueError(f"there is no task {unknown[0]}: use one of {', '.join(TASKS)}.")
+    if parsed.one:
+        train_one(parsed.tasks[0], parsed.one[0], int(parsed.one[1]))
+        return
+    if not parsed.table:
+        jobs = [(task, side, seed) for seed in parsed.seeds for task in parsed.tasks for side in SIDES]
         train_missing([job for job in jobs if not file_of(*job).exists()])
     print(table())
-    return 0
 
 
 def train_missing(jobs: list[tuple[str, str, int]]) -> None:

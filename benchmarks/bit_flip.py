@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,9 +10,8 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary
 from numpy.typing import NDArray
 
-from torchrl_agent.training.checkpoint import versions, write_json
+from torchrl_agent.commands.arguments import add_overrides, print_table
 
-RESULTS = Path(__file__).parent / "results" / "bit_flip.json"
 EPISODES = 100
 
 
@@ -67,22 +64,21 @@ def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: 
     return evaluate(experiment, last.agent, EPISODES, deterministic=True)["info_is_success"]
 
 
-def main(words: list[str]) -> int:
-    """Train with and without hindsight, and print the shares of games solved."""
-    parser = argparse.ArgumentParser("python -m benchmarks bit_flip", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Bits, frames, seeds and changes of the configuration."""
     parser.add_argument("--bits", type=int, default=15)
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("changes", nargs="*", help="of the configuration, such as algorithm.batch_size=128")
-    asked = parser.parse_args(words)
+    add_overrides(parser)
+
+
+def run(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Train with and without hindsight, and print the shares of games solved."""
     shares = {
         f"hindsight {share}": [
-            solved_share(asked.bits, share, asked.frames, seed, *asked.changes) for seed in asked.seeds
+            solved_share(parsed.bits, share, parsed.frames, seed, *parsed.overrides) for seed in parsed.seeds
         ]
         for share in (0.8, 0.0)
     }
-    result = {"bits": asked.bits, "frames": asked.frames, "seeds": asked.seeds, "solved": shares}
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    write_json(RESULTS, {**result, "changes": asked.changes, "versions": versions()})
-    print(json.dumps(result, indent=2))
-    return 0
+    print_table(shares)
+    return {"config": "bit_flip", "bits": parsed.bits, "frames": parsed.frames, "seeds": parsed.seeds, "solved": shares}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from contextlib import closing
 from pathlib import Path
 
@@ -25,11 +26,16 @@ WORLDS = {
 """File and id of each."""
 
 
-def main(words: list[str]) -> int:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which of them."""
+    parser.add_argument("names", nargs="*", default=list(WORLDS), help=f"of {', '.join(WORLDS)} (all)")
+
+
+def run(parsed: argparse.Namespace) -> None:
     """Draw each after some random steps, and say which could not be."""
     FOLDER.mkdir(exist_ok=True)
     for name, world in WORLDS.items():
-        if words and name not in words:
+        if name not in parsed.names:
             continue
         torch.manual_seed(SEED)
         try:
@@ -42,4 +48,3 @@ def main(words: list[str]) -> int:
             continue
         width = round(picture.width * HEIGHT / picture.height)
         picture.resize((width, HEIGHT), Image.Resampling.LANCZOS).save(FOLDER / f"{name}.png", optimize=True)
-    return 0

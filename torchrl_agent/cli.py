@@ -102,6 +102,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; overrides may also stand behind options, where argparse does not look for them."""
     chosen = next((word for word in arguments if not word.startswith("-")), "")
     parser, verb, module = _parser(chosen)
+    if chosen == "roofline":
+        parser.error("roofline is a study: run 'python -m benchmarks roofline' from a clone")
     if module is not None and hasattr(module, "complete"):
         behind = arguments.index(chosen) + 1
         arguments = [*arguments[:behind], *module.complete(arguments[behind:])]

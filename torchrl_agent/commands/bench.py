@@ -1,25 +1,21 @@
-"""``torchrl-agent bench``: measure speed, skill and claims, or learning against Stable-Baselines3.
+"""``torchrl-agent bench``: measure the speed and skill of a configuration.
 
-``bench CONFIG`` is ``bench speed CONFIG``.
+``bench CONFIG`` is ``bench speed CONFIG``. Studies of this project are run from a clone: ``python -m benchmarks``.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.benchmarks import ablations, headroom, modules, skill
-from torchrl_agent.benchmarks.against_sb3 import learn_against_baseline
-from torchrl_agent.benchmarks.results import put_result
-from torchrl_agent.benchmarks.sb3_baseline import BASELINES
-from torchrl_agent.benchmarks.speed import Timed, device_name, header, line, measure, measure_in_own_process
-from torchrl_agent.commands import bench_populations
 from torchrl_agent.commands.arguments import add_json, add_overrides, add_seeds, add_short, add_trust, check_least
 from torchrl_agent.devices import resolve_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.json_text import to_json
+from torchrl_agent.profiling import skill
+from torchrl_agent.profiling.results import put_result
+from torchrl_agent.profiling.speed import Timed, device_name, header, line, measure, measure_in_own_process
 from torchrl_agent.progress import Progress
 from torchrl_agent.training.checkpoint import versions
 
@@ -42,8 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(words: list[str]) -> list[str]:
-    """The words behind ``bench`` with its subject, where it was left out."""
+    """The words behind ``bench`` with its subject, where it was left out.
+
+    Raises:
+        ValueError: the subject is a study.
+    """
     first = next((word for word in words if not word.startswith("-")), None)
+    if first in STUDIES:
+        raise ValueError(f"bench {first} is a study: run 'python -m benchmarks {STUDIES[first]}' from a clone.")
     return words if first in SUBJECTS or {"-h", "--help"} & set(words) else ["speed", *words]
 
 
@@ -62,7 +64,7 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
         "--vary", metavar="KEY=V1,V2", help="rows for several values of a key, such as world.level=L3,L5,L6"
     )
     parser.add_argument("--modes", nargs="+", choices=MODES, help="how it runs (all that the device has)")
-    _add_seconds(parser)
+    parser.add_argument("--seconds", type=float, default=2.0, help="shortest time per measurement (2)")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument("--row", action="store_true", help=argparse.SUPPRESS)  # measure one row in this process
 
@@ -103,111 +105,29 @@ def _variants(vary: str | None) -> list[tuple[str, ...]]:
     return [(f"{key}={value}",) for value in values.split(",")]
 
 
-def _add_agent(parser: argparse.ArgumentParser) -> None:
-    add_overrides(parser)
-    parser.add_argument("--num-envs", type=int, help="number of worlds")
-    _add_seconds(parser)
-
-
-def _agent(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Speed of the four-module agent, each module and the whole, compiled beside eager."""
-    experiment = Experiment.load("town_agent", *parsed.overrides)
-    size = parsed.num_envs or experiment.world["num_envs"]
-    timed = Timed("town_agent", (*parsed.overrides, f"world.num_envs={size}"), size, "eager", parsed.seconds)
-    result = modules.measure_agent(
-        [*timed.overrides], lambda mode: measure_in_own_process(replace(timed, mode=mode)), parsed.seconds
-    )
-    print(modules.table(result))
-    return {"device": device_name(resolve_device(experiment.device)), "versions": versions(), **result}
-
-
-def _add_learn(parser: argparse.ArgumentParser) -> None:
-    add_overrides(parser)
-    _add_seconds(parser, "training time (2)")
-    parser.add_argument("--baseline-seconds", type=float, help="training time of the baseline, if another")
-    parser.add_argument("--algorithm", choices=list(BASELINES), default="ppo", help="the same of both (ppo)")
-
-
-def _learn(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Time to the same skill in the Arena, beside Stable-Baselines3."""
-    result = learn_against_baseline(parsed.overrides, parsed.seconds, parsed.baseline_seconds, parsed.algorithm)
-    if not parsed.json:
-        print(to_json(result, indent=2))
-    return result
-
-
 def _add_skill(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", default="arena", help="a configuration (arena)")
     add_overrides(parser)
     add_seeds(parser)
-    _add_record(parser)
+    parser.add_argument("--record", metavar="FILE", help="also put the result into this JSON file of results")
 
 
 def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
     """How well a configuration plays, over seeds, beside scripted players."""
     result = skill.measure_skill(parsed.config, parsed.overrides, parsed.seeds)
     print(skill.table(result))
-    return _recorded(result, parsed.record)
-
-
-def _add_headroom(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", default="town", help="a configuration (town)")
-    add_overrides(parser)
-    parser.add_argument("--levels", nargs="+", default=[], help="values of world.level (the configuration's own)")
-    parser.add_argument(
-        "--modules", nargs="+", default=[], help="those to measure (all that the world has experts for)"
-    )
-    parser.add_argument("--episodes", type=int, default=64, help="games of each player (64)")
-    _add_record(parser)
-
-
-def _headroom(parsed: argparse.Namespace) -> dict[str, Any]:
-    """How much return each module of the agent could gain at best, by players that need no training."""
-    result = headroom.measure_headroom(parsed.config, parsed.overrides, parsed.levels, parsed.episodes, parsed.modules)
-    print(headroom.table(result))
-    return _recorded(result, parsed.record)
-
-
-def _add_claims(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "overrides", nargs="*", metavar="CLAIM|KEY=VALUE", help="claims (all), and changes of every run"
-    )
-    add_seeds(parser)
-    parser.add_argument("--jobs", type=int, help="runs at the same time, one thread each (one per processor)")
-    purpose = "keep each run's figures in this file as it ends, and measure again only what it lacks"
-    parser.add_argument("--keep", metavar="FILE", type=Path, help=purpose)
-
-
-def _claims(parsed: argparse.Namespace) -> dict[str, Any]:
-    """What each module of the agent must prove, over seeds."""
-    names = [word for word in parsed.overrides if "=" not in word]
-    overrides = [word for word in parsed.overrides if "=" in word]
-    result = ablations.prove(names, parsed.seeds, overrides, parsed.jobs, parsed.keep)
-    print(ablations.table(result))
-    return result
-
-
-def _add_seconds(parser: argparse.ArgumentParser, purpose: str = "shortest time per measurement (2)") -> None:
-    parser.add_argument("--seconds", type=float, default=2.0, help=purpose)
-
-
-def _add_record(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--record", metavar="FILE", help="also put the result into this JSON file of results")
-
-
-def _recorded(result: dict[str, Any], file: str | None) -> dict[str, Any]:
-    if file is not None:
-        put_result(Path(file), result)
+    if parsed.record is not None:
+        put_result(Path(parsed.record), result)
     return result
 
 
 SUBJECTS = {
     "speed": (_add_speed, _speed),
-    "agent": (_add_agent, _agent),
-    "learn": (_add_learn, _learn),
     "skill": (_add_skill, _skill),
-    "claims": (_add_claims, _claims),
-    "headroom": (_add_headroom, _headroom),
-    **bench_populations.SUBJECTS,
 }
 """What can be measured: its arguments, and what measures it."""
+STUDIES = {
+    **{name: name for name in ("claims", "distributed", "evolution", "families", "headroom", "lag", "league")},
+    **{"agent": "modules", "learn": "time_to_skill", "matches": "matches", "population": "population"},
+}
+"""Studies that are run from a clone, by what they were called here."""

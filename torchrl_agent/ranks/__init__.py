@@ -18,14 +18,10 @@ from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
 from torchrl_agent.ranks.meeting import connected
-from torchrl_agent.ranks.shared_memory import SharedMean, share_mean
 
 Value = TypeVar("Value")
 _size, _rank = 1, 0
 _dealt = "rows"
-_timeout = 0.0
-_shared: dict[int, SharedMean | None] = {}
-"""Means of rows, by their length."""
 
 
 def size() -> int:
@@ -93,26 +89,13 @@ def started(timeout: float, cuda: bool = False) -> Iterator[None]:
         ValueError: the ranks do not find each other, or torch was built without what they talk by.
         TrainingError: another rank failed, or is lost.
     """
-    global _timeout
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or _size > 1 or "RANK" not in os.environ:
         yield
         return
-    number, _timeout = int(os.environ["RANK"]), timeout
-    with connected(number, count, timeout, cuda):
-        try:
-            with among(count, number):
-                yield
-        finally:
-            _leave()
-
-
-def _leave() -> None:
-    """Let who waits for this rank in shared memory know that it does so in vain."""
-    for shared in _shared.values():
-        if shared is not None:
-            shared.leave()
-    _shared.clear()
+    number = int(os.environ["RANK"])
+    with connected(number, count, timeout, cuda), among(count, number):
+        yield
 
 
 # --- tensors -------------------------------------------------------------------------------------------------------
@@ -195,20 +178,9 @@ def means(values: Sequence[Tensor]) -> list[Tensor]:
     """Means over the ranks of many tensors, by one reduction of them all in a row."""
     if _size == 1:
         return list(values)
-    row = _mean_of_rows(torch.cat([value.detach().reshape(-1).float() for value in values]))
+    row = mean(torch.cat([value.detach().reshape(-1).float() for value in values]))
     parts = row.split([value.numel() for value in values])
     return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
-
-
-def _mean_of_rows(row: Tensor) -> Tensor:
-    """Mean over the ranks (float32 [length]), by the memory that they share where they do."""
-    if row.device.type != "cpu":
-        return mean(row)
-    length = len(row)
-    if length not in _shared:
-        _shared[length] = share_mean(everyones, _rank, length, _timeout)
-    shared = _shared[length]
-    return mean(row) if shared is None else shared(row)
 
 
 def begin_alike(module: nn.Module) -> None:

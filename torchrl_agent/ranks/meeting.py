@@ -14,7 +14,6 @@ import torch
 from torch import distributed
 
 from torchrl_agent.errors import TrainingError
-from torchrl_agent.ranks.shared_memory import LostError
 
 EXPLANATION_SECONDS = 15.0
 """How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
@@ -101,9 +100,7 @@ def _meet(number: int, count: int, timeout: float) -> distributed.Store:
 
 def _ended(store: distributed.Store, error: Exception, number: int, count: int) -> Exception:
     """The error to raise in place of this one: what the first rank to fail had to say, which all have heard then."""
-    lost = isinstance(error, LostError | distributed.DistError) or (
-        isinstance(error, RuntimeError) and "gloo" in str(error)
-    )
+    lost = isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     known = isinstance(error, ValueError | TrainingError)
     sentence = str(error) if known else f"{type(error).__name__}: {error}"
     if not re.search(r"\brank \d", sentence):

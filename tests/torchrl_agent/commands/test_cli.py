@@ -203,7 +203,7 @@ def refused(arguments, capsys):
         (["trian", "arena"], "trian"),
         (["train"], "config"),
         (["train", "nowhere"], "nowhere"),
-        (["train", "smoke", "ppo.gama=1"], "algorithm.gama"),
+        (["train", "smoke", "algorithm.gama=1"], "algorithm.gama"),
         (["train", "smoke", "algorithm.gamma=high"], "algorithm.gamma"),
         (["train", "smoke", "gamma"], "gamma"),
         (["train", "smoke", "world.num_envs=0"], "num_envs"),

@@ -198,7 +198,7 @@ def test_the_command_ends_with_one_line_of_json(tmp_path, capsys):
     [
         (["--iterations", "0"], "--iterations"),
         (["--top", "0"], "--top"),
-        (["ppo.gama=1"], "gama"),
+        (["algorithm.gama=1"], "gama"),
         (["--output", "{blocked}/there"], "--output"),
     ],
 )

@@ -1,0 +1,13 @@
+"""Arguments that several studies share."""
+
+from __future__ import annotations
+
+import argparse
+
+from torchrl_agent.commands.arguments import add_overrides
+
+
+def add_config(parser: argparse.ArgumentParser, default: str, kind: str) -> None:
+    """A configuration of some kind, and changes of it."""
+    parser.add_argument("config", nargs="?", default=default, help=f"{kind} ({default})")
+    add_overrides(parser)

@@ -1,0 +1,183 @@
+"""What families do: does a trait move beyond drift, is fitness inherited, does wealth left to children concentrate?"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.arguments import add_config
+from torchrl_agent.commands.arguments import add_seeds
+from torchrl_agent.confidence import interval
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import iterate
+from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.families import NEUTRAL
+from torchrl_agent.population.heirs import MONEY
+from torchrl_agent.population.learner import PopulationLearner
+
+NORMAL_95 = 1.96
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A population with families, seeds, a trait and what is left to children."""
+    add_config(parser, "families", "a population with families")
+    add_seeds(parser)
+    parser.add_argument(
+        "--trait",
+        default="world.traits.neuroticism",
+        help="a gene, compared with the neutral one (world.traits.neuroticism)",
+    )
+    parser.add_argument(
+        "--wealth",
+        type=float,
+        default=0.5,
+        help="share left to children where any is (0.5); 0 for populations that leave none only",
+    )
+
+
+def run(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and print the figures."""
+    result = measure_families(parsed.config, parsed.overrides, parsed.seeds, parsed.trait, parsed.wealth)
+    print(table(result))
+    return result
+
+
+def measure_families(
+    config: str, overrides: Sequence[str], seeds: Sequence[int], trait: str, wealth: float
+) -> dict[str, Any]:
+    """Populations with families, two per seed: one that leaves no money to children, and one that does (none such for a
+    wealth of 0).
+
+    Args:
+        config: a population with ``population.evolve=genetic``, the gene ``neutral`` and episodes that report money.
+        overrides: changes of it.
+        seeds: a population each.
+        trait: the gene whose shift is compared with that of the neutral one, in the populations without wealth.
+        wealth: what the others leave to children.
+
+    Returns:
+        ``shift``: of the mean gene, per seed, and their difference (paired 95 % t-interval, two-sided sign test);
+        ``heritability``: correlation of children's fitness at their first look with their parents' mean at birth,
+        both as deviations of their look, with its 95 % interval (Fisher's z); ``gini``: of what members' people own in
+        the end, mean over the later half of the training, per seed, and their difference (None for a wealth of 0).
+
+    Raises:
+        ValueError: the configuration is none of families, or lacks one of these genes or money.
+    """
+    shifts: dict[str, list[float]] = {trait: [], NEUTRAL: []}
+    ginis: dict[str, list[float]] = {"without": [], "with": []}
+    pairs: list[Tensor] = []
+    for seed in seeds:
+        for name, share in (("without", 0.0), ("with", wealth))[: 1 + (wealth > 0)]:
+            settings = [f"population.family.wealth={share}", f"seed={seed}"]
+            learner, inequality = _live(Experiment.load(config, *overrides, *settings), trait)
+            ginis[name].append(inequality)
+            if name == "without":
+                looks = learner.evolution.looks
+                for gene, values in shifts.items():
+                    values.append((looks[-1].after[gene].mean() - looks[0].before[gene].mean()).item())
+                pairs += [generations(*both) for both in itertools.pairwise(looks)]
+    return {
+        "seeds": list(seeds),
+        "trait": trait,
+        "shift": {**shifts, "difference": _compared(shifts[trait], shifts[NEUTRAL])},
+        "heritability": correlation(torch.cat(pairs)),
+        "gini": {
+            **ginis,
+            "wealth": wealth,
+            "difference": _compared(ginis["with"], ginis["without"]) if wealth else None,
+        },
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """What :func:`measure_families` returns, for people."""
+    shift, gini, kin = result["shift"]["difference"], result["gini"]["difference"], result["heritability"]
+    lines = [
+        f"{result['trait']} moved by {shift['mean']:+.3f} +- {shift['half_width']:.3f} more than the neutral gene "
+        f"(sign test p = {shift['sign_test']:.3f})",
+        f"children's fitness goes with their parents': r = {kin['r']:.2f} ({kin['low']:.2f} to {kin['high']:.2f}), "
+        f"{kin['pairs']} children",
+    ]
+    if gini is not None:
+        lines.append(
+            f"Gini coefficient of money {gini['mean']:+.3f} +- {gini['half_width']:.3f} where "
+            f"{result['gini']['wealth']:g} of it is left to children"
+        )
+    return "\n".join(lines)
+
+
+def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]:
+    """A population at its end, and the mean Gini coefficient of its members' money over the later half of it."""
+    learner = experiment.make_learner()
+    if not isinstance(learner, PopulationLearner) or experiment.population.evolve != "genetic":
+        raise ValueError(f"configuration {experiment.name} has no families: set population.evolve=genetic.")
+    lacks = [gene for gene in (trait, NEUTRAL) if gene not in learner.evolution.genes]
+    if lacks or MONEY not in learner.collector.statistics:
+        what = f"the gene {lacks[0]}" if lacks else f"the statistic {MONEY}"
+        raise ValueError(f"configuration {experiment.name} lacks {what}, which this measures: add it, as families has.")
+    found: list[float] = []
+    for iteration in iterate(learner):
+        if 2 * iteration.frames > learner.total_frames:
+            owned = [metrics[f"rollout/{MONEY}"] for metrics in learner.member_metrics]
+            found.append(gini(torch.tensor(owned, dtype=torch.float64)))
+    if len(learner.evolution.looks) < 2:
+        raise ValueError(f"configuration {experiment.name} ends before a second look: give a larger total_frames=.")
+    return learner, sum(found) / len(found)
+
+
+def generations(look: Look, following: Look) -> Tensor:
+    """Mean fitness of the parents of those who were born at a look, and their own at the following one, each in
+    standard deviations from the mean of that look, [children, 2]; without those of whom either is not known.
+    """
+    before, after = (_standardized(each.fitness) for each in (look, following))
+    pairs = torch.stack((before[look.parents].mean(1), after), 1)[look.children]
+    return pairs[~pairs.isnan().any(1)]
+
+
+def _standardized(fitness: Tensor) -> Tensor:
+    known = fitness[~fitness.isnan()].double()
+    return (fitness.double() - known.mean()) / known.std(correction=0).clamp_min(1e-12)
+
+
+def correlation(pairs: Tensor) -> dict[str, float]:
+    """Pearson's correlation of pairs [n, 2] with the 95 % interval of Fisher's z; NaN for fewer than four."""
+    if len(pairs) < 4:
+        return {"pairs": len(pairs), "r": math.nan, "low": math.nan, "high": math.nan}
+    r = torch.corrcoef(pairs.T)[0, 1].clamp(-1 + 1e-9, 1 - 1e-9).item()
+    half = NORMAL_95 / math.sqrt(len(pairs) - 3)
+    return {
+        "pairs": len(pairs),
+        "r": r,
+        "low": math.tanh(math.atanh(r) - half),
+        "high": math.tanh(math.atanh(r) + half),
+    }
+
+
+def gini(values: Tensor) -> float:
+    """Gini coefficient of amounts [n]: 0 if all have the same, (n - 1) / n if one has everything."""
+    total = values.sum() * len(values)
+    if total == 0:
+        return 0.0
+    return ((values.unsqueeze(0) - values.unsqueeze(1)).abs().sum() / (2 * total)).item()
+
+
+def _compared(ones: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
+    """Paired differences: mean, half of the 95 % t-interval, and how likely as unequal signs are by chance."""
+    differences = [a - b for a, b in zip(ones, others, strict=True)]
+    mean, half = interval(differences)
+    return {"mean": mean, "half_width": half, "sign_test": sign_test(differences), "beyond_0": abs(mean) > half}
+
+
+def sign_test(differences: Sequence[float]) -> float:
+    """Probability that of as many fair coins at least as many fall on one side as signs do here, two-sided."""
+    signs = [difference > 0 for difference in differences if difference != 0]
+    most = max(sum(signs), len(signs) - sum(signs))
+    tail = sum(math.comb(len(signs), count) for count in range(most, len(signs) + 1))
+    return min(1.0, 2 * tail / 2 ** len(signs))

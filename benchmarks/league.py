@@ -1,0 +1,192 @@
+"""What a league gains: its members against their past selves, against members that met only themselves or a scripted
+player, and how far each can be exploited.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.arguments import add_config
+from torchrl_agent.commands.arguments import add_seeds
+from torchrl_agent.confidence import interval, rank_correlation
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.exploit import exploitability, exploiters_of
+from torchrl_agent.judging import WAYS
+from torchrl_agent.matches import Contestant, check_games, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.population.config import LeagueConfig
+from torchrl_agent.population.league import make_seats
+from torchrl_agent.population.seats import SEATS
+from torchrl_agent.runs.run import train
+
+TEACHER = "turret"
+"""The scripted player that members meet which meet nobody else."""
+WAY = list(WAYS)[1]
+"""Members are judged as they learnt to play: by sampled actions."""
+OLDER = "against its members' older selves"
+AGE = "Kendall's tau of the age of their past selves and the share taken from them"
+WON = 0.55
+"""A share of the points above this is better, not just luckier."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A league, seeds, games and the exploiters' frames."""
+    add_config(parser, "duel_league", "a league")
+    add_seeds(parser)
+    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument(
+        "--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter, 0 for none (1,000,000)"
+    )
+
+
+def run(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and print what was asked and found."""
+    result = measure_league(parsed.config, parsed.overrides, parsed.seeds, parsed.games, parsed.exploit_frames)
+    for question, found in result["found"].items():
+        print(f"{question}: {found['mean']:.3f} +- {found['half_width']:.3f}, asked {found['asked']}")
+    return result
+
+
+def measure_league(
+    config: str, overrides: Sequence[str], seeds: Sequence[int], games: int, exploit_frames: int
+) -> dict[str, Any]:
+    """Trains, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
+    player alone: equal updates, frames learnt from, and first weights.
+
+    Args:
+        config: a league.
+        overrides: changes of it.
+        seeds: to train with.
+        games: of each two players.
+        exploit_frames: of each exploiter; 0 leaves exploiters out.
+
+    Returns:
+        ``of_each_seed``: shares of the points; ``found``: their means with half the widths of their intervals.
+
+    Raises:
+        ValueError: the configuration has no league, or has too few snapshots to judge; an odd number of games, or
+            fewer than no frames.
+    """
+    check_games(games)  # before anybody is trained
+    if exploit_frames < 0:
+        raise ValueError(f"--exploit-frames is {exploit_frames}: give 0 for no exploiters, or more.")
+    rows = []
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(_measure(config, [*overrides, f"seed={seed}"], Path(folder), games, exploit_frames))
+    asked = {
+        OLDER: f"above {WON}",
+        AGE: "above 0.8",
+        "against members that met themselves alone": f"above {WON}",
+        f"against members that met the {TEACHER} alone": f"above {WON}",
+        "exploited less than members that met themselves alone": "above 0",
+        f"exploited less than members that met the {TEACHER} alone": "above 0",
+    }
+    found = {}
+    for what, wanted in asked.items():
+        if what not in rows[0]:  # no exploiters
+            continue
+        mean, half = interval([row[what] for row in rows])
+        found[what] = {"mean": mean, "half_width": half, "asked": wanted}
+    return {
+        "seeds": list(seeds),
+        "games": games,
+        "exploit_frames": exploit_frames,
+        "of_each_seed": rows,
+        "found": found,
+    }
+
+
+def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, exploit_frames: int) -> dict[str, Any]:
+    league = Experiment.load(config, *overrides)
+    if not league.league.enabled:
+        raise ValueError(f"configuration {config} has no league: set league.enabled=true.")
+    if 2 * league.league.snapshot_every >= league.total_frames:
+        raise ValueError(
+            f"league.snapshot_every is {league.league.snapshot_every}: keep a snapshot in the first half of "
+            f"{league.total_frames} frames, to be judged against."
+        )
+    exploiters = {}
+    for name, experiment in {"league": league, **rivals(league)}.items():
+        quiet = dataclasses.replace(experiment.run, tensorboard=False, film=False, final_evaluation=False)
+        _finish(dataclasses.replace(experiment, run=dataclasses.replace(quiet, folder=str(folder), name=name)))
+        if exploit_frames:
+            exploiters[name] = exploiters_of(folder / name, 2, exploit_frames, experiment.device)
+            _finish(exploiters[name])
+    exploited = {name: exploitability(experiment, games)[WAY]["mean"] for name, experiment in exploiters.items()}
+    return {**_judge(league, folder, games), **(_differences(exploited) if exploited else {})}
+
+
+def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
+    """Shares of the points that trained populations take from each other."""
+    members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
+    everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
+    played = play_tournament(league, [*everybody, *map(Contestant, scripted)], games)[WAY]
+    shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])
+    at = {name: slice(index * size, (index + 1) * size) for index, name in enumerate(members)}
+    return {
+        **_against_past(league, folder / "league", members["league"], games),
+        "against members that met themselves alone": shares[at["league"], at["alone"]].mean().item(),
+        f"against members that met the {TEACHER} alone": shares[at["league"], at["taught"]].mean().item(),
+        "against scripted players": {
+            name: dict(zip(scripted, shares[at[name], -2:].mean(0).tolist(), strict=True)) for name in members
+        },
+    }
+
+
+def _differences(exploited: dict[str, float]) -> dict[str, Any]:
+    return {
+        "exploited": exploited,
+        "exploited less than members that met themselves alone": exploited["alone"] - exploited["league"],
+        f"exploited less than members that met the {TEACHER} alone": exploited["taught"] - exploited["league"],
+    }
+
+
+def rivals(league: Experiment) -> dict[str, Experiment]:
+    """What a league is compared with: populations whose members learn from as many rows in as many updates, ``alone``,
+    which meet themselves, and ``taught``, which meet a scripted player.
+    """
+    worlds = league.world["num_envs"]
+    rows = make_seats(league.league, league.population.members, worlds).members.shape[1]
+    settings = {
+        "alone": (rows // SEATS, LeagueConfig()),
+        "taught": (rows, LeagueConfig(True, 0.0, scripted={TEACHER: 1.0})),
+    }
+    return {
+        name: dataclasses.replace(
+            league,
+            world={**league.world, "num_envs": count},
+            total_frames=league.total_frames * count // worlds,
+            league=config,
+        )
+        for name, (count, config) in settings.items()
+    }
+
+
+def _finish(experiment: Experiment) -> None:
+    for _ in train(experiment):
+        pass
+
+
+def _against_past(league: Experiment, run: Path, members: Sequence[Contestant], games: int) -> dict[str, Any]:
+    """Shares of the points that members take from their own snapshots, by the frames that these had seen."""
+    by_frames: dict[int, list[float]] = {}
+    snapshots = snapshots_of(run, league.device)
+    for index, member in enumerate(members):
+        past = [each for each in snapshots if each.member == index]
+        met = [member, *(Contestant(f"{each.frames}", each.agent) for each in past)]
+        table = play_tournament(league, met, games)[WAY].standings(len(met)).shares(0)
+        for each, share in zip(past, table[0, 1:].tolist(), strict=True):
+            by_frames.setdefault(each.frames, []).append(share)
+    frames = sorted(by_frames)
+    shares = [fmean(by_frames[each]) for each in frames]
+    return {
+        OLDER: fmean(share for each, share in zip(frames, shares, strict=True) if each < league.total_frames // 2),
+        AGE: rank_correlation([-each for each in frames], shares),
+        "against its members' past, oldest first": shares,
+    }

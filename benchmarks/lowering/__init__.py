@@ -1,0 +1,275 @@
+"""What Inductor makes of a function for an NVIDIA H100, down to machine code, without having one.
+
+Dynamo and AOT Autograd trace the function on the CPU; the graphs are then moved to ``cuda:0`` on fake tensors and
+lowered, and every Triton kernel is compiled for sm_90 by the assembler that Triton brings along. Any build of PyTorch
+does, the CPU build included. What comes out is counted, not timed: launches, bytes, registers, spills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from benchmarks.lowering.pretended_gpu import GPU, pretended_h100, require_triton
+
+SECTOR = 32
+"""Least bytes that a GPU reads or writes at a place."""
+
+
+@dataclass
+class Lowered:
+    """One graph as it would run on the GPU. What is repeated counts each time."""
+
+    code: str
+    """Inductor's Python code, kernels included."""
+    bytes: int
+    """Read from and written to the GPU's memory by all kernels, as if no cache kept anything from one to the next."""
+    flops: int
+    """Operations of matrix products and convolutions; a multiplication with its addition counts twice."""
+    waits: int
+    """Values that the host reads from the device."""
+    repeats: dict[str, int] = field(default_factory=dict)
+    """How often the host runs functions that stand in the code once, by name: steps of loops over time (scans), and
+    regions that are compiled once (``torch.compiler.nested_compile_region``).
+    """
+    largest: list[tuple[str, int]] = field(default_factory=list)
+    """The kernels that move most, by the buffers that they write, and their bytes."""
+
+    @property
+    def kernels(self) -> dict[str, str]:
+        """Sources of the Triton kernels by name."""
+        pattern = r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str='cuda'\)"
+        return {name: source.replace("\\'", "'") for name, source in re.findall(pattern, self.code, re.DOTALL)}
+
+    @property
+    def launches(self) -> int:
+        """Kernels started by one call, those of libraries included."""
+        _, *parts = re.split(r"^(?:def|class) (\w+)", "class before\n" + self.code, flags=re.MULTILINE)
+        functions = zip(parts[::2], parts[1::2], strict=True)
+        started = r"\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\("
+        return sum(self.repeats.get(name, 1) * len(re.findall(started, body)) for name, body in functions)
+
+
+class _EnoughError(Exception):
+    """The code is there; nothing needs to load it."""
+
+
+def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None) -> dict[str, Lowered]:
+    """The graphs of a function of CPU tensors: ``inference``, or ``forward`` and ``backward`` if it needs gradients.
+
+    Args:
+        function: what ``torch.compile`` could take whole.
+        *args: its arguments, on the CPU.
+        options: of Inductor, as ``torch.compile`` takes them.
+
+    Raises:
+        ValueError: there is no Triton.
+    """
+    require_triton()
+    graphs = _trace(function, args)
+    with pretended_h100():
+        return {kind: _lower(*_on_gpu(*graph), kind, options or {}) for kind, graph in graphs.items()}
+
+
+def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
+    """ATen graphs with example inputs, after the passes that Inductor runs before it knows a device."""
+    import torch._functorch.config
+    import torch._inductor.config
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    graphs: dict[str, tuple] = {}
+
+    def keep(kind: str) -> Callable:
+        def compiler(graph: torch.fx.GraphModule, inputs: list) -> torch.fx.GraphModule:
+            graphs[kind] = (copy.deepcopy(graph), inputs)
+            if kind == "inference":
+                joint_graph_passes(graphs[kind][0])
+            return graph
+
+        return compiler
+
+    def partition(graph: torch.fx.GraphModule, inputs: list, **rest: Any) -> Any:
+        joint_graph_passes(graph)
+        return min_cut_rematerialization_partition(graph, inputs, compiler="inductor", **rest)
+
+    backend = aot_autograd(
+        fw_compiler=keep("forward"),
+        bw_compiler=keep("backward"),
+        inference_compiler=keep("inference"),
+        decompositions=select_decomp_table(),
+        partition_fn=partition,
+        keep_inference_input_mutations=True,  # as Inductor has it: what is written in place is written by the kernels
+    )
+    torch._dynamo.reset()
+    # random numbers by their own kernels: Inductor's seeds cannot be propagated where PyTorch has no CUDA
+    eager_random = torch._inductor.config.patch(fallback_random=True)
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True), eager_random:
+        torch.compile(function, backend=backend, fullgraph=True, dynamic=False)(*args)
+    return graphs
+
+
+def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphModule, list, Any]:
+    """A graph of fake tensors on the GPU, its inputs, and their mode."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    # a loop over time reads its step, on the host, which needs a shape environment
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(), static_shapes=True)
+
+    def swap(value: Any) -> Any:
+        return GPU if isinstance(value, torch.device) and value.type == "cpu" else value
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=GPU)
+
+    for module in graph.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            node.args = torch.fx.node.map_aggregate(node.args, swap)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, swap)
+            node.meta.pop("unbacked_bindings", None)  # known to the mode that traced
+            node.meta.pop("eager_input_vals", None)  # on the CPU
+            with mode:
+                if module is not graph and "val" in node.meta:  # of a scan's body, which is not propagated
+                    node.meta["val"] = torch.fx.node.map_aggregate(node.meta["val"], fake)
+                if node.op == "get_attr" and isinstance(getattr(module, node.target), Tensor):
+                    setattr(module, node.target, fake(getattr(module, node.target)))
+        module.recompile()
+    with mode:
+        inputs = [fake(value) for value in inputs]
+    FakeTensorProp(graph, mode).propagate_dont_convert_inputs(*inputs)
+    return graph, inputs, mode
+
+
+def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, options: dict[str, Any]) -> Lowered:
+    import torch._inductor.config
+    from torch._guards import TracingContext, tracing
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.graph import GraphLowering
+
+    result: list[Lowered] = []
+    flops = _flops(graph)
+
+    def stop(lowering: GraphLowering) -> None:
+        code = lowering.codegen()[0].value
+        result.append(_counted(code, flops, lowering))
+        raise _EnoughError
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(GraphLowering, "compile_to_module", stop))
+        stack.enter_context(tracing(TracingContext(mode)))
+        stack.enter_context(torch._inductor.config.patch({**options, "fx_graph_cache": False, "fallback_random": True}))
+        try:
+            compile_fx_inner(graph, inputs, is_inference=kind == "inference", is_backward=kind == "backward")
+        except Exception:
+            if not result:
+                raise
+    return result[0]
+
+
+def _counted(code: str, flops: int, lowering: Any) -> Lowered:
+    """What the kernels of a graph, and of what is repeated in it, move, and what the host waits for."""
+    from torch._inductor.virtualized import V
+
+    moved: Counter[str] = Counter()
+    waits, repeats = 0, Counter[str]()
+    for graph, times in _parts(lowering):
+        with V.set_graph_handler(graph):
+            for node in graph.scheduler.nodes:
+                moved[",".join(sorted(node.get_buffer_names()))] += times * _moved(node, graph)
+        waits += times * sum(map(_waits, graph.operations))
+        if graph is not lowering:
+            repeats[graph.name] += times
+    return Lowered(code, moved.total(), flops, waits, dict(repeats), moved.most_common(8))
+
+
+def _parts(graph: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
+    """A graph, and every call of what is repeated in it, with how often it is run by what is around it."""
+    from torch._inductor.ir import InvokeSubgraph, WhileLoop
+
+    yield graph, times
+    for operation in graph.operations:
+        if isinstance(operation, WhileLoop):
+            yield from _parts(operation.body_subgraph.graph, times * _steps(operation))
+        elif isinstance(operation, InvokeSubgraph):
+            yield from _parts(operation.subgraph.graph, times)
+
+
+def _steps(loop: Any) -> int:
+    """How often a loop is repeated: a scan's condition is ``step < length``."""
+    (less,) = loop.cond_subgraph.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.lt.Scalar)
+    return int(less.args[1])
+
+
+def _waits(operation: Any) -> bool:
+    """Whether the host waits for the device to learn a value. It keeps a loop's step itself."""
+    from torch._inductor.ir import DeviceCopy, DynamicScalar
+
+    if isinstance(operation, DynamicScalar):
+        return operation.inputs[0].get_device() == GPU
+    return isinstance(operation, DeviceCopy) and operation.get_device() != GPU
+
+
+def _moved(node: Any, graph: Any) -> int:
+    """Bytes that a kernel reads and writes: each element of a buffer once, of which it may touch a slice only.
+
+    Inductor's own count takes whole buffers in fused kernels. Places that only the data know count as a sector each.
+    """
+    from torch._inductor.dependencies import MemoryDep
+    from torch._inductor.ir import InvokeSubgraph, WhileLoop
+    from torch._inductor.scheduler import SchedulerNode
+
+    kernels = node.get_nodes()
+    if isinstance(node.node, WhileLoop | InvokeSubgraph) or node.get_device() != GPU:
+        return 0  # what it repeats is counted itself; the host's own memory is not
+    if not all(isinstance(each, SchedulerNode) for each in kernels):
+        return node.get_read_write_buffers_sizes()
+    inside = {
+        name
+        for name in (dep.name for dep in node.read_writes.writes)
+        if all(user.node in kernels for user in graph.scheduler.name_to_buf[name].users)
+    }
+    total = 0
+    for deps in (node.read_writes.reads, node.read_writes.writes):
+        touched: dict[str, int] = {}
+        for dep in deps:
+            if dep.name in inside or dep.name in graph.removed_buffers or not isinstance(dep, MemoryDep):
+                continue  # what is no memory access only keeps an order
+            size = int(graph.get_numel(dep.name)) * graph.get_dtype(dep.name).itemsize
+            part = math.prod(map(int, dep.size)) * SECTOR if dep.is_indirect() else dep.numbytes_hint()
+            touched[dep.name] = min(size, touched.get(dep.name, 0) + part)
+        total += sum(touched.values())
+    return total
+
+
+def _flops(graph: torch.fx.GraphModule) -> int:
+    """Operations of a graph's matrix products, those of a scan's body once for every step."""
+    from torch.utils.flop_counter import flop_registry
+
+    total = 0
+    for node in graph.graph.nodes:
+        formula = flop_registry.get(getattr(node.target, "overloadpacket", None))
+        if formula is not None:
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda one: one.meta.get("val"))
+            total += int(formula(*args, **kwargs, out_val=node.meta.get("val")))
+        elif node.target is torch.ops.higher_order.scan:
+            body, _, sequences, _ = node.args
+            total += len(sequences[0].meta["val"]) * _flops(getattr(graph, body.target))
+    return total

@@ -1,0 +1,278 @@
+"""What a GPU could do at best, computed from the code that it would run.
+
+A roofline (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009) bounds the speed
+of a kernel by what it moves, over the memory's bandwidth, and by what it multiplies, over the matrix units' rate. The
+kernels are those that Inductor makes for an H100 (``benchmarks/lowering``); nothing is timed, and no GPU is
+needed. What runs is slower than its bound; what the bound forbids no tuning will reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torchrl.envs import EnvBase
+
+from benchmarks.arguments import add_config
+from benchmarks.lowering import Lowered, lower
+from benchmarks.lowering.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
+from benchmarks.lowering.uncompiled import Uncompiled, Work
+from torchrl_agent.abilities import ability
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.specs import group_spec
+from torchrl_agent.tables import aligned
+from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
+from torchrl_agent.training.actor_critic import ActorCritic
+from torchrl_agent.training.rollout import RolloutCollector, fill_caches
+from torchrl_agent.training.updates import Updater
+
+NUM_ENVS = 4096
+"""Worlds that are lowered; all but the weights that a policy reads grows with them, and is stated per world."""
+MINIBATCH = 8192
+"""Frames of a minibatch that is lowered, likewise."""
+LAUNCH_GAP = 1.5e-6
+"""Time between two kernels of a CUDA graph [s]; an estimate, and not in the bounds."""
+
+UNCOMPILED: dict[tuple[type, str], str | None] = {
+    (RolloutCollector, "collect"): "keeping the frames",
+    (ActorCritic, "values"): "the critic's values",
+    (Updater, "_clip_gradients"): "clipping",
+    (Updater, "_apply_gradients"): "the optimiser",
+    (torch.Tensor, "backward"): None,  # lowered with the loss
+}
+"""Stages of an iteration in which operations run eagerly, by method."""
+REST = "minibatches and statistics"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What bounds a kernel, from the vendor's data sheet (SXM, dense)."""
+
+    name: str
+    bandwidth: float
+    """Bytes per second."""
+    products: dict[str, float]
+    """Operations per second of matrix products by precision; float32 is TF32, which training uses."""
+
+    def seconds(self, part: Part) -> float:
+        """Least time of one call of a part."""
+        return max(part.bytes / self.bandwidth, part.flops / self.products[part.precision])
+
+
+_PRODUCTS = {"float32": 494.7e12, "bfloat16": 989.4e12, "float16": 989.4e12}
+"""Float8, whose rate is twice that of bfloat16, is not lowered."""
+GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
+
+
+@dataclass
+class Part:
+    """One compiled function: what a call of it does. Or a stage that is not compiled: what it does in an iteration."""
+
+    name: str
+    launches: int = 0
+    bytes: int = 0
+    flops: int = 0
+    registers: int = 0
+    """Most that a kernel needs, of 255."""
+    spills: int = 0
+    """Kernels that need more."""
+    waits: int = 0
+    loop_steps: int = 0
+    """Steps of loops over time (scans) and calls of what is compiled once for several, which the host makes one after
+    the other; the numbers above are of all.
+    """
+    calls: int = 1
+    """In the iteration that was lowered."""
+    precision: str = "float32"
+    graphs: list[str] = field(default_factory=list)
+
+    @property
+    def bound_by(self) -> str:
+        """What takes longer on an H100, the memory or the matrix units."""
+        return "bytes" if self.bytes / GPUS[0].bandwidth >= self.flops / GPUS[0].products[self.precision] else "flops"
+
+    def add(self, graph: Lowered, assemble: bool) -> None:
+        """Count a graph of it."""
+        self.launches += graph.launches
+        self.bytes += graph.bytes
+        self.flops += graph.flops
+        self.waits += graph.waits
+        self.loop_steps += sum(graph.repeats.values())
+        used = machine_code(graph.kernels).values() if assemble else ()
+        self.registers = max(self.registers, *(each.registers for each in used), 0)
+        self.spills += sum(each.spilled > 0 for each in used)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A configuration, changes, and what of it is lowered."""
+    add_config(parser, "arena", "a configuration")
+    parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
+    parser.add_argument(
+        "--no-assembler", action="store_true", help="leave registers and spills out, which take longest"
+    )
+    parser.add_argument(
+        "--frames",
+        type=int,
+        default=MINIBATCH,
+        help="frames that are lowered (default: %(default)s); less for large agents",
+    )
+
+
+def run(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Compute, and print the bounds."""
+    result = bounds(parsed.config, parsed.overrides, parsed.world_only, not parsed.no_assembler, parsed.frames)
+    print(table(result))
+    return result
+
+
+def bounds(
+    config: str, overrides: list[str], world_only: bool = False, assemble: bool = True, frames: int = MINIBATCH
+) -> dict[str, Any]:
+    """What a configuration does on a GPU and how fast that could be.
+
+    Args:
+        config: a name, or a file.
+        overrides: changes of it.
+        world_only: leave policy and training out.
+        assemble: count registers and spills.
+        frames: of the rollout that is lowered, and of a minibatch at most.
+
+    Returns:
+        ``world`` and ``parts``: launches, bytes, operations, registers and spills of a call; ``per_second``: by GPU,
+        the bound of the world's steps and of the steps that training plays and learns from (both summed over worlds,
+        not over agents); ``products_share``: of that bound of training what is spent on matrix products, at most.
+
+    Raises:
+        ValueError: there is no Triton, the world cannot be traced, or the precision cannot be lowered.
+    """
+    require_triton()
+    experiment = small_experiment(config, overrides, frames)
+    world = lower_world(experiment.make_world(num_envs=NUM_ENVS), config, assemble)
+    per_second = {gpu.name: {"world": round(NUM_ENVS / gpu.seconds(world))} for gpu in GPUS}
+    result = {"config": config, "overrides": overrides, "num_envs": NUM_ENVS, "world": asdict(world)}
+    if not world_only:
+        parts, played = lower_training(experiment, assemble)
+        shares = {}
+        for gpu in GPUS:
+            seconds = sum(part.calls * gpu.seconds(part) for part in parts)
+            products = sum(part.calls * part.flops / gpu.products[part.precision] for part in parts)
+            per_second[gpu.name]["training"] = round(played / seconds)
+            shares[gpu.name] = round(products / seconds, 3)
+        result |= {"frames": played, "parts": [{**asdict(part), "bound_by": part.bound_by} for part in parts]}
+        result["products_share"] = shares
+    return {**result, "per_second": per_second}
+
+
+def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH) -> Experiment:
+    """The experiment with the settings that it has on CUDA, in sizes that a CPU can trace.
+
+    The rollout shrinks to one minibatch, so that an iteration makes as many passes over its frames as at full size.
+    """
+    with pretended_h100():
+        experiment = Experiment.load(config, *overrides, "device=cuda")
+    experiment.device, experiment.acceleration = "cpu", AccelerationConfig()
+    hyperparameters = experiment.algorithm
+    if hyperparameters.precision not in _PRODUCTS:
+        raise ValueError(
+            f"algorithm.precision={hyperparameters.precision} cannot be lowered without a GPU: use one of "
+            f"{', '.join(_PRODUCTS)}."
+        )
+    for name in ("minibatch_size", "batch_size"):
+        if hasattr(hyperparameters, name):
+            setattr(hyperparameters, name, min(frames, getattr(hyperparameters, name)))
+    agents = math.prod(group_spec(experiment.make_world(num_envs=1)).shape)
+    experiment.world["num_envs"] = max(1, frames // (hyperparameters.rollout_steps * agents))
+    if hasattr(hyperparameters, "replay_size"):
+        hyperparameters.replay_size = frames
+    return experiment
+
+
+def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
+    """A step with its resets, whatever the policy."""
+    if not ability(env, "branchless", False):
+        raise ValueError(
+            f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
+        )
+    fill_caches(env)
+    root = env.reset()
+    root.set(env.action_key, env.full_action_spec[env.action_key].rand())
+    options = env.compile_options_on(GPU) if ability(env, "compile_options_on") is not None else None
+    with torch.no_grad():
+        (graph,) = lower(env.step_and_maybe_reset, root, options=options).values()
+    part = Part("the world's step", graphs=["inference"])
+    part.add(graph, assemble)
+    return part
+
+
+def lower_training(
+    experiment: Experiment, assemble: bool = True, names: Collection[str] | None = None
+) -> tuple[list[Part], int]:
+    """What an iteration of training does: the functions that it compiles, with the number of calls, and the stages that
+    it does not compile, or only the functions of these names; and the steps of worlds that it plays.
+    """
+    learner = experiment.make_learner()
+    precision = experiment.algorithm.precision
+    _make_moments(learner.algorithm.updater)
+    with recorded(precision, assemble, names) as (parts, work):
+        rollout = learner.collector.collect()
+        learner.improve(rollout, experiment.algorithm.learning_rate.initial)
+    stages = [Part(stage, each.launches, each.bytes, each.flops, precision=precision) for stage, each in work.items()]
+    return [*parts.values(), *(stages if names is None else ())], rollout.shape[0] * rollout.shape[1]
+
+
+def _make_moments(updater: Updater) -> None:
+    """Let the optimiser make its moments, which it does in its first step only."""
+    for parameter in updater.parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    updater.optimizer.step()
+
+
+@contextlib.contextmanager
+def recorded(
+    precision: str, assemble: bool, names: Collection[str] | None
+) -> Iterator[tuple[dict[str, Part], dict[str, Work]]]:
+    """Functions that would be compiled run eagerly; their first call lowers them, in the modes that hold there. What
+    runs around them is counted by stages.
+    """
+    parts: dict[str, Part] = {}
+    watched = Uncompiled(REST)
+
+    def call(function: Accelerated, *args: Any) -> Any:
+        if not function.compiled:
+            return function.eager(*args)
+        with watched.stage(None):
+            if function.name in parts:
+                parts[function.name].calls += 1
+            elif names is None or function.name in names:
+                part = parts[function.name] = Part(function.name, precision=precision)
+                for kind, graph in lower(function.eager, *args).items():
+                    part.graphs.append(kind)
+                    part.add(graph, assemble)
+            return function.eager(*args)
+
+    with mock.patch.object(Accelerated, "__call__", call), watched.stages(UNCOMPILED), watched:
+        yield parts, watched.work
+
+
+def table(row: dict[str, Any]) -> str:
+    """A row for reading."""
+    n = row["num_envs"]
+    rows = []
+    for part in [row["world"], *row.get("parts", [])]:
+        size = f"{part['bytes'] / n:,.0f} B per world" if part is row["world"] else f"{part['bytes'] / 1e6:,.1f} MB"
+        counts = [f"{part[name]} {name}" for name in ("launches", "registers", "spills", "calls")]
+        gaps = f"gaps of {part['launches'] * LAUNCH_GAP * 1e6:,.0f} us"
+        rows.append([part["name"], size, f"{part['flops'] / 1e9:,.1f} GFLOP", *counts, gaps])
+    lines = [" ".join([row["config"], *row["overrides"]]), *(f"  {line}" for line in aligned(rows))]
+    for name, rates in row["per_second"].items():
+        bound = ", ".join(f"{what} {rate / 1e6:,.1f} M/s" for what, rate in rates.items())
+        lines.append(f"  at most on {name}: {bound}")
+    for name, share in row.get("products_share", {}).items():
+        lines.append(f"  in matrix products on {name}: at most {share:.0%} of training")
+    return "\n".join(lines)

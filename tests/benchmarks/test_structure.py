@@ -1,0 +1,28 @@
+"""Counts of the house, on files written by hand, and what the house must hold."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from benchmarks.structure import arrows, circles, count, room
+
+
+def test_arrows_join_rooms_once_whatever_the_files():
+    texts = {
+        PurePosixPath("a/__init__.py"): "",
+        PurePosixPath("a/one.py"): "from a.b.two import x\nimport a.b.three\nimport torch\n",
+        PurePosixPath("a/b/two.py"): "from a.b import three\n",
+        PurePosixPath("a/b/three.py"): "def f():\n    from a import one\n",
+    }
+    assert [room(path) for path in texts] == ["a/__init__", "a/one", "a/b", "a/b"]
+    assert arrows(texts) == {"a/__init__": set(), "a/one": {"a/b"}, "a/b": {"a/one"}}
+
+
+def test_circles_are_sets_of_rooms_that_reach_each_other():
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f"}}
+    assert circles(graph) == [["a", "b", "c"], ["f", "g"]]
+
+
+def test_the_count_finds_this_repository():
+    found = count()
+    assert found["files"] > 200 and found["lines"]["envs"] > 5000

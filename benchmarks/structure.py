@@ -109,7 +109,8 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def _reach(graph: Mapping[str, set[str]], start: str) -> set[str]:
-    found, waiting = set(), [start]
+    found: set[str] = set()
+    waiting = [start]
     while waiting:
         for following in graph[waiting.pop()] - found:
             found.add(following)
@@ -122,7 +123,8 @@ def trace() -> list[tuple[str, str]]:
     from torchrl_agent import Experiment, learn
 
     learner = next(learn(Experiment.load("smoke", "device=cpu", "threads=1"))).learner
-    rollout, entered = learner.collect(), {}
+    rollout = learner.collect()
+    entered: dict[tuple[str, str], None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code

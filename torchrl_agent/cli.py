@@ -10,8 +10,8 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from importlib import metadata
-from types import ModuleType
 from typing import Any, NoReturn
 
 from typing_extensions import override
@@ -101,12 +101,12 @@ def _of_the_system(error: OSError) -> str:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     """The command line; overrides may also stand behind options, where argparse does not look for them."""
     chosen = next((word for word in arguments if not word.startswith("-")), "")
-    parser, verb, module = _parser(chosen)
+    parser, verb, complete = _parser(chosen)
     if chosen == "roofline":
         parser.error("roofline is a study: run 'python -m benchmarks roofline' from a clone")
-    if module is not None and hasattr(module, "complete"):
+    if complete is not None:
         behind = arguments.index(chosen) + 1
-        arguments = [*arguments[:behind], *module.complete(arguments[behind:])]
+        arguments = [*arguments[:behind], *complete(arguments[behind:])]
     parsed, rest = parser.parse_known_args(arguments)
     strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
     if strange:
@@ -117,9 +117,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parsed
 
 
-def _parser(chosen: str) -> tuple[_Parser, _Parser, ModuleType | None]:
-    """All verbs, of which only the chosen one knows its arguments; that one, and its module."""
-    module = None
+def _parser(chosen: str) -> tuple[_Parser, _Parser, Callable[[list[str]], list[str]] | None]:
+    """All verbs, of which only the chosen one knows its arguments; that one, and what completes its words."""
+    complete = None
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -132,11 +132,12 @@ def _parser(chosen: str) -> tuple[_Parser, _Parser, ModuleType | None]:
             asked = verb
             if name != "doctor":  # who finds out by himself, and tells more
                 check_envs()
-            module = importlib.import_module(f"torchrl_agent.{place}")
-            module.add_arguments(verb)
+            module = importlib.import_module(f"torchrl_agent.cli.{place}")
+            getattr(module, f"add_{name}")(verb)
             verb.add_argument("--quiet", action="store_true", help="show no progress")
-            verb.set_defaults(run=module.run)
-    return parser, asked, module
+            verb.set_defaults(run=getattr(module, f"run_{name}"))
+            complete = getattr(module, f"complete_{name}", None)
+    return parser, asked, complete
 
 
 def _version() -> str:
@@ -166,8 +167,3 @@ class _Parser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """What can be given with a dash."""
         return list(self._option_string_actions)
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("RL_WARNINGS", "False")
-    sys.exit(main())

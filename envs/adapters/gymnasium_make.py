@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from envs import WORLDS
 from envs.adapters.gymnasium_single import GymnasiumEnv, check_render_mode
 from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
 from envs.arguments import checked_seed
@@ -41,7 +41,7 @@ def _make_world(name: str, num_envs: int, options: dict[str, Any]) -> World:
         TypeError: an option is unknown.
         ValueError: it is out of its range, or there would be several agents.
     """
-    make = WORLDS[name]
+    make = getattr(importlib.import_module(f"envs.{name}"), f"{name.capitalize()}Env")
     known = [
         option for option in inspect.signature(vars(make)["__init__"]).parameters if option not in ("self", "num_envs")
     ]

@@ -14,7 +14,7 @@ import torch
 
 from torchrl_agent import Experiment, train
 from torchrl_agent.training.checkpoint import checkpoints, find_checkpoint, load_checkpoint
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Audit events after which a run's folder may have changed."""

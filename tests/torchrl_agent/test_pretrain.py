@@ -19,7 +19,7 @@ from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretr
 from torchrl_agent.pretrain import learn as teach
 from torchrl_agent.pretrain.data import Disturbed, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 from torchrl_agent.training.pretrained import (
     MODULES,
     ModuleError,

@@ -29,7 +29,7 @@ from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.training.evaluation import clearly_other, evaluate_policy, intervals, summarize
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 from torchrl_agent.training.updates import NonFiniteError
 from torchrl_agent.transforms import get_statistics
 

@@ -23,7 +23,7 @@ MODES = ("eager", "compiled", "cudagraphs")
 CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_bench(parser: argparse.ArgumentParser) -> None:
     """What is measured, each with arguments of its own."""
     subjects = parser.add_subparsers(
         dest="subject", required=True, metavar="|".join(SUBJECTS), parser_class=type(parser)
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         subject.set_defaults(measured=measured)
 
 
-def complete(words: list[str]) -> list[str]:
+def complete_bench(words: list[str]) -> list[str]:
     """The words behind ``bench`` with its subject, where it was left out.
 
     Raises:
@@ -49,7 +49,7 @@ def complete(words: list[str]) -> list[str]:
     return words if first in SUBJECTS or {"-h", "--help"} & set(words) else ["speed", *words]
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_bench(parsed: argparse.Namespace) -> None:
     """Measure, and print the figures for people or for programs."""
     result = parsed.measured(parsed)
     if parsed.json:

@@ -10,13 +10,13 @@ from torchrl_agent.json_text import to_json
 from torchrl_agent.runs.report import compare, table
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_compare(parser: argparse.ArgumentParser) -> None:
     """Runs."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
     add_json(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_compare(parsed: argparse.Namespace) -> None:
     """Print the table."""
     entries = compare([Path(folder) for folder in parsed.run_folders])
     print(table(entries))

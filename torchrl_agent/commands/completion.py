@@ -26,17 +26,17 @@ complete -o default -F _torchrl_agent torchrl-agent
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_completion(parser: argparse.ArgumentParser) -> None:
     """The shell."""
     parser.add_argument("shell", choices=SHELLS, help="for bash: source <(torchrl-agent completion bash)")
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_completion(parsed: argparse.Namespace) -> None:
     """Print the script of a shell."""
     words = {}
     for verb, (place, _) in VERBS.items():
         parser = _Recorder(prog=verb)
-        importlib.import_module(f"torchrl_agent.{place}").add_arguments(parser)
+        getattr(importlib.import_module(f"torchrl_agent.cli.{place}"), f"add_{verb}")(parser)
         words[verb] = [*dict.fromkeys([*parser.words, "--quiet"])]
     print(SHELLS[parsed.shell](words), end="")
 

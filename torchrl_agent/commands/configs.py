@@ -11,7 +11,7 @@ from torchrl_agent.reference import explained, page, summary
 from torchrl_agent.tables import aligned
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_configs(parser: argparse.ArgumentParser) -> None:
     """A configuration, or none for the list."""
     parser.add_argument("config", nargs="?")
     add_overrides(parser)
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--page", action="store_true", help="print docs/configuration.md, the page of all keys")
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_configs(parsed: argparse.Namespace) -> None:
     """Print what each configuration is, or every key with its value and meaning."""
     if parsed.page:
         print(page(), end="")

@@ -10,7 +10,7 @@ from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.models.networks import ACTIVATIONS
 
 
-def add_arguments(verb: argparse.ArgumentParser) -> None:
+def add_convert(verb: argparse.ArgumentParser) -> None:
     """The two directions."""
     ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
 
@@ -32,7 +32,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
     way.set_defaults(convert=_to)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_convert(parsed: argparse.Namespace) -> None:
     """Convert, then say what was assumed and where the result is."""
     paths, notes = parsed.convert(parsed)
     for note in notes:

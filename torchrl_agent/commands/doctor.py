@@ -7,12 +7,12 @@ import argparse
 from torchrl_agent.doctor import diagnose, report
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_doctor(parser: argparse.ArgumentParser) -> None:
     """How deep to look."""
     parser.add_argument("--deep", action="store_true", help="also compile a small function")
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run_doctor(parsed: argparse.Namespace) -> int:
     """Print the report; the exit code is its verdict."""
     checks = diagnose(deep=parsed.deep)
     print(report(checks))

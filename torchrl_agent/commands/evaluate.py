@@ -20,7 +20,7 @@ from torchrl_agent.models.ablation import without
 from torchrl_agent.runs.load import load_agent
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """An agent, how it acts and where."""
     add_agent(parser)
     add_overrides(parser)
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_evaluate(parsed: argparse.Namespace) -> None:
     """Print the figures."""
     seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
     overrides = (*parsed.changes, *seed, *parsed.overrides)

@@ -12,7 +12,7 @@ from torchrl_agent.explain.page import as_text
 from torchrl_agent.json_text import to_json
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_explain(parser: argparse.ArgumentParser) -> None:
     """An agent and a step of an episode."""
     add_agent(parser)
     add_overrides(parser)
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_explain(parsed: argparse.Namespace) -> None:
     """Print the page."""
     where = (run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, parsed.checkpoint)
     thought = explain(*where, overrides=parsed.overrides, silent=parsed.without)

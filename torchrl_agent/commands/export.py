@@ -8,7 +8,7 @@ from torchrl_agent.commands.arguments import add_run, run_of
 from torchrl_agent.export import export_run
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_export(parser: argparse.ArgumentParser) -> None:
     """A run, what of it, and as what."""
     add_run(parser)
     parser.add_argument(
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", help="the file, or the folder of the run or of the files of 'all' (in RUN)")
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_export(parsed: argparse.Namespace) -> None:
     """Export and print the files."""
     paths = export_run(run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
     print("\n".join(str(path) for path in paths))

@@ -14,7 +14,7 @@ from torchrl_agent.runs.live import live_world, play_live
 from torchrl_agent.runs.load import load_agent
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_film(parser: argparse.ArgumentParser) -> None:
     """An agent, how it acts, and how much of it is shown."""
     add_agent(parser)
     add_overrides(parser)
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_film(parsed: argparse.Namespace) -> None:
     """Write the film and print where it is, or play live."""
     check_least(parsed, worlds=1, steps=1, every=1)
     run_folder = run_of(parsed)

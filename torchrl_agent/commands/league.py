@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_league(parser: argparse.ArgumentParser) -> None:
     """Who takes part."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+", help="runs; of populations all members take part")
     parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_league(parsed: argparse.Namespace) -> None:
     """Print ratings, best first, and the shares of the points beside them."""
     if parsed.snapshots < 0:
         raise ValueError(f"--snapshots is {parsed.snapshots}: give 0 or more.")

@@ -10,7 +10,7 @@ from torchrl_agent.judging import WAYS
 from torchrl_agent.matches import match
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_match(parser: argparse.ArgumentParser) -> None:
     """Who plays, and how often."""
     for name in ("one", "other"):
         parser.add_argument(name, metavar=name.upper(), help="a run, a member's folder, or a scripted player's name")
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_trust(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_match(parsed: argparse.Namespace) -> None:
     """Print the shares of the points."""
     result = match(parsed.one, parsed.other, parsed.games, parsed.device, parsed.seed)
     for way in WAYS:

@@ -9,7 +9,7 @@ from torchrl_agent.runs.lineage import PICTURE, plot_lineage
 from torchrl_agent.runs.report import METRIC, plot
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_plot(parser: argparse.ArgumentParser) -> None:
     """Runs and what of them."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
     parser.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({METRIC})")
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", help=f".png, .svg or (of curves) .pdf (curves.png, {PICTURE})")
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_plot(parsed: argparse.Namespace) -> None:
     """Draw and print where the picture is."""
     folders = [Path(folder) for folder in parsed.run_folders]
     if not parsed.lineage:

@@ -12,7 +12,7 @@ from torchrl_agent.pretrain import PretrainConfig, pretrain
 from torchrl_agent.training.pretrained import MODULES
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_pretrain(parser: argparse.ArgumentParser) -> None:
     """A module, a configuration, and how much is learnt from whom."""
     parser.add_argument("module", choices=MODULES)
     add_config(parser)
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_pretrain(parsed: argparse.Namespace) -> None:
     """Pre-train and print the report."""
     words = parsed.players or []  # overrides may stand behind the players
     overrides = [*parsed.overrides, *(word for word in words if "=" in word)]

@@ -13,7 +13,7 @@ from torchrl_agent.json_text import to_json
 from torchrl_agent.profiling.profile import profile_training, table
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_profile(parser: argparse.ArgumentParser) -> None:
     """A configuration, and how much of it."""
     add_config(parser)
     parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_profile(parsed: argparse.Namespace) -> None:
     """Profile, print the tables and where they are."""
     check_least(parsed, iterations=1, top=1)
     experiment = Experiment.load(parsed.config, *parsed.overrides)

@@ -22,7 +22,7 @@ WITHOUT_EFFECT = {
 """Settings that decide only how a run begins, and why."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_resume(parser: argparse.ArgumentParser) -> None:
     """A run and changes of its configuration."""
     parser.add_argument("run_folder", metavar="RUN")
     add_overrides(parser)
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_short(parser, "device", "DEVICE")
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run_resume(parsed: argparse.Namespace) -> int:
     """Go on, with progress on the way and figures in the end."""
     folder = find_run(parsed.run_folder)
     if not (folder / "config.yaml").is_file():

@@ -16,13 +16,13 @@ SHOWN = ("run", "seed", "frames", "return_mean", "win_rate")
 """Figures of a run that fit into a line; ``compare`` shows all."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_runs(parser: argparse.ArgumentParser) -> None:
     """A folder of runs."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (runs)")
     add_json(parser)
 
 
-def run(parsed: argparse.Namespace) -> None:
+def run_runs(parsed: argparse.Namespace) -> None:
     """Print a row of each run."""
     own = sorted(file.parent for file in parsed.folder.glob(f"*/{CONFIG}"))
     found: list[dict[str, Any]] = []

@@ -30,7 +30,7 @@ HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "st
 """Metrics that are shown on the way."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_train(parser: argparse.ArgumentParser) -> None:
     """A configuration and changes of it."""
     add_config(parser)
     add_short(parser, RUN_NAME, "NAME")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--print-config", action="store_true", help="print the whole configuration, and do not train")
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run_train(parsed: argparse.Namespace) -> int:
     """Train, with progress on the way and figures in the end."""
     if parsed.trust:
         trust_file(parsed.config)

@@ -1,6 +1,5 @@
 """What the agent is made of."""
 
-from torchrl_agent.models.ablation import without
 from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
@@ -43,5 +42,4 @@ __all__ = [
     "controller",
     "masked_mean",
     "one_hot_actions",
-    "without",
 ]

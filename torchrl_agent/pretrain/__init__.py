@@ -24,7 +24,8 @@ from torchrl_agent.ranges import FRAMES, count, number, share
 from torchrl_agent.runs.config import write_config
 from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json
 from torchrl_agent.training.evaluation import evaluate_policy, summarize
-from torchrl_agent.training.metrics import MetricsWriter, to_host
+from torchrl_agent.runs.metrics import MetricsWriter
+from torchrl_agent.training.metrics import to_host
 from torchrl_agent.training.pretrained import (
     MODULES,
     begin_with,

@@ -38,7 +38,7 @@ from torchrl_agent.training.checkpoint import (
     write_json,
     write_text,
 )
-from torchrl_agent.training.metrics import MetricsWriter
+from torchrl_agent.runs.metrics import MetricsWriter
 
 FOLDER = "members"
 BEST = "best"

@@ -25,7 +25,7 @@ from torchrl_agent.runs.figures import COLORS, check_format, write_figure
 from torchrl_agent.tables import aligned
 from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.checkpoint import MODULE_FILE, read_json
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

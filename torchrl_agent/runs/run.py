@@ -27,7 +27,7 @@ from torchrl_agent.runs.locks import Locks
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
 from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
-from torchrl_agent.training.metrics import check_wandb
+from torchrl_agent.runs.metrics import check_wandb
 from torchrl_agent.training.rollout import finished_episodes
 
 

@@ -31,7 +31,7 @@ from torchrl_agent.training.checkpoint import (
     save_checkpoint,
     write_json,
 )
-from torchrl_agent.training.metrics import MetricsWriter, wandb_logger
+from torchrl_agent.runs.metrics import MetricsWriter, wandb_logger
 from torchrl_agent.training.sharding import sharded
 
 log = logging.getLogger(__name__)

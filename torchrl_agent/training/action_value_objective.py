@@ -12,7 +12,6 @@ from torchrl.objectives.utils import ValueEstimators
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.replay import TD_ERROR, WEIGHT
 
 
 class ActionValueLoss(nn.Module):
@@ -37,7 +36,7 @@ class ActionValueLoss(nn.Module):
             double_dqn=double,
             action_space="categorical",
         )
-        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=WEIGHT)
+        self.loss.set_keys(action_value=keys.LOGITS, value=keys.VALUE, priority_weight=keys.PRIORITY_WEIGHT)
         self.loss.make_value_estimator(ValueEstimators.TD0, gamma=gamma)
 
     @property
@@ -54,7 +53,7 @@ class ActionValueLoss(nn.Module):
         following = self.normalizer(tensordict.get(keys.NEXT).copy())
         tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
         loss = self.loss(tensordict).get("loss")
-        error = tensordict.get(TD_ERROR)
+        error = tensordict.get(keys.TD_ERROR)
         valid = tensordict.get(keys.VALID, None)
         counted = torch.ones_like(error, dtype=torch.bool) if valid is None else valid.unsqueeze(-1)
-        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), TD_ERROR: error})
+        return TensorDict({"loss_value": loss, "mean_td_error": masked_mean(error.sqrt(), counted), keys.TD_ERROR: error})

@@ -20,7 +20,7 @@ from torchrl_agent.ranges import FRAMES, MOST, count, number, share
 from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig, Captured
 from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig, check_config
 from torchrl_agent.training.hindsight import HindsightReplay, goal_outcome
-from torchrl_agent.training.replay import TD_ERROR, Replay, n_step_transitions
+from torchrl_agent.training.replay import Replay, n_step_transitions
 from torchrl_agent.training.updates import summarize_updates
 
 
@@ -175,7 +175,7 @@ class OffPolicy(Algorithm):
         following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
-        self.replay.update_priorities(index, metrics.pop(TD_ERROR))
+        self.replay.update_priorities(index, metrics.pop(keys.TD_ERROR))
         return metrics
 
     # --- saving -------------------------------------------------------------------------------------------------------

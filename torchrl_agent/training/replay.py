@@ -15,12 +15,6 @@ from torch import Tensor
 from torchrl_agent import keys
 from torchrl_agent.spans import spanned
 
-WEIGHT = "priority_weight"
-"""Importance weight of a frame that was not drawn uniformly, [B]."""
-STEPS = "steps_to_next_obs"
-"""Steps from a frame to the observation that its return bootstraps from (TorchRL's name), [..., 1]."""
-TD_ERROR = "td_error"
-"""Squared temporal difference of every frame, as TorchRL's loss leaves it [B, 1]; priorities are made of it."""
 SMALLEST_PRIORITY = 1e-3
 
 
@@ -68,7 +62,7 @@ class Replay:
         index = index.clamp_max(self.size - 1)
         probability = self._priorities[index] / sums[-1].float()
         weight = (self._filled * probability) ** -importance
-        return index, self._frames[index].exclude(keys.VALID).set(WEIGHT, weight / weight.amax())
+        return index, self._frames[index].exclude(keys.VALID).set(keys.PRIORITY_WEIGHT, weight / weight.amax())
 
     @spanned("replay")
     def update_priorities(self, index: Tensor, squared_error: Tensor) -> None:
@@ -149,4 +143,4 @@ def n_step_transitions(now: TensorDict, following: TensorDict, gamma: float, ste
         going = inside & ~done.gather(0, place)
     column = torch.arange(done.shape[1], device=done.device)
     reached = following[last.squeeze(-1), column]
-    return now.set(STEPS, last - time + 1).set(keys.NEXT, reached.set(keys.REWARD, total))
+    return now.set(keys.STEPS_TO_NEXT, last - time + 1).set(keys.NEXT, reached.set(keys.REWARD, total))

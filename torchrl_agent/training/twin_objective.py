@@ -18,7 +18,6 @@ from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent import keys
 from torchrl_agent.training.counted import mean_of_counted
-from torchrl_agent.training.replay import STEPS, TD_ERROR, WEIGHT
 
 
 class TwinValueLoss(nn.Module):
@@ -56,7 +55,7 @@ class TwinValueLoss(nn.Module):
             encoded: what the encoder made of their observations.
             target: what the values should be, [B, 1].
         """
-        counted, weight = tensordict.get(keys.VALID, None), tensordict.get(WEIGHT, None)
+        counted, weight = tensordict.get(keys.VALID, None), tensordict.get(keys.PRIORITY_WEIGHT, None)
         values = self.action_values(encoded)
         errors = values - target
         huber = nn.functional.smooth_l1_loss(values, target.expand_as(values), reduction="none").sum(0).squeeze(-1)
@@ -64,7 +63,7 @@ class TwinValueLoss(nn.Module):
         return {
             "loss_value": mean_of_counted(huber if weight is None else weight * huber, counted),
             "mean_td_error": mean_of_counted(squared.sqrt().squeeze(-1), counted),
-            TD_ERROR: squared,
+            keys.TD_ERROR: squared,
         }
 
     def action_values(self, encoded: TensorDictBase) -> Tensor:
@@ -84,7 +83,7 @@ class TwinValueLoss(nn.Module):
         """``r + gamma^n V(s')`` [B, 1], of returns of n rewards and the values [B, 1] of what followed."""
         following = tensordict.get(keys.NEXT)
         return td0_return_estimate(
-            self.gamma ** tensordict.get(STEPS),
+            self.gamma ** tensordict.get(keys.STEPS_TO_NEXT),
             following_value,
             following.get(keys.REWARD),
             following.get(keys.TERMINATED),

@@ -15,7 +15,7 @@ from PIL import Image
 from torchrl_agent import cli, progress
 from torchrl_agent.commands.arguments import print_ways
 from torchrl_agent.composition import config_names
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("device=cpu", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")

@@ -7,7 +7,7 @@ import pytest
 
 from torchrl_agent import Experiment, cli, progress
 from torchrl_agent.composition import combinations
-from torchrl_agent.training.metrics import read_metrics
+from torchrl_agent.runs.metrics import read_metrics
 
 QUICK = ("device=cpu", "total_frames=512", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")
 QUICK += ("world.num_envs=64", "algorithm.rollout_steps=8")  # as many frames in fewer steps

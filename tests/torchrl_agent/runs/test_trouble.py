@@ -10,7 +10,7 @@ import pytest
 
 from torchrl_agent import Experiment, cli, train
 from torchrl_agent.training.checkpoint import checkpoints
-from torchrl_agent.training.metrics import MetricsWriter, read_metrics
+from torchrl_agent.runs.metrics import MetricsWriter, read_metrics
 
 SMALL = ("world.num_envs=8", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16", "device=cpu")
 QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "run.checkpoint_every=32")

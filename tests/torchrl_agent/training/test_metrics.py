@@ -13,7 +13,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torchrl.record.loggers import wandb as torchrl_wandb
 
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.training.metrics import EpisodeWindow, MetricsWriter, read_metrics, to_host
+from torchrl_agent.runs.metrics import MetricsWriter, read_metrics
+from torchrl_agent.training.metrics import EpisodeWindow, to_host
 
 
 def finished(**columns):

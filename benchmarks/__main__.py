@@ -9,9 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torchrl_agent.json_text import to_json
-from torchrl_agent.profiling.results import put_result
-from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.core.checkpoint import versions
+from torchrl_agent.core.text import to_json
+from torchrl_agent.evaluation.results import put_result
 from torchrl_agent.trust.targets import calling
 
 RESULTS = Path(__file__).parent / "results"

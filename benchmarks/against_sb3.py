@@ -16,10 +16,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from torchrl_agent.confidence import interval, welch
-from torchrl_agent.progress import Progress
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.checkpoint import versions, write_json
+from torchrl_agent.core.checkpoint import versions, write_json
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.tables import aligned, interval, welch
 
 RESULTS = Path(__file__).parent / "results" / "against_sb3"
 SIDES = ("torchrl_agent", "stable_baselines3")
@@ -38,7 +37,7 @@ TASKS: dict[str, tuple[str, int, list[str]]] = {
 def train_ours(task: str, seed: int) -> tuple[float, float]:
     """Mean return and its standard deviation over episodes of an agent trained with defaults alone."""
     from torchrl_agent import Experiment
-    from torchrl_agent.judging import evaluate
+    from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import learn
 
     world, frames, overrides = TASKS[task]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from torchrl_agent.commands.arguments import add_overrides
+from torchrl_agent.cli.arguments import add_overrides
 
 
 def add_config(parser: argparse.ArgumentParser, default: str, kind: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary
 from numpy.typing import NDArray
 
-from torchrl_agent.commands.arguments import add_overrides, print_table
+from torchrl_agent.cli.arguments import add_overrides, print_table
 
 EPISODES = 100
 
@@ -55,7 +55,7 @@ class BitFlip(gymnasium.Env):
 def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: str) -> float:
     """Share of new games that DQN solves after a training, by the deterministic policy."""
     from torchrl_agent import Experiment
-    from torchrl_agent.judging import evaluate
+    from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import learn
 
     replayed = [f"algorithm.hindsight={hindsight}", f"total_frames={frames}", f"seed={seed}", "threads=1"]

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from benchmarks.arguments import add_config
-from torchrl_agent import ranks
-from torchrl_agent.commands.arguments import check_least, print_table
+from torchrl_agent.cli.arguments import check_least, print_table
+from torchrl_agent.core import ranks
+from torchrl_agent.core.text import to_json
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.json_text import to_json
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, iterate
 from torchrl_agent.profiling.timing import WARMUP
+from torchrl_agent.training.learner import Learner
 from torchrl_agent.training.metrics import train_tag
 from torchrl_agent.trust.targets import CALL
 

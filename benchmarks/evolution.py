@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import add_seeds
-from torchrl_agent.confidence import interval
+from torchrl_agent.cli.arguments import add_seeds
+from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.judging import judge_members
 from torchrl_agent.loop import iterate
-from torchrl_agent.population.judging import judge_members
 from torchrl_agent.population.learner import PopulationLearner
 
 

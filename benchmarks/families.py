@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import add_seeds
-from torchrl_agent.confidence import interval
+from torchrl_agent.cli.arguments import add_seeds
+from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import iterate
+from torchrl_agent.population.config import NEUTRAL
 from torchrl_agent.population.evolution import Look
-from torchrl_agent.population.families import NEUTRAL
-from torchrl_agent.population.heirs import MONEY
+from torchrl_agent.population.inheritance import MONEY
 from torchrl_agent.population.learner import PopulationLearner
 
 NORMAL_95 = 1.96

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from benchmarks.arguments import add_config
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
-from torchrl_agent.confidence import interval
-from torchrl_agent.devices import resolve_device
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.checkpoint import versions
+from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.tables import aligned, interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.progress import Progress
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.checkpoint import versions
-from torchrl_agent.training.evaluation import CHECK_EVERY, Player
+from torchrl_agent.training.evaluator import CHECK_EVERY, Player
 
 LEAST_SHARE = 0.2
 """A module's claim may be tested where this share of the return without it is to be gained."""

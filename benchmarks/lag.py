@@ -9,14 +9,13 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import add_seeds
-from torchrl_agent.confidence import interval
+from torchrl_agent.cli.arguments import add_seeds
+from torchrl_agent.core.checkpoint import TRAINING_RETURN
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.tables import aligned, interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import evaluate
+from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.loop import learn
-from torchrl_agent.progress import Progress
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.checkpoint import TRAINING_RETURN
 
 ALGORITHMS = {"impala": ["algorithm.refresh_every=1"], "ppo": []}
 """With what lets each of them lag by a stated number of iterations, no less and no more."""

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import add_seeds
-from torchrl_agent.confidence import interval, rank_correlation
+from torchrl_agent.cli.arguments import add_seeds
+from torchrl_agent.core.tables import interval, rank_correlation
+from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
+from torchrl_agent.evaluation.matches import Contestant, check_games, contestants_of, play_tournament, snapshots_of
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.exploit import exploitability, exploiters_of
-from torchrl_agent.judging import WAYS
-from torchrl_agent.matches import Contestant, check_games, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.experiment.judging import WAYS
 from torchrl_agent.population.config import LeagueConfig
 from torchrl_agent.population.league import make_seats
 from torchrl_agent.population.seats import SEATS

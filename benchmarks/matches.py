@@ -11,15 +11,15 @@ import torch
 from tensordict import TensorDictBase
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import check_least, print_table
-from torchrl_agent.devices import use_device
+from torchrl_agent.cli.arguments import check_least, print_table
+from torchrl_agent.core.devices import use_device
+from torchrl_agent.evaluation.matches import match_world
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.matches import match_world
+from torchrl_agent.optimization.compilation import Accelerated
 from torchrl_agent.population.agent import Party, SeatedPolicy
 from torchrl_agent.population.seats import SEATS, seat_table
 from torchrl_agent.population.stack import Stack
 from torchrl_agent.profiling.timing import seconds_per_call
-from torchrl_agent.training.acceleration import Accelerated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

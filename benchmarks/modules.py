@@ -17,17 +17,17 @@ from torchrl.modules import set_recurrent_mode
 
 from benchmarks.lowering.uncompiled import count_flops
 from torchrl_agent import keys
-from torchrl_agent.commands.arguments import add_overrides
-from torchrl_agent.devices import resolve_device
+from torchrl_agent.cli.arguments import add_overrides
+from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import Join, masked_mean
+from torchrl_agent.modules.networks import Join, masked_mean
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
 from torchrl_agent.profiling.speed import Timed, device_name, measure_in_own_process
 from torchrl_agent.profiling.timing import peak_flops, seconds_per_call
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.training.collector import agent_rows
+from torchrl_agent.training.learner import Learner
 
 FEED_FORWARD = ("model.memory=none", "model.perception.enabled=true")
 RECURRENT_ONLY = (

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from benchmarks.arguments import add_config
-from torchrl_agent.commands.arguments import check_least, print_table
+from torchrl_agent.cli.arguments import check_least, print_table
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.profiling.timing import WARMUP, synchronize
+from torchrl_agent.training.learner import Learner
 
 ROUNDS = 5
 """Times that each is measured, in turn."""

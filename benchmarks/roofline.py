@@ -23,14 +23,14 @@ from benchmarks.arguments import add_config
 from benchmarks.lowering import Lowered, lower
 from benchmarks.lowering.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
 from benchmarks.lowering.uncompiled import Uncompiled, Work
-from torchrl_agent.abilities import ability
+from torchrl_agent.algorithms.actor_critic import ActorCritic
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.specs import group_spec
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.acceleration import Accelerated, AccelerationConfig
-from torchrl_agent.training.actor_critic import ActorCritic
-from torchrl_agent.training.rollout import RolloutCollector, fill_caches
-from torchrl_agent.training.updates import Updater
+from torchrl_agent.modules.specs import group_spec
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
+from torchrl_agent.optimization.updater import Updater
+from torchrl_agent.training.collector import RolloutCollector, fill_caches
 
 NUM_ENVS = 4096
 """Worlds that are lowered; all but the weights that a policy reads grows with them, and is stated per world."""

@@ -10,9 +10,9 @@ import torch
 from tensordict import TensorDictBase
 
 from torchrl_agent import keys
+from torchrl_agent.algorithms.dqn import DQNConfig
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.training.dqn import DQNConfig
+from torchrl_agent.modules.networks import ACTIVATIONS
 
 BASELINE_WORLDS = 12
 BASELINES: dict[str, dict[str, Any]] = {

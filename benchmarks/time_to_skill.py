@@ -25,12 +25,12 @@ from benchmarks.sb3_baseline import (
     make_baseline,
     samples_per_frame,
 )
-from torchrl_agent.commands.arguments import add_overrides, print_table
+from torchrl_agent.cli.arguments import add_overrides, print_table
+from torchrl_agent.core.checkpoint import versions
+from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
-from torchrl_agent.progress import Progress
-from torchrl_agent.training.checkpoint import versions
-from torchrl_agent.training.evaluation import evaluate_policy, summarize
+from torchrl_agent.training.evaluator import evaluate_policy, summarize
 
 ALIKE = ("total_frames=7_500_000", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
 """How far the learning rate's schedule reaches, and DQN as the baseline has it; unless they are among the overrides."""

@@ -7,10 +7,10 @@ for us.
 
 from envs.adapters.gymnasium_registration import register_worlds
 from envs.arena import ArenaEnv
+from envs.base.transformed import BranchlessTransformedEnv
+from envs.base.world import World
 from envs.duel import DuelEnv
 from envs.town import TownEnv
-from envs.transformed import BranchlessTransformedEnv
-from envs.world import World
 
 WORLDS = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv}
 """The public worlds by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchrl_agent import Experiment
-from torchrl_agent.learner import Learner
+from torchrl_agent.training.learner import Learner
 
 UNCOMPILED = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 SMALL = ["tuned.ppo.rollout_steps=2", "tuned.ppo.minibatch_size=16", "world.num_envs=16"]

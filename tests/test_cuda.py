@@ -18,8 +18,8 @@ from envs import ArenaEnv, TownEnv
 from envs.arena import observation
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.loop import iterate
+from torchrl_agent.optimization.compilation import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
 
 PER_ITERATION = 4
 """Waits that every iteration makes: is the rollout finite, the diagnostics, which episodes ended, their statistics."""
@@ -34,7 +34,7 @@ def gpu():
 @pytest.fixture
 def trusted(monkeypatch):
     """Worlds are not tried before they are learnt from, which is a third of a short training: all are played below."""
-    monkeypatch.setattr("torchrl_agent.assembly.check_world", lambda env: None)
+    monkeypatch.setattr("torchrl_agent.experiment.build.check_world", lambda env: None)
 
 
 # --- the pretended device itself --------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ def test_a_learner_that_has_recorded_takes_a_checkpoint_and_goes_on_from_there(g
 
 @pytest.mark.slow
 def test_an_evaluation_is_recorded_and_finds_what_eager_code_finds(gpu, monkeypatch):
-    monkeypatch.setattr("torchrl_agent.training.evaluation.CHECK_EVERY", 5)
+    monkeypatch.setattr("torchrl_agent.training.evaluator.CHECK_EVERY", 5)
     options = [*SMALL, *UNCOMPILED, "world.rules={max_steps: 20}", "evaluation.world={curriculum: null}"]
     found = []
     for graphs in ("false", "true"):

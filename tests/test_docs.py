@@ -29,15 +29,15 @@ from short_games import STEPS, shorten
 from envs import TownEnv
 from envs.town.levels import LEVELS, load_level
 from envs.town.rules import Affordance
+from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.cli import main
-from torchrl_agent.composition import CONFIGS
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.compose import CONFIGS
 from torchrl_agent.models.agent import ModelConfig
+from torchrl_agent.models.pretrained import MODULES
 from torchrl_agent.pretrain import switch_on
 from torchrl_agent.runs import train
-from torchrl_agent.training.algorithms import ALGORITHMS
 from torchrl_agent.training.governor import GovernorConfig
-from torchrl_agent.training.pretrained import MODULES
 from torchrl_agent.training.vital_signs import SIGNS
 
 ROOT = CONFIGS.parent
@@ -45,7 +45,7 @@ DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
 UNFILMED = ("eyes", "apart", "forecaster", "regression", "regressed", "compared", "hasty", "in_half", "frugal")
 UNFILMED += ("as_the_device_likes",)
-UNCOMPILED = "__import__('torchrl_agent.training').training.AccelerationConfig(False, False, False, False)"
+UNCOMPILED = "__import__('torchrl_agent.algorithms').training.AccelerationConfig(False, False, False, False)"
 SMALLER = {
     "num_envs=64": "num_envs=2",
     "resume runs/first total_frames=1_500_000": "resume runs/first total_frames=4096",
@@ -351,7 +351,7 @@ def test_the_commands_of_the_pages_about_the_agent_fit_together():
 
 PUBLIC_MODULES = (
     "torchrl_agent.keys",
-    "torchrl_agent.ranks",
+    "torchrl_agent.core.ranks",
     "torchrl_agent.transforms",
     "torchrl_agent.cli",
     "envs.adapters.",

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from torchrl_agent.composition import CONFIGS
+from torchrl_agent.experiment.compose import CONFIGS
 
 ROOT = CONFIGS.parent
 LINKS = runpy.run_path(str(ROOT / "docs" / "tools" / "links.py"))

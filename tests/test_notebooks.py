@@ -12,7 +12,7 @@ from importlib import util
 
 import pytest
 
-from torchrl_agent.composition import CONFIGS
+from torchrl_agent.experiment.compose import CONFIGS
 
 ROOT = CONFIGS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.hidden import check_envs
+from torchrl_agent.core.hidden import check_envs
 
 if TYPE_CHECKING:
     from torchrl_agent.experiment import Experiment
-    from torchrl_agent.judging import evaluate
-    from torchrl_agent.learner import Learner
+    from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import Iteration, iterate, learn
     from torchrl_agent.runs.load import load, load_agent
     from torchrl_agent.runs.run import train
-    from torchrl_agent.world_check import check_world
+    from torchrl_agent.training.learner import Learner
+    from torchrl_agent.training.world_check import check_world
 
 HOMES = {
     "Experiment": "experiment",

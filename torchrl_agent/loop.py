@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent import keys, ranks
+from torchrl_agent import keys
+from torchrl_agent.core import ranks
+from torchrl_agent.core.spans import spanned
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import Judge
-from torchrl_agent.learner import Learner
+from torchrl_agent.experiment.judging import Judge
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.spans import spanned
-from torchrl_agent.training.acceleration import MODES
+from torchrl_agent.optimization.compilation import MODES
+from torchrl_agent.optimization.schedules import learning_rate
+from torchrl_agent.optimization.updater import NonFiniteError
+from torchrl_agent.training.learner import Learner
 from torchrl_agent.training.metrics import to_host, train_metrics
-from torchrl_agent.training.schedules import learning_rate
-from torchrl_agent.training.updates import NonFiniteError
 
 
 @dataclass

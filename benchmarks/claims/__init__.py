@@ -20,10 +20,10 @@ import yaml
 from benchmarks.claims.kept import Kept
 from benchmarks.claims.measures import CONFIG, EAGER, Run, measure
 from benchmarks.claims.verdicts import judge
-from torchrl_agent.commands.arguments import add_seeds
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.progress import Progress
-from torchrl_agent.training.checkpoint import versions
+from torchrl_agent.cli.arguments import add_seeds
+from torchrl_agent.core.checkpoint import versions
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.text import did_you_mean
 
 CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "claims.yaml").read_text(encoding="utf-8"))
 

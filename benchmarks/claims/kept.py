@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 
 from benchmarks.claims.measures import Run
+from torchrl_agent.core.checkpoint import write_json
 from torchrl_agent.runs.folder import running_code
-from torchrl_agent.training.checkpoint import write_json
 
 
 class Kept:

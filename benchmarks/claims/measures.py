@@ -17,19 +17,19 @@ from torchrl.modules import set_recurrent_mode
 
 from benchmarks.claims.town import false_belief, look_on, town_figures
 from torchrl_agent import keys
+from torchrl_agent.evaluation.ablation import removable, without
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.judging import EVALUATION_RETURN, evaluate
 from torchrl_agent.explain import explain
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.thought import Thought
-from torchrl_agent.judging import EVALUATION_RETURN, evaluate
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate, learn
-from torchrl_agent.models.ablation import removable, without
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.pretrained import read_module
 from torchrl_agent.pretrain import PretrainConfig, pretrain, switch_on
 from torchrl_agent.runs.run import train
-from torchrl_agent.training.pretrained import read_module
-from torchrl_agent.training.rollout import agent_rows, play, under
+from torchrl_agent.training.collector import agent_rows, play, under
+from torchrl_agent.training.learner import Learner
 
 CONFIG = "small_town"
 """Of claims that name no other."""

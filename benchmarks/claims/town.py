@@ -11,10 +11,10 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.acting import acting_policy
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.rollout import play as play_steps
+from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.modules.networks import masked_mean
+from torchrl_agent.training.collector import play as play_steps
 
 WORLDS = 128
 RIDGE = 1e-2

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.claims.measures import AFTERWARDS, ELSEWHERE, WITHOUT
-from torchrl_agent.confidence import interval
+from torchrl_agent.core.tables import interval
 
 Figures = dict[str, dict[str, list[float]]]
 """variant: measure: one number per seed."""

@@ -10,8 +10,8 @@ from gymnasium.vector import AutoresetMode
 
 from envs.adapters.gymnasium_single import GymnasiumEnv, check_render_mode
 from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
-from envs.arguments import checked_seed
-from envs.world import World
+from envs.base.arguments import checked_seed
+from envs.base.world import World
 
 
 def make_single(world: str, render_mode: str | None = "rgb_array", **options: Any) -> GymnasiumEnv:

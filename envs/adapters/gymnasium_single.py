@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.adapters.gymnasium_actions import whole_numbers
 from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
-from envs.world import World
+from envs.base.world import World
 
 
 class GymnasiumEnv(gymnasium.Env):

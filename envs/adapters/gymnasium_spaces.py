@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 
-from envs.world import GROUP, World
+from envs.base.world import GROUP, World
 
 _OTHER = ("episode", "state", "alive", "action_mask", "potential", "privileged", "drives", "character")
 """What a world shows besides what one agent sees."""

@@ -14,8 +14,8 @@ from tensordict import TensorDictBase
 
 from envs.adapters.gymnasium_actions import whole_numbers
 from envs.adapters.gymnasium_spaces import as_array, discrete_actions, joined, observation_boxes, seen_specs
-from envs.arguments import checked_seed
-from envs.world import GROUP, World
+from envs.base.arguments import checked_seed
+from envs.base.world import GROUP, World
 
 
 class GymnasiumVectorEnv(VectorEnv):

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
 from envs.adapters.gymnasium_spaces import as_array, discrete_actions, joined, observation_boxes
-from envs.arguments import checked_seed
-from envs.world import GROUP, World
+from envs.base.arguments import checked_seed
+from envs.base.world import GROUP, World
 
 try:
     from pettingzoo import ParallelEnv

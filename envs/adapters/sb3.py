@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from envs.adapters.gymnasium_vector import GymnasiumVectorEnv
-from envs.world import World
+from envs.base.world import World
 
 try:
     from stable_baselines3.common.monitor import Monitor

@@ -21,12 +21,12 @@ from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
-from envs.curriculum import load_curriculum
-from envs.game import Moment, Names
-from envs.snapshot import Snapshot
+from envs.base.curriculum import load_curriculum
+from envs.base.game import Moment, Names
+from envs.base.snapshot import Snapshot
+from envs.base.world import World
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
-from envs.world import World
 
 CURRICULA = Path(__file__).parent / "curricula"
 
@@ -49,7 +49,7 @@ class ArenaEnv(World):
         rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one,
             which None is.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
-            (envs/curriculum.py).
+            (envs/base/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
         action_repeat: steps of the game with the same action in each step of the world; their rewards are added up.

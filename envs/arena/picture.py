@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.episode import Episode
+from envs.base.episode import Episode
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 

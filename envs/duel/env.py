@@ -13,17 +13,17 @@ from torchrl.data import Bounded, Categorical, Composite
 from typing_extensions import override
 
 from envs.arena.rules import THRUSTING, Rules, make_rules
-from envs.contract import GROUP
+from envs.base.contract import GROUP
+from envs.base.game import Names
+from envs.base.world import World
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
 from envs.duel.picture import SIZE, draw
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
-from envs.game import Names
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
-from envs.world import World
 
 OPPONENTS = ("scripted", "turret", "random", "idle")
 """Who may hold the second seat: a player that flies, one that stands and shoots, chance, and nobody."""

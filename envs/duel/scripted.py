@@ -10,7 +10,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from envs.arena.rules import THRUSTING, Rules
-from envs.contract import GROUP
+from envs.base.contract import GROUP
 from envs.duel.state import State
 from envs.toolkit.geometry import TAU, bearing, squared_distance
 

@@ -24,7 +24,7 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, Tens
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from envs.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
+from envs.base.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
 from envs.libs import Drawn, picture
 from envs.libs.goals import goal_outcome
 from envs.libs.gymnasium_packages import import_package

@@ -14,7 +14,7 @@ from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from envs.arguments import MOST_OBJECTS, checked_number
+from envs.base.arguments import MOST_OBJECTS, checked_number
 from envs.libs import GROUP, Drawn, picture, require
 from envs.libs.others import Others
 

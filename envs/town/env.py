@@ -13,8 +13,9 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec
 from typing_extensions import override
 
-from envs.curriculum import load_curriculum
-from envs.game import Names
+from envs.base.curriculum import load_curriculum
+from envs.base.game import Names
+from envs.base.world import GROUP, World
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
 from envs.toolkit.records import map_record, named_tensors
@@ -45,7 +46,6 @@ from envs.town.stages import level_settings, make_rules, stage_rules
 from envs.town.state import STREAM_START, State, spawn
 from envs.town.tables import Tables, make_tables
 from envs.town.trying import TryingPlayer
-from envs.world import GROUP, World
 
 CURRICULA = Path(__file__).parent / "curricula"
 
@@ -81,7 +81,7 @@ class TownEnv(World):
         traits: the character of all agents by name (``neuroticism``, ``greed``, ``agreeableness``, ``curiosity``), each
             in [0, 1]; those that are not named are drawn at every birth (see :meth:`set_people`).
         curriculum: None for the level itself; ``depletion`` or ``levels``, or the path of a YAML list of stages
-            (envs/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
+            (envs/base/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
             meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
         stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
         desynchronize: start worlds at random hours of their lives, so that they do not all end at once.

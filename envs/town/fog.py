@@ -14,12 +14,12 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from envs.base.world import GROUP
 from envs.toolkit.records import map_record
 from envs.town.rules import Rules
 from envs.town.scripted import all_heads, greedy_action
 from envs.town.state import ABSENT, Layout, State, holds_place
 from envs.town.tables import Tables
-from envs.world import GROUP
 
 
 class Knowledge(NamedTuple):

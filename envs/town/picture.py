@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.episode import Episode
+from envs.base.episode import Episode
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 from envs.town.panel import (

@@ -17,6 +17,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from envs.base.world import GROUP
 from envs.toolkit.chance import Chance, seed_chance
 from envs.toolkit.records import map_record
 from envs.town.dynamics import advance
@@ -25,7 +26,6 @@ from envs.town.scoring import reward
 from envs.town.scripted import all_heads, greedy_action, resting
 from envs.town.state import Residents, State, holds_place, hour, is_open, kind_of, walk
 from envs.town.tables import Tables
-from envs.world import GROUP
 
 IMAGINED_LUCK = 1_000_003
 """Seed of the luck in imagined towns, which is not that of any town that is played with a usual seed."""

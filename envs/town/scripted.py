@@ -13,10 +13,10 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from envs.base.world import GROUP
 from envs.town.rules import HOURS, INTERACT, UP, WAIT, Rules
 from envs.town.state import State, holds_place, hour, kind_of, standing_on, walk
 from envs.town.tables import Tables
-from envs.world import GROUP
 
 FLOOR = 0.05
 """Added to a meter before its logarithm is taken: what is nearly gone counts most."""

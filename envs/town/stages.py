@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from envs.curriculum import Stage
+from envs.base.curriculum import Stage
 from envs.town.checks import check_rules
 from envs.town.levels import load_level
 from envs.town.people import People

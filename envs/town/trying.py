@@ -14,10 +14,10 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
+from envs.base.world import GROUP
 from envs.town.rules import INTERACT, Rules
 from envs.town.scripted import all_heads, greedy_action
 from envs.town.state import ABSENT, Layout, State, holds_place
-from envs.world import GROUP
 
 Habit = Literal["adapts", "stubborn", "forgets"]
 

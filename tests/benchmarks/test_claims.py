@@ -17,10 +17,10 @@ from benchmarks.claims import CLAIMS, kept, measures, prove, table, town
 from benchmarks.claims.kept import Kept
 from benchmarks.claims.measures import Run, measure
 from benchmarks.claims.verdicts import JUDGES, above, better, clearly_better, judge, raises
-from torchrl_agent.confidence import interval
+from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import evaluate
-from torchrl_agent.models.memory import Memory
+from torchrl_agent.experiment.judging import evaluate
+from torchrl_agent.modules.memory import Memory
 
 QUICK = [
     "total_frames=512",

@@ -12,7 +12,7 @@ from benchmarks import __main__ as studies
 from benchmarks.__main__ import main
 from benchmarks.headroom import COLUMNS, _measure_level, compare, measure_headroom, play, table
 from envs.town import LEVELS
-from torchrl_agent.confidence import student
+from torchrl_agent.core.tables import student
 from torchrl_agent.experiment import Experiment
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "headroom.json"

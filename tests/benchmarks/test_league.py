@@ -8,7 +8,7 @@ from benchmarks.__main__ import main
 from benchmarks.league import measure_league, rivals
 from benchmarks.matches import measure_matches
 from torchrl_agent import Experiment
-from torchrl_agent.matches import Contestant, Games, Snapshot
+from torchrl_agent.evaluation.matches import Contestant, Games, Snapshot
 from torchrl_agent.profiling.timing import seconds_per_call
 
 SMALL = [

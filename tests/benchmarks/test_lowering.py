@@ -1,4 +1,4 @@
-"""Every kernel that a GPU would run compiles for one, though there is none here (``profiling/lowering.py``)."""
+"""Every kernel that a GPU would run compiles for one, though there is none here (``benchmarks/lowering``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl.modules import set_recurrent_mode
 from benchmarks.lowering import lower
 from benchmarks.lowering.pretended_gpu import H100, machine_code, pretended_h100
 from envs.toolkit.chance import seed_chance
-from torchrl_agent.models.memory import recurrence
+from torchrl_agent.modules.memory import recurrence
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2, 48])

@@ -22,7 +22,7 @@ from torchrl.envs import (
 from envs import WORLDS, BranchlessTransformedEnv
 from envs.arena import Rules
 from envs.toolkit.records import named_tensors
-from torchrl_agent.models.specs import observation_shapes
+from torchrl_agent.modules.specs import observation_shapes
 
 VARIANTS = {
     "arena": [

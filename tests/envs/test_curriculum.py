@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from envs import WORLDS, ArenaEnv
-from envs.curriculum import Curriculum, Stage, load_stages
+from envs.base.curriculum import Curriculum, Stage, load_stages
 
 STAGES = [
     Stage("easy", {"enemy_speed": 0.5}, {"spawners_destroyed": (2, None), "damage_taken": (None, 50)}, min_episodes=10),

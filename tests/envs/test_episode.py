@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrl.data import Categorical, Composite, Unbounded
 
 from envs import ArenaEnv, TownEnv, World
-from envs.episode import begin_episode
+from envs.base.episode import begin_episode
 
 
 class State(NamedTuple):

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from torchrl_agent.composition import CONFIGS, config_names
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.compose import CONFIGS, config_names
 from torchrl_agent.loop import iterate
-from torchrl_agent.training.updates import NonFiniteError
+from torchrl_agent.optimization.updater import NonFiniteError
 
 WORDS = ["nan", "inf", "-inf", "null", "true", "false", "''", "x", "[]", "{}", "[1]", "[[1]]", "{a: 1}", "???", "1e400"]
 NUMBERS = [

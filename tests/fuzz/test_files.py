@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from torchrl_agent import Experiment, cli, load_agent, train
 from torchrl_agent.convert.archive import read_archive
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.runs.report import compare
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 
 QUIET = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 SMALL = [

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, train
-from torchrl_agent.training.checkpoint import checkpoints, find_checkpoint, load_checkpoint
+from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, load_checkpoint
 from torchrl_agent.runs.metrics import read_metrics
 
 WRITES = ("open", "os.rename", "os.remove", "os.mkdir")

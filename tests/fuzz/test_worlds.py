@@ -12,10 +12,10 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneH
 from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from torchrl_agent import check_world
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
-from torchrl_agent.training.rollout import RolloutCollector, episode_entries, finished_episodes
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import RolloutCollector, episode_entries, finished_episodes
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 N, STEPS = 3, 4

@@ -6,9 +6,9 @@ import torch
 from line_world import Line
 from tensordict import TensorDict
 
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
+from torchrl_agent.optimization.compilation import AccelerationConfig
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 

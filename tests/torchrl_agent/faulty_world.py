@@ -5,7 +5,7 @@ import signal
 import time
 
 from envs import ArenaEnv
-from torchrl_agent.training import PPO
+from torchrl_agent.algorithms import PPO
 
 
 class FaultyArena(ArenaEnv):

@@ -2,10 +2,10 @@
 
 import torch
 
-from torchrl_agent import ranks
-from torchrl_agent.models.figures import correlation
-from torchrl_agent.models.networks import masked_mean
-from torchrl_agent.training.counted import explained_variance, share_of_counted
+from torchrl_agent.core import ranks
+from torchrl_agent.losses.masked import explained_variance, share_of_counted
+from torchrl_agent.modules.networks import masked_mean
+from torchrl_agent.modules.records import correlation
 from torchrl_agent.transforms import RunningStatistics
 
 SAMPLES, OTHERS = torch.tensor([1.0, 2.0, 6.0, 9.0, 4.0, 7.0]), torch.tensor([2.0, 1.0, 3.0, 9.0, 5.0, 5.0])

@@ -3,10 +3,11 @@
 import torch
 from launching import QUICK, learnt_by_hand
 
-from torchrl_agent import Experiment, ranks
+from torchrl_agent import Experiment
+from torchrl_agent.core import ranks
 from torchrl_agent.loop import learn
+from torchrl_agent.optimization.sharding import whole_state
 from torchrl_agent.runs.run import train
-from torchrl_agent.training.sharding import whole_state
 
 SMOKE = ("smoke", *QUICK, "algorithm.rollout_steps=8", "model.hidden_sizes=[16]", "total_frames=256")
 PPO = (*SMOKE, "algorithm.minibatch_size=128", "algorithm.num_epochs=1")

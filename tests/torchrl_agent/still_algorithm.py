@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
+from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
 
 
 @dataclass

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from torchrl_agent.character import CharacterReward
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
+from torchrl_agent.transforms.character import CharacterReward
 
 REWARD = ("agents", "reward")
 SMALL = [

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from torchrl_agent.confidence import interval, rank_correlation
+from torchrl_agent.core.tables import interval, rank_correlation
 
 
 def test_an_interval_by_hand():

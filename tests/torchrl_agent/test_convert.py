@@ -20,11 +20,11 @@ from torch import nn
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.composition import CONFIGS
 from torchrl_agent.convert import from_sb3, to_sb3
 from torchrl_agent.convert.archive import find_activation, read_archive
+from torchrl_agent.core.checkpoint import find_checkpoint
+from torchrl_agent.experiment.compose import CONFIGS
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.training.checkpoint import find_checkpoint
 from torchrl_agent.transforms import STATISTICS, read_statistics
 
 pytest.importorskip("stable_baselines3")

@@ -15,14 +15,15 @@ import torch
 import yaml
 from still_algorithm import Still
 
-from torchrl_agent import capacity, composition
 from torchrl_agent import experiment as experiment_module
-from torchrl_agent.assembly import instantiate_world
-from torchrl_agent.composition import config_names
-from torchrl_agent.devices import resolve_device
+from torchrl_agent.algorithms.registry import ALGORITHMS
+from torchrl_agent.core import devices as capacity
+from torchrl_agent.core.bounds import check_ranges
+from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.ranges import check_ranges
-from torchrl_agent.training.algorithms import ALGORITHMS
+from torchrl_agent.experiment import compose as composition
+from torchrl_agent.experiment.build import instantiate_world
+from torchrl_agent.experiment.compose import config_names
 
 SMALL = ("world.num_envs=2", "tuned.ppo.rollout_steps=4", "tuned.ppo.minibatch_size=8", "model.hidden_sizes=[8]")
 

@@ -12,13 +12,13 @@ from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import cli, load_agent
-from torchrl_agent.composition import CONFIGS
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.compose import CONFIGS
+from torchrl_agent.experiment.world_making import build_batched
 from torchrl_agent.export import export_run
 from torchrl_agent.export.parts import MEAN, flat_name, parts
 from torchrl_agent.runs.run import train
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
-from torchrl_agent.world_making import build_batched
 
 QUICK = ["device=cpu", "threads=1", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false"]
 SMALL = ["model.hidden_sizes=[16]", "model.perception.memory_size=12", "model.perception.belief_size=8"]

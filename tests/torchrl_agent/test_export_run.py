@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from torchrl_agent import cli, evaluate, load
+from torchrl_agent.core.checkpoint import checkpoints, load_checkpoint
 from torchrl_agent.explain import explain
-from torchrl_agent.training.checkpoint import checkpoints, load_checkpoint
-from torchrl_agent.training.pretrained import save_module
+from torchrl_agent.models.pretrained import save_module
 from torchrl_agent.transforms import RewardScaler
 
 QUICK = ("device=cpu", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "evaluation.episodes=3")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrl_agent import hidden
+from torchrl_agent.core import hidden
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,7 @@ def test_what_hides_the_worlds_is_named(tmp_path, name, line):
     done = run(tmp_path, "-c", line)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("torchrl_agent.errors.HiddenPackageError: ")
+    assert last.startswith("torchrl_agent.core.errors.HiddenPackageError: ")
     assert str(tmp_path / name) in last
     assert "PYTHONPATH" in last
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import torchrl_agent
-from torchrl_agent.json_text import to_json
-from torchrl_agent.training.checkpoint import write_json
+from torchrl_agent.core.checkpoint import write_json
+from torchrl_agent.core.text import to_json
 
 
 def refuse(constant):

@@ -5,14 +5,14 @@ import torch
 
 from envs import ArenaEnv
 from torchrl_agent import Experiment
-from torchrl_agent.learner import Learner
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.loop import iterate
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import AccelerationConfig
 from torchrl_agent.runs.run import save
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
-from torchrl_agent.training.rollout import RolloutCollector
-from torchrl_agent.world_check import check_world
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.learner import Learner
+from torchrl_agent.training.world_check import check_world
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 ITERATIONS = 3

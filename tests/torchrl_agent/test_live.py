@@ -6,7 +6,7 @@ from strange_worlds import Told
 from torchrl.envs import PendulumEnv, SerialEnv
 
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.runs import live
 
 SMALL = ("total_frames=32", "world.num_envs=2", "algorithm.rollout_steps=16", "threads=1", "device=cpu")

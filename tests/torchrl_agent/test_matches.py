@@ -8,9 +8,9 @@ import torch
 
 from envs import DuelEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.matches import Contestant, Games, match, points, seat_contestants
+from torchrl_agent.evaluation.matches import Contestant, Games, match, points, seat_contestants
 from torchrl_agent.population.seats import pairings
-from torchrl_agent.training.evaluation import evaluate_policy
+from torchrl_agent.training.evaluator import evaluate_policy
 
 EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 

@@ -6,9 +6,9 @@ from envs.arena.rules import make_rules
 from envs.toolkit import names as of_worlds
 from envs.town.levels import load_level
 from torchrl_agent import cli
-from torchrl_agent.composition import config_names
+from torchrl_agent.core.text import did_you_mean, nearest
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.names import did_you_mean, nearest
+from torchrl_agent.experiment.compose import config_names
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from torchrl_agent.experiment import Experiment, ExperimentFile
-from torchrl_agent.overrides import hint_at, parse_override, quoted, split, values_of
-from torchrl_agent.training.schedules import LearningRateConfig
+from torchrl_agent.experiment.overrides import hint_at, parse_override, quoted, split, values_of
+from torchrl_agent.optimization.schedules import LearningRateConfig
 
 NAMES = [
     "3.10",

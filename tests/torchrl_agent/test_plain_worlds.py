@@ -16,16 +16,16 @@ from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv, Tr
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_agent import Experiment, evaluate, learn
-from torchrl_agent.abilities import ability
-from torchrl_agent.assembly import instantiate_world
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.experiment.build import instantiate_world
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.specs import observation_shapes
-from torchrl_agent.plain_worlds import plain_world
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.rollout import RolloutCollector
-from torchrl_agent.world_check import check_world
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.specs import observation_shapes
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.plain_worlds import plain_world
+from torchrl_agent.training.world_check import check_world
 
 HERE = "test_plain_worlds"
 

@@ -11,16 +11,7 @@ from torchrl.envs import GymEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
-from torchrl_agent.models.figures import auroc
-from torchrl_agent.models.networks import NEARLY_SHUT, Join, symlog
-from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
-from torchrl_agent.models.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
-from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
-from torchrl_agent.pretrain import learn as teach
-from torchrl_agent.pretrain.data import Disturbed, choose_players, collect, discounted_returns, make_sequences
-from torchrl_agent.pretrain.lessons import Best, CloningLoss
-from torchrl_agent.runs.metrics import read_metrics
-from torchrl_agent.training.pretrained import (
+from torchrl_agent.models.pretrained import (
     MODULES,
     ModuleError,
     agent_modules,
@@ -29,7 +20,16 @@ from torchrl_agent.training.pretrained import (
     read_module,
     save_module,
 )
-from torchrl_agent.training.updates import NonFiniteError
+from torchrl_agent.modules.networks import NEARLY_SHUT, Join, symlog
+from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
+from torchrl_agent.modules.records import auroc
+from torchrl_agent.modules.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
+from torchrl_agent.optimization.updater import NonFiniteError
+from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
+from torchrl_agent.pretrain import learn as teach
+from torchrl_agent.pretrain.data import Disturbed, choose_players, collect, discounted_returns, make_sequences
+from torchrl_agent.pretrain.lessons import Best, CloningLoss
+from torchrl_agent.runs.metrics import read_metrics
 from torchrl_agent.transforms import RewardScaler
 
 SMALL = [

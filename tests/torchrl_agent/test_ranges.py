@@ -6,12 +6,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from torchrl_agent import capacity
+from torchrl_agent.algorithms.registry import ALGORITHMS
+from torchrl_agent.core import devices as capacity
+from torchrl_agent.core.bounds import check_ranges, choice, count, number, share, weight
 from torchrl_agent.experiment import Experiment, ExperimentFile
-from torchrl_agent.overrides import field_hints, inner_hint
+from torchrl_agent.experiment.overrides import field_hints, inner_hint
 from torchrl_agent.pretrain import PretrainConfig
-from torchrl_agent.ranges import check_ranges, choice, count, number, share, weight
-from torchrl_agent.training.algorithms import ALGORITHMS
 
 BOUNDS = {"least", "most", "above", "below"}
 

@@ -12,12 +12,13 @@ from tensordict import TensorDict
 from torch import distributed
 from torchrl.objectives import ClipPPOLoss
 
-from torchrl_agent import Experiment, ranks
+from torchrl_agent import Experiment
+from torchrl_agent.algorithms.ppo import normalized
 from torchrl_agent.cli import main
-from torchrl_agent.ranks import meeting
-from torchrl_agent.training.checkpoint import code_digest
-from torchrl_agent.training.ppo import normalized
-from torchrl_agent.training.sharding import check_shards
+from torchrl_agent.core import ranks
+from torchrl_agent.core import rendezvous as meeting
+from torchrl_agent.core.checkpoint import code_digest
+from torchrl_agent.optimization.sharding import check_shards
 
 EAGER = ("acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false")
 
@@ -159,9 +160,9 @@ def test_any_other_code_has_another_digest(monkeypatch, tmp_path):
     assert before == code_digest()
     for package in ("envs", "torchrl_agent"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("torchrl_agent.training.checkpoint.SOURCE", tmp_path)
+    monkeypatch.setattr("torchrl_agent.core.checkpoint.SOURCE", tmp_path)
     assert code_digest() == before
-    with (tmp_path / "envs/world.py").open("a") as file:
+    with (tmp_path / "envs/base/world.py").open("a") as file:
         file.write("# another line\n")
     assert code_digest() != before
 

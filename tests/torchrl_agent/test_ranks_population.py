@@ -7,8 +7,8 @@ import pytest
 import torch
 from launching import QUICK, torchrun, two_ranks
 
-from torchrl_agent import ranks
 from torchrl_agent.cli import main
+from torchrl_agent.core import ranks
 
 GENES = "+population.genes={algorithm.entropy_coeff: {low: 1e-4, high: 0.1}}"
 EVOLVES = (

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from torchrl_agent import Experiment, ranks
-from torchrl_agent.processes.shares import check_actors, check_ranks, own_num_envs, take_part
+from torchrl_agent import Experiment
+from torchrl_agent.core import ranks
+from torchrl_agent.experiment.rank_checks import check_actors, check_ranks, own_num_envs, take_part
 
 
 @pytest.fixture

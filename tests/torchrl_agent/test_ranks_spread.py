@@ -6,8 +6,8 @@ import pytest
 import torch
 from launching import QUICK, torchrun, two_ranks
 
-from torchrl_agent import ranks
 from torchrl_agent.cli import main
+from torchrl_agent.core import ranks
 
 TOWN = (
     "town",

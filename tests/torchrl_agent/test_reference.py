@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from torchrl_agent.composition import CONFIGS, config_names
+from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.experiment import Experiment, ExperimentFile
+from torchrl_agent.experiment.compose import CONFIGS, config_names
+from torchrl_agent.experiment.reference import Key, explained, keys_of, meaning, page, summary
 from torchrl_agent.pretrain import PretrainConfig
-from torchrl_agent.reference import Key, explained, keys_of, meaning, page, summary
-from torchrl_agent.training.algorithms import ALGORITHMS
 
 ROOTS = (ExperimentFile, PretrainConfig, *(each.config_class for each in ALGORITHMS.values()))
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"

@@ -15,8 +15,8 @@ from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from torchrl_agent import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import iterate
+from torchrl_agent.training.learner import Learner
 
 NEVER_SAME = (r"compile_seconds$", r"member_metrics\.\d+\.time/")
 """What the clock says."""

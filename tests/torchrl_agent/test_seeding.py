@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from torchrl_agent import Experiment, evaluate, ranks
-from torchrl_agent.judging import Judge
+from torchrl_agent import Experiment, evaluate
+from torchrl_agent.core import ranks
+from torchrl_agent.core.abilities import own_seed, world_seed
+from torchrl_agent.experiment.judging import Judge
 from torchrl_agent.loop import iterate, make_learner
-from torchrl_agent.seeding import own_seed, world_seed
 
 games: list[int] = []
 """What the episodes begun so far are decided by, in their order."""

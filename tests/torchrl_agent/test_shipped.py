@@ -9,10 +9,10 @@ import re
 import pytest
 
 from torchrl_agent import cli, evaluate, load
-from torchrl_agent.composition import CONFIGS
-from torchrl_agent.judging import WAYS
-from torchrl_agent.run_names import SHIPPED, find_run, output_of, run_name_of, shipped_runs
-from torchrl_agent.training.evaluation import intervals
+from torchrl_agent.core.run_names import SHIPPED, find_run, output_of, run_name_of, shipped_runs
+from torchrl_agent.experiment.compose import CONFIGS
+from torchrl_agent.experiment.judging import WAYS
+from torchrl_agent.training.evaluator import intervals
 
 FEW = 4
 RUNS = shipped_runs()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.profiler import profile
 
-from torchrl_agent.spans import span, spanned
+from torchrl_agent.core.spans import span, spanned
 
 
 @spanned("outer")
@@ -28,7 +28,7 @@ def test_a_profiler_sees_them_nested():
 
 
 def test_without_a_profiler_nothing_is_entered(monkeypatch):
-    monkeypatch.setattr("torchrl_agent.spans.record_function", lambda name: pytest.fail("somebody looked"))
+    monkeypatch.setattr("torchrl_agent.core.spans.record_function", lambda name: pytest.fail("somebody looked"))
     assert work(torch.ones(1)).item() == 2
 
 

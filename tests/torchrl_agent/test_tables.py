@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchrl_agent.tables import aligned
+from torchrl_agent.core.tables import aligned
 
 
 def test_words_begin_and_numbers_end_below_each_other():

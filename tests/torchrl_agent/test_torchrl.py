@@ -16,8 +16,8 @@ from torchrl.trainers.algorithms import PPOTrainer
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import Experiment, learn
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
 
 
 @pytest.fixture

@@ -22,15 +22,15 @@ from torchrl.envs import EnvBase
 
 from envs.arena import observation
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
-from torchrl_agent.composition import CONFIGS
-from torchrl_agent.judging import Judge
+from torchrl_agent.core.checkpoint import CheckpointError, checkpoints, load_checkpoint
+from torchrl_agent.experiment.compose import CONFIGS
+from torchrl_agent.experiment.judging import Judge
 from torchrl_agent.loop import check_finite
+from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
-from torchrl_agent.training.checkpoint import CheckpointError, checkpoints, load_checkpoint
-from torchrl_agent.training.evaluation import clearly_other, evaluate_policy, intervals, summarize
 from torchrl_agent.runs.metrics import read_metrics
-from torchrl_agent.training.updates import NonFiniteError
+from torchrl_agent.training.evaluator import clearly_other, evaluate_policy, intervals, summarize
 from torchrl_agent.transforms import get_statistics
 
 FEW_STEPS = ("world.num_envs=64", "algorithm.rollout_steps=8", "world.rules={max_steps: 40}")

@@ -16,13 +16,13 @@ from torch import nn
 from torchrl.envs import EnvBase, Transform
 
 from torchrl_agent import Experiment, cli, load_agent, train
-from torchrl_agent.composition import CONFIGS, config_names
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.algorithms.registry import ALGORITHMS, class_path
+from torchrl_agent.evaluation.matches import match
+from torchrl_agent.experiment.compose import CONFIGS, config_names
 from torchrl_agent.explain import explain
 from torchrl_agent.export import export_run
-from torchrl_agent.matches import match
 from torchrl_agent.runs.model_card import model_card
-from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.algorithms import ALGORITHMS, class_path
 from torchrl_agent.trust import allowed, check, record
 
 TINY = ["device=cpu", "threads=1", "total_frames=64", "world.num_envs=4", "world.curriculum=null", "algorithm=a2c"]
@@ -100,7 +100,7 @@ PAYLOADS = {
     "our reader of pickles": target(
         "torchrl_agent.convert.normalization.read_normalization", path="evil.pkl", trust=True
     ),
-    "our writer of text": target("torchrl_agent.training.checkpoint.write_text", path=CANARY, text="x"),
+    "our writer of text": target("torchrl_agent.core.checkpoint.write_text", path=CANARY, text="x"),
     "our film": target("envs.toolkit.film.write_film", path=CANARY, frames=[], fps=1),
     "our folder": target("torchrl_agent.runs.folder.lock", folder="."),
     "our command": target("torchrl_agent.cli.main", arguments=["configs"]),

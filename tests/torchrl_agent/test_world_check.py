@@ -12,7 +12,8 @@ from torchrl.data import Binary, Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import EnvBase, RewardSum, StepCounter, TransformedEnv
 
 from envs import WORLDS, World
-from torchrl_agent import Experiment, assembly, check_world
+from torchrl_agent import Experiment, check_world
+from torchrl_agent.experiment import build as assembly
 
 N, CELLS, MAX_STEPS = 5, 6, 4
 

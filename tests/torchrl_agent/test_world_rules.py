@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from envs.libs import gymnasium_packages
+from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.run_names import check_run_name
+from torchrl_agent.experiment.world_rules import PREFIXES, configuration, is_world
 from torchrl_agent.runs.run import train
-from torchrl_agent.world_rules import PREFIXES, configuration, is_world
 
 CORES = os.cpu_count() or 1
 PACKAGES = {
@@ -75,7 +75,7 @@ def test_replays_make_as_many_updates_as_their_papers():
 
 
 def test_rules_are_told(caplog):
-    caplog.set_level("INFO", logger="torchrl_agent.progress")
+    caplog.set_level("INFO", logger="torchrl_agent.core.progress")
     Experiment.load("gym:Pendulum-v1")
     assert "a discount of 0.975: episodes end after 200 steps" in caplog.text
 

@@ -9,7 +9,7 @@ from strange_worlds import KINDS, registered
 
 from torchrl_agent import cli
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import EVALUATION_RETURN
+from torchrl_agent.experiment.judging import EVALUATION_RETURN
 from torchrl_agent.runs.run import train
 
 TO_SB3 = {

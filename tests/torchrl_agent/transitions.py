@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 
 from torchrl_agent.models.agent import ModelConfig
-from torchrl_agent.training.acceleration import AccelerationConfig
+from torchrl_agent.optimization.compilation import AccelerationConfig
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
 QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "device=cpu", "threads=1")

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.models.networks import ACTIVATIONS
+from torchrl_agent.modules.networks import ACTIVATIONS
 
 SUPPORTED = (
     "PPO, A2C, DQN and RecurrentPPO models with MlpPolicy, one observation vector, and discrete actions, or continuous "

@@ -6,10 +6,10 @@ import base64
 import pickletools
 from typing import Any
 
+from torchrl_agent.algorithms.dqn import DQN, DQNConfig, epsilon
 from torchrl_agent.convert.archive import Archive
 from torchrl_agent.convert.networks import fill
-from torchrl_agent.learner import Learner
-from torchrl_agent.training.dqn import DQN, DQNConfig, epsilon
+from torchrl_agent.training.learner import Learner
 
 HYPERPARAMETERS = {
     "gamma": "algorithm.gamma",

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from torchrl_agent.convert.archive import Archive
 from torchrl_agent.convert.normalization import EPSILON
-from torchrl_agent.models.actions import Gaussian
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.heads import Gaussian
+from torchrl_agent.modules.perception import Perception
 
 Layer = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.algorithms.dqn import DQN
+from torchrl_agent.algorithms.registry import class_path, find_algorithm
 from torchrl_agent.convert import deep_q
 from torchrl_agent.convert.archive import Archive, find_activation, read_archive, understanding
 from torchrl_agent.convert.networks import absorb_rounding, fill, model_settings
 from torchrl_agent.convert.normalization import Normalization, read_normalization
+from torchrl_agent.core.checkpoint import save_checkpoint, write_json
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
-from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, observation_shapes
-from torchrl_agent.runs.config import write_config
+from torchrl_agent.experiment.config_files import write_config
+from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, observation_shapes
 from torchrl_agent.runs.folder import new_run, run_folder
 from torchrl_agent.runs.locks import Locks
-from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.algorithms import class_path, find_algorithm
-from torchrl_agent.training.checkpoint import save_checkpoint, write_json
-from torchrl_agent.training.dqn import DQN
+from torchrl_agent.training.learner import Learner
 from torchrl_agent.transforms import set_statistics
 
 HYPERPARAMETERS = {

@@ -17,14 +17,14 @@ from torchrl_agent import keys
 from torchrl_agent.convert import deep_q
 from torchrl_agent.convert.networks import gaussian_of, linear_layers
 from torchrl_agent.convert.reader import KNOWN
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_atomically
+from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.actions import Gaussian
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
-from torchrl_agent.run_names import find_run
+from torchrl_agent.models.heads import Gaussian
+from torchrl_agent.modules.networks import ACTIVATIONS
+from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_atomically
 from torchrl_agent.transforms import read_statistics
 
 

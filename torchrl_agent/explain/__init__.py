@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.devices import resolve_device
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint, write_text
+from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.run_names import find_run
+from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html, as_text
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.explain.window import draw_window
-from torchrl_agent.models.ablation import without
-from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint, write_text
 from torchrl_agent.transforms import RewardScaler
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def explain(
         device: where to play.
         which: checkpoint, ``last`` or ``best``.
         overrides: changes of the run's configuration, such as another company in its world.
-        silent: modules that nobody hears (:func:`torchrl_agent.models.ablation.without`); what they think is shown.
+        silent: modules that nobody hears (:func:`torchrl_agent.evaluation.ablation.without`); what they think is shown.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:

@@ -10,10 +10,10 @@ from html import escape
 import torch
 from torch import Tensor
 
+from torchrl_agent.core.tables import printable
 from torchrl_agent.explain.tables import Table, as_html_table, as_lines, as_number, as_numbers
 from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, Futures, Goal, Names, Others, Thought
-from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
-from torchrl_agent.tables import printable
+from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
 """Of little confidence, in words."""

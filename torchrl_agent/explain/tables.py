@@ -9,7 +9,7 @@ from html import escape
 
 from torch import Tensor
 
-from torchrl_agent.tables import aligned
+from torchrl_agent.core.tables import aligned
 
 MOST_DIGITS = 6
 """Decimals of numbers that hardly differ."""

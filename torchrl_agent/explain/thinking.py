@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
+from torchrl_agent.core.abilities import ability
 from torchrl_agent.explain.thought import (
     NOBODY,
     UNSEEN,
@@ -25,16 +25,16 @@ from torchrl_agent.explain.thought import (
     Others,
     Thought,
 )
-from torchrl_agent.models import records
-from torchrl_agent.models.acting import acting_policy
-from torchrl_agent.models.action_values import EpsilonGreedy, ValueAgent
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.distributions import MaskedCategorical
-from torchrl_agent.models.dynamics import dreaming_state
-from torchrl_agent.models.memory import AssociativeMemory
-from torchrl_agent.models.soft_agent import SoftAgent
-from torchrl_agent.models.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
-from torchrl_agent.models.world_model import PolicyImprovement
+from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.models.q_agent import EpsilonGreedy, ValueAgent
+from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.modules import records
+from torchrl_agent.modules.distributions import MaskedCategorical
+from torchrl_agent.modules.dynamics import dreaming_state
+from torchrl_agent.modules.memory import AssociativeMemory
+from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
+from torchrl_agent.modules.world_model import PolicyImprovement
 
 METERS = "meters"
 """Observation that the world's names of meters are about."""

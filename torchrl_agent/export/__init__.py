@@ -24,15 +24,15 @@ from torch import Tensor
 from torchrl.data import Composite
 
 from torchrl_agent import keys
+from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_atomically, write_json
+from torchrl_agent.core.run_names import find_run, output_of
+from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.export import run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.specs import group_spec
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.run_names import find_run, output_of
+from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.runs.load import load_agent
-from torchrl_agent.training.checkpoint import find_checkpoint, versions, write_atomically, write_json
 
 SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
 """Formats, and how their files are called."""

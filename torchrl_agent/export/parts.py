@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.dynamics import WorldModel
-from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.q_agent import ValueAgent
+from torchrl_agent.modules.dynamics import WorldModel
+from torchrl_agent.modules.perception import Perception
 
 MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 ACTIONS = "plan"

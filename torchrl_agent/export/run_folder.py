@@ -7,22 +7,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent.experiment import Experiment, RunConfig
-from torchrl_agent.judging import configured_way, evaluate_ways
-from torchrl_agent.population.config import LeagueConfig, PopulationConfig
-from torchrl_agent.runs.config import write_config
-from torchrl_agent.runs.folder import SUMMARY
-from torchrl_agent.runs.load import load_agent
-from torchrl_agent.runs.members import FOLDER as MEMBERS
-from torchrl_agent.runs.model_card import write_model_card
-from torchrl_agent.training.checkpoint import (
+from torchrl_agent.core.checkpoint import (
     find_checkpoint,
     load_checkpoint,
     read_json,
     save_checkpoint,
     write_json,
 )
-from torchrl_agent.training.pretrained import PretrainedConfig
+from torchrl_agent.experiment import Experiment, RunConfig
+from torchrl_agent.experiment.config_files import write_config
+from torchrl_agent.experiment.judging import configured_way, evaluate_ways
+from torchrl_agent.models.pretrained import PretrainedConfig
+from torchrl_agent.population.config import LeagueConfig, PopulationConfig
+from torchrl_agent.runs.folder import SUMMARY
+from torchrl_agent.runs.load import load_agent
+from torchrl_agent.runs.members import FOLDER as MEMBERS
+from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.transforms import read_statistics
 
 FORMAT = "run"

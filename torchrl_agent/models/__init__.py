@@ -1,21 +1,21 @@
 """What the agent is made of."""
 
-from torchrl_agent.models.acting import PlannedPolicy, acting_policy
-from torchrl_agent.models.action_values import ValueAgent
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.deterministic_agent import DeterministicAgent
 from torchrl_agent.models.group_policy import GroupPolicy
-from torchrl_agent.models.imagination import WorldModelEnv, controller
-from torchrl_agent.models.manager import ManagerConfig
-from torchrl_agent.models.module import AgentModule, ModuleContext
-from torchrl_agent.models.networks import Join, masked_mean, one_hot_actions
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.planner import PlannerConfig
-from torchrl_agent.models.records import Belief, Futures, Goal, SocialPredictions
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.soft_agent import SoftAgent
-from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.models.imagined_world import WorldModelEnv, controller
+from torchrl_agent.models.planned_policy import PlannedPolicy, acting_policy
+from torchrl_agent.models.q_agent import ValueAgent
+from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.modules.manager import ManagerConfig
+from torchrl_agent.modules.module import AgentModule, ModuleContext
+from torchrl_agent.modules.networks import Join, masked_mean, one_hot_actions
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.planner import PlannerConfig
+from torchrl_agent.modules.records import Belief, Futures, Goal, SocialPredictions
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModelConfig
 
 __all__ = [
     "Agent",

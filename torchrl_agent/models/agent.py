@@ -24,22 +24,21 @@ from torchrl.data import TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
-from torchrl_agent.models.actions import make_actor_head
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.config import ModelConfig, check_model
-from torchrl_agent.models.custom import build_custom_modules
 from torchrl_agent.models.group_policy import GroupPolicy
-from torchrl_agent.models.manager import Manager
-from torchrl_agent.models.memory import Memory
-from torchrl_agent.models.module import AgentModule, Built, ModuleContext
-from torchrl_agent.models.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
-from torchrl_agent.models.perception import Perception
+from torchrl_agent.models.heads import make_actor_head
 from torchrl_agent.models.prediction import Predicting
-from torchrl_agent.models.recomputation import recompute
-from torchrl_agent.models.social_model import SocialModel
-from torchrl_agent.models.specs import action_bounds, action_heads, agent_group, observation_shapes
-from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModel
-from torchrl_agent.spans import spanned
+from torchrl_agent.modules.manager import Manager
+from torchrl_agent.modules.memory import Memory
+from torchrl_agent.modules.module import AgentModule, Built, ModuleContext, build_custom_modules
+from torchrl_agent.modules.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
+from torchrl_agent.modules.perception import Perception
+from torchrl_agent.modules.recomputation import recompute
+from torchrl_agent.modules.social_model import SocialModel
+from torchrl_agent.modules.specs import action_bounds, action_heads, agent_group, observation_shapes
+from torchrl_agent.modules.world_model import Imagination, PolicyImprovement, WorldModel
 from torchrl_agent.transforms import ObservationNormalizer
 
 MODULES: dict[str, type[AgentModule]] = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrl_agent.models.manager import ManagerConfig
-from torchrl_agent.models.memory import KINDS
-from torchrl_agent.models.networks import ACTIVATIONS
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.planner import PlannerConfig, check_planner
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.world_model import WorldModelConfig
-from torchrl_agent.ranges import check_ranges, choice, number
+from torchrl_agent.core.bounds import check_ranges, choice, number
+from torchrl_agent.modules.manager import ManagerConfig
+from torchrl_agent.modules.memory import KINDS
+from torchrl_agent.modules.networks import ACTIVATIONS
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.planner import PlannerConfig, check_planner
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModelConfig
 
 
 @dataclass
@@ -45,7 +45,7 @@ class ModelConfig:
     pass, which computes it again: actor, critic, or names of modules. Less memory, more time.
     """
     custom_modules: dict[str, Any] = field(default_factory=dict)
-    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``models/custom.py``)."""
+    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``modules/module.py``)."""
     centralised_critic: bool = False
     """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
 

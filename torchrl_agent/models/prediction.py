@@ -15,8 +15,8 @@ from torch import Tensor
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.models.acting import acting_actor
-from torchrl_agent.models.memory import check_states
+from torchrl_agent.models.planned_policy import acting_actor
+from torchrl_agent.modules.memory import check_states
 
 if TYPE_CHECKING:
     from torchrl_agent.models.agent import Agent

@@ -10,8 +10,8 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.networks import mlp
-from torchrl_agent.models.specs import action_bounds, action_heads, mixed_choices
+from torchrl_agent.modules.networks import mlp
+from torchrl_agent.modules.specs import action_bounds, action_heads, mixed_choices
 
 NUM_VALUES = 2
 """Networks of action values; the smaller one counts (Fujimoto et al. 2018, clipped double Q-learning)."""

@@ -14,14 +14,8 @@ from torchrl.modules import set_recurrent_mode
 from torchrl.objectives.value.functional import generalized_advantage_estimate
 from typing_extensions import override
 
-from torchrl_agent import keys, ranks
-from torchrl_agent.population.agent import Member, MembersAgent
-from torchrl_agent.population.genes import PLACES, numbers_of
-from torchrl_agent.population.row_adam import RowAdam
-from torchrl_agent.population.stack import Stack, Values, entries, stack_rows
-from torchrl_agent.spans import span, spanned
-from torchrl_agent.training.acceleration import Accelerated, Captured
-from torchrl_agent.training.actor_critic import (
+from torchrl_agent import keys
+from torchrl_agent.algorithms.actor_critic import (
     INTRINSIC,
     NEXT_VALUE,
     OPTION_ENDS,
@@ -29,10 +23,16 @@ from torchrl_agent.training.actor_critic import (
     OnPolicyActorCritic,
     what_the_controller_gets,
 )
-from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.counted import explained_variance
-from torchrl_agent.training.schedules import ADAPTIVE
-from torchrl_agent.training.updates import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core import ranks
+from torchrl_agent.core.spans import span, spanned
+from torchrl_agent.losses.masked import explained_variance
+from torchrl_agent.optimization.compilation import Accelerated, Captured
+from torchrl_agent.optimization.schedules import ADAPTIVE
+from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
+from torchrl_agent.population.agent import Member, MembersAgent
+from torchrl_agent.population.genes import PLACES, numbers_of
+from torchrl_agent.population.stack import RowAdam, Stack, Values, entries, stack_rows
 
 WORLDS_OWN = "scaler.returns"
 """Running returns of a member's worlds: they go with the worlds, whoever plays them."""
@@ -43,7 +43,7 @@ UNIT = "unit"
 
 
 class MembersAlgorithm(Algorithm):
-    """P algorithms of one kind as one; see :class:`~torchrl_agent.training.algorithm.Algorithm`, whose parts are made
+    """P algorithms of one kind as one; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`, whose parts are made
     by the algorithms that it is given.
 
     Agents with memory learn member by member, by one compiled function: ``torch.vmap`` cannot run their sequences.
@@ -96,7 +96,7 @@ class MembersAlgorithm(Algorithm):
     @override
     @property
     def mode(self) -> str:
-        """How updates are made, see :data:`~torchrl_agent.training.acceleration.MODES`."""
+        """How updates are made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
         return "CUDA graph" if self.captured.captured else self.losses.mode
 
     def seat(self, agent: MembersAgent) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from torchrl_agent.population.families import FamilyConfig, check_family
-from torchrl_agent.ranges import FRAMES, any_number, choice, count, number, share
+from torchrl_agent.core.bounds import FRAMES, any_number, choice, count, number, share
 
 MOST_MEMBERS = 1000
 """Largest population: each member has networks and an optimizer of its own."""
@@ -20,6 +19,17 @@ CHOICES = ("hard", "even", "uniform")
 """How a league draws opponents: by how often they win, by how even the games are, or all alike."""
 SPREADS = ("same", "perturb", "resample")
 """What the members' first genes are: as configured, one mutation away from it, or anything within the bounds."""
+MATINGS = ("rank", "distant", "within")
+"""Who marries whom: neighbours by fitness, those whose genes differ most, or kin, whose genes differ least."""
+INHERITANCES = ("best", "mean", "fresh")
+"""Weights of a child: those of the fitter parent, the mean of both, or as a first member begins."""
+SCHOOLINGS = {"full": 1.0, "finetune": 0.1, "frozen": 0.0}
+"""Share of its learning rate with which a child learns until the next generation."""
+LEAST_MEMBERS = 4
+NEUTRAL = "neutral"
+"""A gene that nobody reads: what it does is drift."""
+TRAIT = "world.traits."
+"""Begin of genes that are traits of the people in a member's worlds."""
 
 
 @dataclass
@@ -32,6 +42,27 @@ class GeneConfig:
     """Largest value."""
     scale: str = choice("log", SCALES)
     """log, linear or one_minus."""
+
+
+@dataclass
+class FamilyConfig:
+    """What a generation leaves to the next, for ``population.evolve=genetic``."""
+
+    mating: str = choice("rank", MATINGS)
+    """rank (neighbours by fitness), distant (the most different genes) or within (kin: the least different)."""
+    parents: float = share(0.6)
+    """Share of the members, the fittest, that have children; each of the others is replaced by a child."""
+    crossover: float = share(0.5)
+    """Chance that a gene is the second parent's."""
+    sigma: float = share(0.1)
+    """Standard deviation of a mutation, as a share of the way between the gene's bounds, wherever the gene lies there:
+    absolute, as a relative one would leave a 0 for ever."""
+    inherit: str = choice("best", INHERITANCES)
+    """Weights of a child: best (the fitter parent's), mean (of both) or fresh."""
+    schooling: str = choice("finetune", SCHOOLINGS)
+    """How a child learns until the next generation: full, finetune (a tenth of its learning rate) or frozen."""
+    wealth: float = share(0.0)
+    """Share of the parents' last money (mean of both) that a child's lives begin with, besides the world's own."""
 
 
 @dataclass
@@ -166,3 +197,27 @@ def _check_genes(config: PopulationConfig) -> None:
             raise ValueError(f"population.genes.{name}.low is {gene.low}: on a log scale it must be above 0.")
         if gene.scale == "one_minus" and gene.high >= 1:
             raise ValueError(f"population.genes.{name}.high is {gene.high}: on this scale it must be below 1.")
+
+
+def check_family(config: FamilyConfig, members: int, num_genes: int) -> None:
+    """Raise ValueError naming the first setting that cannot work."""
+    if members < LEAST_MEMBERS:
+        raise ValueError(
+            f"population.members is {members}: families of population.evolve=genetic need at least {LEAST_MEMBERS}."
+        )
+    if not num_genes:
+        raise ValueError(
+            "population.evolve=genetic has nothing to hand down: give population.genes, such as "
+            "algorithm.entropy_coeff or world.traits.greed."
+        )
+    count = num_parents(config, members)
+    if not 2 <= count < members:
+        raise ValueError(
+            f"population.family.parents={config.parents:g} of {members} members are {count} parents: let at least 2 "
+            "have children, and at least one be replaced."
+        )
+
+
+def num_parents(config: FamilyConfig, members: int) -> int:
+    """How many of so many members have children."""
+    return int(config.parents * members + 0.5)

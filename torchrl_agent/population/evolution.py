@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.population.config import GeneConfig, PopulationConfig
-from torchrl_agent.population.families import NEUTRAL, cross, genetic
+from torchrl_agent.population.config import NEUTRAL, GeneConfig, PopulationConfig
+from torchrl_agent.population.genes import cross, genetic
 from torchrl_agent.trust.targets import find
 
 Genes = dict[str, Tensor]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.population.config import PopulationConfig
-from torchrl_agent.population.families import NEUTRAL, TRAIT
-from torchrl_agent.training.actor_critic import ActorCriticConfig
+import torch
+from torch import Tensor
+
+from torchrl_agent.algorithms.actor_critic import ActorCriticConfig
+from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.population.config import NEUTRAL, TRAIT, FamilyConfig, PopulationConfig, num_parents
 
 PLACES = {
     "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
@@ -70,3 +72,48 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
                 f"population.genes has {name}, which the agent's modules take from the configuration for all members: "
                 "leave it out, or the modules."
             )
+
+
+def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.Generator) -> Tensor:
+    """A generation: the fittest stay and have children, who take the places of the others.
+
+    Args:
+        fitness: [P]; who has NaN neither has children nor is replaced.
+        genes: places between their bounds, [G, P].
+        config: who may have children with whom.
+        random: draws whose the children are.
+
+    Returns:
+        Two parents of each member, the fitter one first, int64 [P, 2]; itself twice, if it stays.
+    """
+    parents = torch.arange(len(fitness)).unsqueeze(1).repeat(1, 2)
+    known = (~fitness.isnan()).nonzero().flatten()
+    order = known[fitness[known].argsort(descending=True, stable=True)]
+    able = order[: num_parents(config, len(order))]
+    replaced = order[len(able) :]
+    if len(able) < 2 or len(replaced) < 1:
+        return parents
+    mates = _mates(genes[:, able], config.mating)
+    first = torch.randint(len(able), replaced.shape, generator=random)
+    pairs = torch.stack((first, mates[first]), 1).sort(1).values  # by rank, so that the fitter comes first
+    parents[replaced] = able[pairs]
+    return parents
+
+
+def _mates(genes: Tensor, mating: str) -> Tensor:
+    """The mate of each of the able, the fittest first: its place among them, int64 [able]."""
+    count = genes.shape[1]
+    if mating == "rank":
+        places = torch.arange(count)
+        neighbours = places + 1 - 2 * (places % 2)
+        return torch.where(neighbours < count, neighbours, places - 1)
+    distance = (genes.unsqueeze(1) - genes.unsqueeze(2)).norm(dim=0)
+    if mating == "distant":
+        return distance.fill_diagonal_(-1.0).argmax(1)
+    return distance.fill_diagonal_(torch.inf).argmin(1)
+
+
+def cross(values: Tensor, parents: Tensor, chance: float, random: torch.Generator) -> Tensor:
+    """A gene [P] of everybody's parents [P, 2]: of the first, or with some chance of the second."""
+    second = torch.rand(len(values), generator=random) < chance
+    return torch.where(second, values[parents[:, 1]], values[parents[:, 0]])

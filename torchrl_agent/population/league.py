@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.core.run_names import find_run
 from torchrl_agent.population.config import LeagueConfig
 from torchrl_agent.population.evolution import Look
 from torchrl_agent.population.pool import Pool, draw_weights
 from torchrl_agent.population.ratings import Ratings, Standings, bradley_terry
 from torchrl_agent.population.seats import Seats, seat_table
 from torchrl_agent.population.stack import Stack
-from torchrl_agent.run_names import find_run
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
 
 FADES = 0.98
 """What a game counts for, an iteration later: members change."""

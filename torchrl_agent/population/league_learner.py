@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.population.agent import LeagueAgent
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
@@ -20,7 +21,6 @@ from torchrl_agent.population.evolution import Look
 from torchrl_agent.population.league import League
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats, check_seats
-from torchrl_agent.training.algorithm import Algorithm
 
 EXPLOITED = 0.7
 """Share of the points at which an exploiter has shown what it had to, and begins anew."""

@@ -1,4 +1,4 @@
-"""A population in its world: what :class:`~torchrl_agent.learner.Learner` is to one agent, of several at once."""
+"""A population in its world: the learner of several agents at once."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
 
-from torchrl_agent import keys, ranks
-from torchrl_agent.abilities import ability
-from torchrl_agent.learner import Learner, random_state
+from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core import ranks
+from torchrl_agent.core.abilities import ability
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
-from torchrl_agent.population.config import PopulationConfig
+from torchrl_agent.population.config import TRAIT, PopulationConfig
 from torchrl_agent.population.evolution import Evolution, Look
-from torchrl_agent.population.families import TRAIT
 from torchrl_agent.population.genes import check_genes, numbers_of
-from torchrl_agent.population.heirs import Households, inherit, paces
+from torchrl_agent.population.inheritance import Households, inherit, paces
 from torchrl_agent.population.stack import tensors_of
-from torchrl_agent.training.algorithm import Algorithm
+from torchrl_agent.training.collector import finished_episodes, finished_worlds
+from torchrl_agent.training.learner import Learner, random_state
 from torchrl_agent.training.metrics import EpisodeWindow, train_metrics
-from torchrl_agent.training.rollout import finished_episodes, finished_worlds
 from torchrl_agent.transforms import get_statistics
 
 logger = logging.getLogger(__name__)

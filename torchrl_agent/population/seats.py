@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
+from torchrl_agent.core.abilities import ability
 
 SEATS = 2
 """Seats of a world in which two play against each other."""

@@ -12,28 +12,28 @@ from typing import Any
 
 import torch
 
+from torchrl_agent.core.bounds import FRAMES, count, number, share
+from torchrl_agent.core.checkpoint import MODULE_FILE, versions, write_json
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import evaluate
+from torchrl_agent.experiment.config_files import write_config
+from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
-from torchrl_agent.models.specs import action_heads
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
-from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
-from torchrl_agent.progress import Progress
-from torchrl_agent.ranges import FRAMES, count, number, share
-from torchrl_agent.runs.config import write_config
-from torchrl_agent.training.checkpoint import MODULE_FILE, versions, write_json
-from torchrl_agent.training.evaluation import evaluate_policy, summarize
-from torchrl_agent.runs.metrics import MetricsWriter
-from torchrl_agent.training.metrics import to_host
-from torchrl_agent.training.pretrained import (
+from torchrl_agent.models.pretrained import (
     MODULES,
     begin_with,
     brings_statistics,
     go_on_in_unit,
     save_module,
 )
-from torchrl_agent.training.updates import Updater
+from torchrl_agent.modules.specs import action_heads
+from torchrl_agent.optimization.updater import Updater
+from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
+from torchrl_agent.runs.metrics import MetricsWriter
+from torchrl_agent.training.evaluator import evaluate_policy, summarize
+from torchrl_agent.training.metrics import to_host
 from torchrl_agent.transforms import RewardScaler
 
 LOOKS = 20

@@ -16,11 +16,11 @@ from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.progress import Progress
-from torchrl_agent.training.rollout import agent_rows, play, under
+from torchrl_agent.training.collector import agent_rows, play, under
 from torchrl_agent.transforms import RewardScaler
 
 RANDOM = "random"

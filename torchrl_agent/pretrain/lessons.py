@@ -12,10 +12,10 @@ from torchrl.modules import set_recurrent_mode
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
-from torchrl_agent.models.figures import most_frequent
-from torchrl_agent.models.networks import first_head, masked_mean
-from torchrl_agent.training.pretrained import agent_modules, reads
+from torchrl_agent.models.pretrained import agent_modules, reads
+from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.modules.networks import first_head, masked_mean
+from torchrl_agent.modules.records import most_frequent
 
 ROWS_AT_ONCE = 64
 """Sequences that are judged at a time, which bounds memory."""

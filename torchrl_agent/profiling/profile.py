@@ -1,4 +1,4 @@
-"""Where the time of training goes: the spans of its parts (``torchrl_agent/spans.py``), as torch.profiler sees them."""
+"""Where the time of training goes: the spans of its parts (``core/spans.py``), as torch.profiler sees them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from torchrl_agent.core.checkpoint import write_atomically
+from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
 from torchrl_agent.loop import Iteration, learn
 from torchrl_agent.profiling.trace import ITERATION, Operator, Range, most_expensive, read_trace, summarize
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.checkpoint import write_atomically
+from torchrl_agent.training.learner import Learner
 
 WARMUP = 2
 """Iterations before the profile, in which everything compiles and CUDA graphs are captured."""

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.learner import Learner
-from torchrl_agent.models.specs import group_spec
+from torchrl_agent.modules.specs import group_spec
+from torchrl_agent.optimization.compilation import COMPILED, CUDA_GRAPH, EAGER, Captured
 from torchrl_agent.profiling.timing import seconds_per_call
 from torchrl_agent.runs.folder import SOURCE
-from torchrl_agent.training.acceleration import COMPILED, CUDA_GRAPH, EAGER, Captured
+from torchrl_agent.training.learner import Learner
 from torchrl_agent.trust.targets import CALL
 
 BLOCK = 16

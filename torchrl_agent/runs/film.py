@@ -14,11 +14,11 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability, world_name
+from torchrl_agent.core.abilities import ability, world_name
+from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.progress import Progress
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.evaluation import Player
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.evaluator import Player
 
 PICTURES_PER_SECOND = 20
 """About so many pictures are drawn for a second of a film at most."""

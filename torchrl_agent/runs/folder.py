@@ -12,11 +12,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from torchrl_agent.core.checkpoint import SOURCE, checkpoints, read_json, versions, write_json
+from torchrl_agent.core.run_names import check_run_name
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.run_names import check_run_name
 from torchrl_agent.runs.locks import LOCK, HeldError, Locks
 from torchrl_agent.runs.members import FOLDER
-from torchrl_agent.training.checkpoint import SOURCE, checkpoints, read_json, versions, write_json
 
 WRITTEN = (
     "checkpoints",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.runs.figures import COLORS, check_format, write_figure
+from torchrl_agent.runs.report import COLORS, check_format, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

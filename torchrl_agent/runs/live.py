@@ -11,10 +11,10 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.abilities import ability, world_name
+from torchrl_agent.core.abilities import ability, world_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.film import film_rate, film_world
-from torchrl_agent.training.rollout import play
+from torchrl_agent.training.collector import play
 
 
 def live_world(experiment: Experiment) -> EnvBase:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from torchrl_agent.devices import resolve_device, use_device
+from torchrl_agent.core.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
+from torchrl_agent.core.devices import resolve_device, use_device
+from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.run_names import find_run
 from torchrl_agent.runs.members import find_member
-from torchrl_agent.training.checkpoint import CheckpointError, find_checkpoint, load_checkpoint
 
 
 def load_agent(

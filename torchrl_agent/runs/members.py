@@ -17,17 +17,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from torchrl_agent.experiment import Experiment
-from torchrl_agent.names import did_you_mean
-from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
-from torchrl_agent.population.families import NEUTRAL
-from torchrl_agent.population.league_learner import LeagueLearner
-from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.population.seats import SEATS
-from torchrl_agent.runs.config import write_config
-from torchrl_agent.runs.lineage import PICTURE, plot_lineage
-from torchrl_agent.runs.locks import Locks, clean
-from torchrl_agent.training.checkpoint import (
+from torchrl_agent.core.checkpoint import (
     TRAINING_RETURN,
     checkpoints,
     forget_checkpoint,
@@ -38,6 +28,15 @@ from torchrl_agent.training.checkpoint import (
     write_json,
     write_text,
 )
+from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.config_files import write_config
+from torchrl_agent.population.config import NEUTRAL, RATING, LeagueConfig, PopulationConfig
+from torchrl_agent.population.league_learner import LeagueLearner
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.population.seats import SEATS
+from torchrl_agent.runs.lineage import PICTURE, plot_lineage
+from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.metrics import MetricsWriter
 
 FOLDER = "members"

@@ -8,18 +8,14 @@ import io
 import secrets
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import torch
 import yaml
-from torch import Tensor
 
-from torchrl_agent import keys
-from torchrl_agent.spans import spanned
-from torchrl_agent.training.checkpoint import write_text
+from torchrl_agent.core.checkpoint import write_text
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

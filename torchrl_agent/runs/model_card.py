@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torchrl_agent.core.checkpoint import read_json, write_text
+from torchrl_agent.core.run_names import PREFIX, run_name_of
+from torchrl_agent.core.tables import printable
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.run_names import PREFIX, run_name_of
 from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.runs.members import FOLDER
-from torchrl_agent.tables import printable
-from torchrl_agent.training.checkpoint import read_json, write_text
 
 logger = logging.getLogger(__name__)
 

@@ -20,12 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.toolkit.plain_yaml import read_yaml
-from torchrl_agent.run_names import find_run, run_name_of
-from torchrl_agent.runs.figures import COLORS, check_format, write_figure
-from torchrl_agent.tables import aligned
-from torchrl_agent.training.algorithms import ALGORITHMS
-from torchrl_agent.training.checkpoint import MODULE_FILE, read_json
+from torchrl_agent.algorithms.registry import ALGORITHMS
+from torchrl_agent.core.checkpoint import MODULE_FILE, read_json
+from torchrl_agent.core.run_names import find_run, run_name_of
+from torchrl_agent.core.tables import aligned
 from torchrl_agent.runs.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
+
+from torchrl_agent.core.checkpoint import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -293,3 +298,39 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 or value.is_integer() else f"{value:.4g}"
     return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+FORMATS = (".png", ".svg", ".pdf")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Of Okabe and Ito: color-blind people tell them apart."""
+
+
+def check_format(output: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Raise ValueError unless a figure can be written as a file of that name."""
+    if output.suffix.lower() not in formats:
+        raise ValueError(
+            f"a figure cannot be written as {output.name!r}: use a name that ends in {', '.join(formats)}."
+        )
+
+
+def write_figure(figure: Figure, output: Path, about: dict[str, str] | None = None, option: str = "--output") -> Path:
+    """Write a figure, atomically, and return its path.
+
+    Args:
+        figure: what to write.
+        output: the file; its suffix is the format.
+        about: metadata in words that the format knows, such as ``Title`` and ``Description``.
+        option: of the command that named the file, for the error.
+
+    Raises:
+        ValueError: the file cannot be written.
+    """
+    form = output.suffix[1:].lower()
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, lambda file: figure.savefig(file, format=form, dpi=150, metadata=about))
+    except (OSError, ValueError):
+        raise ValueError(f"{output} cannot be written: choose another file with {option}.") from None
+    return output

@@ -11,24 +11,24 @@ from typing import Any
 
 import torch
 
-from torchrl_agent import ranks
-from torchrl_agent.assembly import make_actor, make_actors_learner
-from torchrl_agent.devices import resolve_device
-from torchrl_agent.errors import TrainingError
+from torchrl_agent.core import ranks
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.core.devices import resolve_device
+from torchrl_agent.core.errors import TrainingError
+from torchrl_agent.core.run_names import CONFIG, find_run, run_name_of
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.judging import EVALUATION_RETURN
-from torchrl_agent.learner import Learner
+from torchrl_agent.experiment.build import make_actor, make_actors_learner
+from torchrl_agent.experiment.judging import EVALUATION_RETURN
+from torchrl_agent.experiment.rank_checks import check_actors, check_ranks
 from torchrl_agent.loop import Iteration, iterate, make_learner
-from torchrl_agent.processes.actors import ActorsLearner
-from torchrl_agent.processes.shares import check_actors, check_ranks
-from torchrl_agent.run_names import CONFIG, find_run, run_name_of
 from torchrl_agent.runs.folder import hold_run, new_run, read_summary, run_to_go_on
 from torchrl_agent.runs.locks import Locks
+from torchrl_agent.runs.metrics import check_wandb
 from torchrl_agent.runs.stopping import DelayedSignals
 from torchrl_agent.runs.writer import RunWriter, SilentWriter, save_learner
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
-from torchrl_agent.runs.metrics import check_wandb
-from torchrl_agent.training.rollout import finished_episodes
+from torchrl_agent.training.actor_learner import ActorsLearner
+from torchrl_agent.training.collector import finished_episodes
+from torchrl_agent.training.learner import Learner
 
 
 def train(
@@ -44,7 +44,7 @@ def train(
     A loop that is left early (``break``, an error of the caller's), Ctrl-C and SIGTERM leave a checkpoint of the last
     finished iteration and a summary. A signal waits until the iteration has finished, a second one does not.
 
-    Several ranks train it together inside :func:`torchrl_agent.ranks.started`; the first one writes.
+    Several ranks train it together inside :func:`torchrl_agent.core.ranks.started`; the first one writes.
 
     Args:
         experiment: what to train.

@@ -11,28 +11,28 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Any
 
-from torchrl_agent import ranks
-from torchrl_agent.devices import forked_random
-from torchrl_agent.judging import EVALUATION_RETURN, configured_way, evaluate_ways
-from torchrl_agent.learner import Learner
-from torchrl_agent.models.acting import acting_policy
-from torchrl_agent.models.agent import Agent
-from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.runs.config import write_config
-from torchrl_agent.runs.film import film_policy, film_world
-from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
-from torchrl_agent.runs.locks import Locks, clean
-from torchrl_agent.runs.members import MembersWriter
-from torchrl_agent.runs.model_card import write_model_card
-from torchrl_agent.training.checkpoint import (
+from torchrl_agent.core import ranks
+from torchrl_agent.core.checkpoint import (
     TRAINING_RETURN,
     best_score,
     checkpoints,
     save_checkpoint,
     write_json,
 )
+from torchrl_agent.core.devices import forked_random
+from torchrl_agent.experiment.config_files import write_config
+from torchrl_agent.experiment.judging import EVALUATION_RETURN, configured_way, evaluate_ways
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.optimization.sharding import sharded
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.runs.film import film_policy, film_world
+from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
+from torchrl_agent.runs.locks import Locks, clean
+from torchrl_agent.runs.members import MembersWriter
 from torchrl_agent.runs.metrics import MetricsWriter, wandb_logger
-from torchrl_agent.training.sharding import sharded
+from torchrl_agent.runs.model_card import write_model_card
+from torchrl_agent.training.learner import Learner
 
 log = logging.getLogger(__name__)
 

@@ -1,30 +1,6 @@
-"""How the agent learns; knows worlds only through TorchRL specs and tensordict keys."""
+"""Collecting and learning in turn: the learner, its collector and evaluator, and what watches over them."""
 
-from torchrl_agent.training.a2c import A2C, A2CConfig
-from torchrl_agent.training.actor_critic import ActorCritic, ActorCriticConfig, OnPolicyActorCritic
-from torchrl_agent.training.algorithm import Algorithm, AlgorithmConfig
-from torchrl_agent.training.dqn import DQN, DQNConfig
-from torchrl_agent.training.impala import IMPALA, IMPALAConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
-from torchrl_agent.training.sac import SAC, SACConfig
-from torchrl_agent.training.td3 import TD3, TD3Config
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.evaluator import evaluate_policy, summarize
 
-__all__ = [
-    "A2C",
-    "DQN",
-    "IMPALA",
-    "PPO",
-    "SAC",
-    "TD3",
-    "A2CConfig",
-    "ActorCritic",
-    "ActorCriticConfig",
-    "Algorithm",
-    "AlgorithmConfig",
-    "DQNConfig",
-    "IMPALAConfig",
-    "OnPolicyActorCritic",
-    "PPOConfig",
-    "SACConfig",
-    "TD3Config",
-]
+__all__ = ["RolloutCollector", "evaluate_policy", "summarize"]

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrl_agent.errors import TrainingError
-from torchrl_agent.ranges import check_ranges, count, number
-from torchrl_agent.training.algorithm import Algorithm
-from torchrl_agent.training.updates import SKIPS_BEFORE_HALT
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core.bounds import check_ranges, count, number
+from torchrl_agent.core.errors import TrainingError
+from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT
 from torchrl_agent.training.vital_signs import VitalSigns
 
 logger = logging.getLogger(__name__)

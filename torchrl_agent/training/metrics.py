@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent import keys
-from torchrl_agent.spans import spanned
+from torchrl_agent.core.spans import spanned
 
 
 class EpisodeWindow:

@@ -91,7 +91,7 @@ _LAYERS = (
 WORLDS = {*_GAMES, *_WRAPPERS, *(f"torchrl.envs.{name}" for name in (*_TORCHRL_WORLDS, *TRANSFORM_NAMES))}
 MODULES = {f"torch.nn.{name}" for name in _LAYERS}
 _LEARNERS = ("PPO", "A2C", "IMPALA", "DQN", "SAC", "TD3")
-ALGORITHMS = {f"torchrl_agent.training.{name.lower()}.{name}" for name in _LEARNERS}
+ALGORITHMS = {f"torchrl_agent.algorithms.{name.lower()}.{name}" for name in _LEARNERS}
 TARGETS: dict[tuple[str, ...], set[str]] = {
     ("world",): WORLDS,
     ("evaluation", "world"): WORLDS,

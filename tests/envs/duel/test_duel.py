@@ -12,7 +12,7 @@ from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
 from envs.duel.rules import DUEL
 from torchrl_agent import Experiment
-from torchrl_agent.training.evaluation import evaluate_policy, summarize
+from torchrl_agent.training.evaluator import evaluate_policy, summarize
 
 IDLE = torch.zeros(2, 1, dtype=torch.long)
 

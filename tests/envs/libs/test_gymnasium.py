@@ -13,9 +13,9 @@ from tensordict import assert_close
 from envs.libs.gymnasium import VectorGymEnv
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.rollout import RolloutCollector
-from torchrl_agent.world_check import check_world
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.world_check import check_world
 
 
 @pytest.fixture(autouse=True)

@@ -13,12 +13,12 @@ from envs.libs import spaces
 from envs.libs.gymnasium import VectorGymEnv
 from envs.libs.spaces import Actions, observation_parts
 from torchrl_agent import keys
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.training.acceleration import AccelerationConfig
-from torchrl_agent.training.ppo import PPO, PPOConfig
-from torchrl_agent.training.rollout import RolloutCollector
-from torchrl_agent.world_check import check_world
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.world_check import check_world
 
 PICTURE = Box(0, 255, (16, 16, 3), np.uint8)
 TWO = Discrete(2)

@@ -15,8 +15,8 @@ from envs.libs.pettingzoo import VectorPettingZooEnv
 from envs.libs.vmas import VectorVmasEnv
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
-from torchrl_agent.models.specs import agent_group, observation_shapes
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.specs import agent_group, observation_shapes
+from torchrl_agent.training.collector import agent_rows
 
 pettingzoo = pytest.importorskip("pettingzoo")
 TINY = ["device=cpu", "threads=1", "algorithm.num_epochs=1", "algorithm.rollout_steps=20", "model.hidden_sizes=[16]"]

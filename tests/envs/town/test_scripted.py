@@ -7,9 +7,9 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 
 from envs import TownEnv
-from envs.players import RandomPlayer
+from envs.base.players import RandomPlayer
 from envs.town.scripted import ConstantPlayer, GreedyPlayer
-from torchrl_agent.training.evaluation import evaluate_policy, summarize
+from torchrl_agent.training.evaluator import evaluate_policy, summarize
 
 WORLDS = 24
 """Of each player."""

@@ -12,9 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
-from torchrl_agent import cli, progress
-from torchrl_agent.commands.arguments import print_ways
-from torchrl_agent.composition import config_names
+from torchrl_agent import cli
+from torchrl_agent.cli.arguments import print_ways
+from torchrl_agent.core import progress
+from torchrl_agent.experiment.compose import config_names
 from torchrl_agent.runs.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -166,8 +167,8 @@ def test_overrides_may_stand_behind_options(capsys):
 
 def test_short_options_are_the_overrides_that_they_stand_for(capsys, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("torchrl_agent.commands.train.train", lambda experiment: seen.append(experiment) or iter(()))
-    monkeypatch.setattr("torchrl_agent.commands.train.follow", lambda *_, **__: 0)
+    monkeypatch.setattr("torchrl_agent.cli.train.train", lambda experiment: seen.append(experiment) or iter(()))
+    monkeypatch.setattr("torchrl_agent.cli.train.follow", lambda *_, **__: 0)
     assert cli.main(["train", "smoke", "--seed", "1", "--device", "cpu", "--name", "it's, 1e5", "threads=1"]) == 0
     (loaded,) = seen
     assert (loaded.seed, loaded.device, loaded.run.name, loaded.threads) == (1, "cpu", "it's, 1e5", 1)

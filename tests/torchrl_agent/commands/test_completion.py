@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from torchrl_agent import cli
-from torchrl_agent.commands import VERBS
-from torchrl_agent.commands.completion import SHELLS
-from torchrl_agent.composition import config_names
+from torchrl_agent.cli import VERBS
+from torchrl_agent.cli.configs import SHELLS
+from torchrl_agent.experiment.compose import config_names
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchrl_agent import doctor
-from torchrl_agent.doctor import Check
+from torchrl_agent.cli import doctor
+from torchrl_agent.cli.doctor import Check
 
 PINS = {package: versions[0] for package, versions in doctor.TESTED_VERSIONS.items()}
 

@@ -5,8 +5,9 @@ import signal
 
 import pytest
 
-from torchrl_agent import Experiment, cli, progress
-from torchrl_agent.composition import combinations
+from torchrl_agent import Experiment, cli
+from torchrl_agent.core import progress
+from torchrl_agent.experiment.compose import combinations
 from torchrl_agent.runs.metrics import read_metrics
 
 QUICK = ("device=cpu", "total_frames=512", "run.film=false", "run.final_evaluation=false", "run.tensorboard=false")

@@ -8,11 +8,11 @@ from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
-from torchrl_agent.models.ablation import removable, without
+from torchrl_agent.evaluation.ablation import removable, without
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModelConfig
 
 HEARD = {"social_model": keys.COMPANY, "world_model": keys.IMAGINED, "manager": keys.WISH}
 

@@ -12,11 +12,11 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs import ArenaEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.manager import ManagerConfig
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.specs import action_heads, observation_shapes
-from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.modules.manager import ManagerConfig
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.specs import action_heads, observation_shapes
+from torchrl_agent.modules.world_model import WorldModelConfig
 
 
 class Cabinet(EnvBase):

@@ -11,10 +11,10 @@ from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.distributions import MaskedCategorical, MaskedMultiCategorical
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.specs import action_heads, agent_group, observation_shapes
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.specs import action_heads, agent_group, observation_shapes
+from torchrl_agent.training.collector import agent_rows
 from torchrl_agent.transforms import RewardScaler
 
 

@@ -17,16 +17,16 @@ from town_goals import town_manager
 from torchrl_agent import keys
 from torchrl_agent.cli import main
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.export import export_run
-from torchrl_agent.judging import evaluate
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.distributions import ClippedNormal
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.soft_agent import SoftAgent
-from torchrl_agent.models.specs import action_bounds, action_heads
-from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.modules.distributions import ClippedNormal
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.specs import action_bounds, action_heads
+from torchrl_agent.modules.world_model import WorldModelConfig
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.run import train
 from torchrl_agent.training.metrics import to_host

@@ -13,10 +13,10 @@ from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.networks import NEARLY_SHUT, masked_mean
-from torchrl_agent.models.perception import Perception, PerceptionConfig
-from torchrl_agent.models.specs import observation_shapes
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.networks import NEARLY_SHUT, masked_mean
+from torchrl_agent.modules.perception import Perception, PerceptionConfig
+from torchrl_agent.modules.specs import observation_shapes
+from torchrl_agent.training.collector import agent_rows
 
 GROUPS = ("player_state", "combat_targets", "mission_progress", "spatial_awareness", "enemy_count")
 SMALL = [

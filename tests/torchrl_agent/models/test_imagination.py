@@ -13,13 +13,13 @@ from town_goals import town_manager
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.models.acting import PlannedPolicy
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.imagination import WorldModelEnv, controller
-from torchrl_agent.models.networks import symexp
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+from torchrl_agent.models.imagined_world import WorldModelEnv, controller
+from torchrl_agent.models.planned_policy import PlannedPolicy
+from torchrl_agent.modules.networks import symexp
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModel, WorldModelConfig
 
 OTHERS = (
     "device=cpu",

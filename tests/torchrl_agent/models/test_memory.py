@@ -19,9 +19,9 @@ from envs.arena.rules import Rules
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.memory import AssociativeMemory, Memory, recurrence
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.memory import AssociativeMemory, Memory, recurrence
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.training.collector import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 TOWN = [

@@ -14,17 +14,17 @@ from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
+from torchrl_agent.algorithms.actor_critic import what_the_controller_gets
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
-from torchrl_agent.models.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
-from torchrl_agent.models.networks import Attention, Join, first_head, have_later, masked_mean, symexp, symlog
-from torchrl_agent.models.perception import PerceptionConfig, PerceptionLoss
-from torchrl_agent.models.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
-from torchrl_agent.models.world_model import Imagination, PolicyImprovement, WorldModelLoss
-from torchrl_agent.training.actor_critic import what_the_controller_gets
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
+from torchrl_agent.modules.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
+from torchrl_agent.modules.networks import Attention, Join, first_head, have_later, masked_mean, symexp, symlog
+from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
+from torchrl_agent.modules.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
+from torchrl_agent.modules.world_model import Imagination, PolicyImprovement, WorldModelLoss
+from torchrl_agent.training.collector import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
 SMALL = [

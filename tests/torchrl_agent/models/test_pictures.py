@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchrl_agent.models.networks import ImpalaPicture, NaturePicture, Residual
+from torchrl_agent.modules.networks import ImpalaPicture, NaturePicture, Residual
 
 
 def convolutions(network):

@@ -15,13 +15,13 @@ from envs import ArenaEnv, TownEnv
 from torchrl_agent import cli, keys
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
-from torchrl_agent.models.acting import PlannedPolicy, acting_policy
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.networks import symlog
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.planner import CrossEntropyPlanner, PlannerConfig
-from torchrl_agent.models.social_model import SocialModelConfig
-from torchrl_agent.models.world_model import WorldModel, WorldModelConfig
+from torchrl_agent.models.planned_policy import PlannedPolicy, acting_policy
+from torchrl_agent.modules.networks import symlog
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.planner import CrossEntropyPlanner, PlannerConfig
+from torchrl_agent.modules.social_model import SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModel, WorldModelConfig
 from torchrl_agent.runs.run import save
 
 CODE = (3, 1, 2, 3)

@@ -8,7 +8,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from envs import ArenaEnv, TownEnv
 from envs.libs.gymnasium import VectorGymEnv
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.perception import PerceptionConfig
+from torchrl_agent.modules.perception import PerceptionConfig
 
 ROWS = 6
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from torchrl_agent import Experiment
-from torchrl_agent.models.recomputation import Recomputed, recompute
-from torchrl_agent.training.rollout import agent_rows
+from torchrl_agent.modules.recomputation import Recomputed, recompute
+from torchrl_agent.training.collector import agent_rows
 
 EAGER = [f"acceleration.{part}=false" for part in ("step", "advantages", "update")]
 MIND = (

@@ -11,11 +11,11 @@ from town_goals import town_manager
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.manager import RECORDED
-from torchrl_agent.models.perception import PerceptionConfig
-from torchrl_agent.models.records import Belief, Futures, Goal, SocialPredictions
-from torchrl_agent.models.social_model import THOUGHTS, SocialModelConfig
-from torchrl_agent.models.world_model import WorldModelConfig
+from torchrl_agent.modules.manager import RECORDED
+from torchrl_agent.modules.perception import PerceptionConfig
+from torchrl_agent.modules.records import Belief, Futures, Goal, SocialPredictions
+from torchrl_agent.modules.social_model import THOUGHTS, SocialModelConfig
+from torchrl_agent.modules.world_model import WorldModelConfig
 
 BATCH, FUTURES, STEPS, SLOTS, BELIEF, KNOWN, METERS, ACTIONS, GOALS = (3, 4), 4, 5, 3, 8, 10, 8, 8, 8
 ASSOCIATIONS = 6

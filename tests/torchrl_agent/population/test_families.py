@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli, train
+from torchrl_agent.experiment.judging import judge_members
 from torchrl_agent.loop import iterate
-from torchrl_agent.population.config import GeneConfig, PopulationConfig
+from torchrl_agent.population.config import FamilyConfig, GeneConfig, PopulationConfig
 from torchrl_agent.population.evolution import Evolution, deviate
-from torchrl_agent.population.families import FamilyConfig, cross, genetic
-from torchrl_agent.population.judging import judge_members
+from torchrl_agent.population.genes import cross, genetic
 from torchrl_agent.runs.members import member_experiment
 
 GREED, NEUTRAL, ENTROPY = "world.traits.greed", "neutral", "algorithm.entropy_coeff"

@@ -8,10 +8,10 @@ import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent import Experiment, cli, keys, learn, train
-from torchrl_agent.exploit import exploiters_of
+from torchrl_agent.evaluation.exploitability import exploiters_of
+from torchrl_agent.evaluation.matches import Contestant, rate_league, seat_contestants, snapshots_of
 from torchrl_agent.loop import iterate
-from torchrl_agent.matches import Contestant, rate_league, seat_contestants, snapshots_of
-from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.league import FADES
 from torchrl_agent.population.league_learner import EXPLOITED

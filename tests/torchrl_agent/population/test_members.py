@@ -9,13 +9,12 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from torchrl_agent import Experiment, keys
+from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
+from torchrl_agent.algorithms.ppo import PPO
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
-from torchrl_agent.population.row_adam import RowAdam
-from torchrl_agent.population.stack import Stack, entries
-from torchrl_agent.training.actor_critic import OnPolicyActorCritic
-from torchrl_agent.training.ppo import PPO
-from torchrl_agent.training.rollout import RolloutCollector, agent_rows
+from torchrl_agent.population.stack import RowAdam, Stack, entries
+from torchrl_agent.training.collector import RolloutCollector, agent_rows
 
 EAGER = tuple(f"acceleration.{part}=false" for part in ("step", "advantages", "update"))
 SMALL = (

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.loop import iterate
+from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.runs.members import member_experiment
-from torchrl_agent.training.checkpoint import find_checkpoint, load_checkpoint
-from torchrl_agent.training.updates import NonFiniteError
 
 ENTROPY, GAMMA = "algorithm.entropy_coeff", "algorithm.gamma"
 GENES = (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from torchrl_agent.profiling.results import put_result
+from torchrl_agent.evaluation.results import put_result
 
 
 def test_a_file_holds_one_result_per_configuration_and_keeps_what_people_added(tmp_path):

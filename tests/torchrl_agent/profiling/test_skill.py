@@ -7,7 +7,7 @@ import json
 import pytest
 
 from torchrl_agent.cli import main
-from torchrl_agent.profiling.skill import measure_skill, table
+from torchrl_agent.evaluation.skill import measure_skill, table
 
 TINY = [
     "world.level=L1",

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment
+from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.runs.model_card import model_card
-from torchrl_agent.training.checkpoint import CheckpointError
 
 SMALL = ("world.num_envs=4", "algorithm.rollout_steps=8", "algorithm.batch_size=16", "algorithm.learning_starts=16")
 SUMMARY = {"frames": 512, "seconds": 1.0, "device": "cpu"}

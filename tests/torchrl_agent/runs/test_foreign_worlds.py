@@ -7,8 +7,8 @@ from counting_world import MADE, NAME, OPEN, registered
 from PIL import Image
 
 from torchrl_agent import Experiment
-from torchrl_agent.judging import evaluate
-from torchrl_agent.models.acting import acting_policy
+from torchrl_agent.experiment.judging import evaluate
+from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.runs.film import film_policy, film_world
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.run import train

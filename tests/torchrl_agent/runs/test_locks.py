@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from torchrl_agent import Experiment, train
+from torchrl_agent.core.checkpoint import write_json
 from torchrl_agent.runs import folder as run_folders
 from torchrl_agent.runs.folder import hold_run, new_run, reserve_names, run_folder
 from torchrl_agent.runs.locks import LOCK, HeldError, Locks, clean
-from torchrl_agent.training.checkpoint import write_json
 
 PROCESSES, ROUNDS = 4, 5
 

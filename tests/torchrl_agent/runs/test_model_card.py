@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from torchrl_agent import Experiment, cli, train
+from torchrl_agent.core.checkpoint import checkpoints
 from torchrl_agent.runs import writer as run_writer
 from torchrl_agent.runs.film import film_policy
 from torchrl_agent.runs.model_card import model_card
-from torchrl_agent.training.checkpoint import checkpoints
 
 OFF = ("run.film=false", "run.final_evaluation=false")
 EAGER = "acceleration={step: false, advantages: false, update: false}"

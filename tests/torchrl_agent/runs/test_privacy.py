@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from torchrl_agent import Experiment, cli, load_agent, train
-from torchrl_agent.paths import with_tilde, without_tilde
-from torchrl_agent.run_names import check_run_name
+from torchrl_agent.core.run_names import check_run_name
+from torchrl_agent.core.text import with_tilde, without_tilde
 
 HOST, USER = "hostofsecret", "userofsecret"
 SMALL = (

@@ -7,11 +7,11 @@ import shutil
 import pytest
 
 from torchrl_agent import Experiment, train
-from torchrl_agent.learner import Learner
+from torchrl_agent.core import checkpoint
+from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, load_checkpoint
 from torchrl_agent.runs import writer as run_writer
-from torchrl_agent.training import checkpoint
-from torchrl_agent.training.checkpoint import checkpoints, find_checkpoint, load_checkpoint
 from torchrl_agent.runs.metrics import read_metrics
+from torchrl_agent.training.learner import Learner
 
 SMALL = ("world.num_envs=8", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16", "device=cpu", "threads=1")
 QUIET = ("run.film=false", "run.final_evaluation=false", "run.tensorboard=false", "run.checkpoint_every=32")

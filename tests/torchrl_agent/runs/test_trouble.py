@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.training.checkpoint import checkpoints
+from torchrl_agent.core.checkpoint import checkpoints
 from torchrl_agent.runs.metrics import MetricsWriter, read_metrics
 
 SMALL = ("world.num_envs=8", "algorithm.rollout_steps=4", "algorithm.minibatch_size=16", "device=cpu")
@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
     def refuse(parsed):
         (tmp_path / "missing" / "film.gif").write_bytes(b"")
 
-    monkeypatch.setattr("torchrl_agent.commands.configs.run", refuse)
+    monkeypatch.setattr("torchrl_agent.cli.configs.run", refuse)
     assert cli.main(["configs", "smoke"]) == 2
     assert f"{tmp_path / 'missing' / 'film.gif'} cannot be read or written (No such file" in capsys.readouterr().err
 

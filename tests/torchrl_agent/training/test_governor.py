@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from torchrl_agent import Experiment, cli, learn, train
+from torchrl_agent.core.checkpoint import load_checkpoint
 from torchrl_agent.loop import _can_learn_from, iterate
-from torchrl_agent.training.checkpoint import load_checkpoint
+from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.training.governor import CollapseError, Governor, GovernorConfig, check_governor, copies
-from torchrl_agent.training.updates import NonFiniteError
 
 WATCHED = ["governor.enabled=true", "governor.warmup=8", "governor.snapshot_every=2", "governor.patience=2"]
 WELL = {

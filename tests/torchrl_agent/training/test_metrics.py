@@ -172,7 +172,7 @@ def test_a_resumed_run_drops_the_rows_that_its_checkpoint_does_not_know(tmp_path
 def test_rows_are_not_lost_where_the_columns_cannot_be_written_anew(tmp_path, monkeypatch):
     writer = MetricsWriter(tmp_path, tensorboard=False)
     writer.write(1, {"a": 1.0})
-    monkeypatch.setattr("torchrl_agent.training.checkpoint.os.replace", lambda *_: 1 / 0)  # as if killed just before
+    monkeypatch.setattr("torchrl_agent.core.checkpoint.os.replace", lambda *_: 1 / 0)  # as if killed just before
     with pytest.raises(ZeroDivisionError):
         writer.write(2, {"b": 2.0})
     assert read_metrics(tmp_path / "metrics.csv") == [{"frames": "1", "a": "1.0"}]

@@ -9,12 +9,12 @@ from by_hand import EAGER, make_ppo, one_frame
 from torchrl.envs import GymEnv
 
 from torchrl_agent import keys
+from torchrl_agent.algorithms.ppo import PPO, PPOConfig
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.training.collector import RolloutCollector
 from torchrl_agent.training.metrics import train_metrics
-from torchrl_agent.training.ppo import PPO, PPOConfig
-from torchrl_agent.training.rollout import RolloutCollector
 
 SMALL = ("device=cpu", "world.num_envs=4", "algorithm.rollout_steps=8", "algorithm.minibatch_size=32")
 SMALL += ("algorithm.num_epochs=1", "total_frames=32", "model.hidden_sizes=[8]", "acceleration.step=false")

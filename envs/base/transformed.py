@@ -1,0 +1,59 @@
+"""TorchRL's transforms around a world, without losing its branchless reset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torchrl.envs import TransformedEnv
+
+from envs.base.world import World
+
+
+class BranchlessTransformedEnv(TransformedEnv):
+    """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with
+    ``fullgraph=True``.
+
+    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world
+    is done.
+    """
+
+    branchless = True
+    compile_options = World.compile_options
+    is_spec_locked = World.is_spec_locked
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The worlds' state and the transforms'."""
+        return {"world": self.base_env.state_dict(), "transform": self.transform.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Continue from :meth:`state_dict`, or from the transforms' state alone, which TorchRL's collectors save."""
+        if state_dict.keys() != {"world", "transform"}:
+            state_dict = {"world": {}, "transform": state_dict}
+        self.base_env.load_state_dict(state_dict["world"], strict)
+        self.transform.load_state_dict(state_dict["transform"], strict)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Reset done rows by a masked select over the transformed observations."""
+        done = tensordict.get("done")
+        mask = done.reshape(self.batch_size)
+        request = tensordict.select(*self.state_keys, strict=False).set("_reset", done)
+        fresh = self._reset(request).exclude("_reset")
+        self.nobody_waits()
+
+        def pick(new: Tensor, old: Tensor | None) -> Tensor:
+            if old is None:
+                return new
+            return torch.where(mask.reshape(mask.shape + (1,) * (new.ndim - mask.ndim)), new, old)
+
+        return tensordict.update(fresh._fast_apply(pick, tensordict, default=None))
+
+    def nobody_waits(self) -> None:
+        """See :meth:`World.nobody_waits`."""
+        self.base_env.nobody_waits()
+
+
+World.transformed_class = BranchlessTransformedEnv

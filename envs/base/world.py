@@ -1,0 +1,358 @@
+"""The one adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
+
+A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the
+record in place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host:
+worlds that end are replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting
+is one compiled function.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch._inductor.config
+from numpy.typing import NDArray
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
+from torchrl.envs import EnvBase, TransformedEnv
+from typing_extensions import Self
+
+from envs.base.action_range import ActionRange
+from envs.base.arguments import checked_device, checked_number, checked_repeat, checked_seed
+from envs.base.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
+from envs.base.episode import Episode, begin_episode
+from envs.base.snapshot import Snapshot, load_snapshot
+from envs.base.staged_game import StagedGame
+from envs.base.waiting import Step
+from envs.toolkit.chance import seed_chance
+from envs.toolkit.records import choose, map_record, named_tensors, write
+
+
+def inductor_options(device: torch.device) -> dict[str, int]:
+    """How Inductor compiles a function that holds the step.
+
+    A game is one long chain of small operations. On a CPU, intermediate results of more than 20 of them are kept in
+    memory instead of computed again in every consumer: with Inductor's default of 30 the Arena compiles 2.6 times
+    longer for 13 % more speed. A GPU has other compilers, and memory is what bounds it: there, kernels may do more at
+    once than Inductor's default of 64 operations, and read what they share once; but not with the Triton of PyTorch
+    2.11, which fails at the largest kernel of the Arena's pictures.
+    """
+    options = {"realize_opcount_threshold": 20}
+    if device.type != "cpu":
+        options = {"max_fusion_size": 200} if torch.__version__ >= (2, 13) else {}
+    return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
+
+
+CURRICULUM = "curriculum"
+"""Where the curriculum is found among saved worlds."""
+
+
+class World(StagedGame, EnvBase):
+    """A game as a batch-locked TorchRL environment.
+
+    A subclass says what the game is in five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
+    :meth:`outcome`; in :meth:`statistics` what else it reports) and calls :meth:`_build` at the end of its
+    ``__init__``. A world of several agents sets :attr:`num_agents` before; what each of them sees, does and gets is
+    then found under ``"agents"``, [N, A, ...].
+
+    The world keeps the books of the running episodes itself: their ``return``, ``length``, whether they are
+    ``complete`` and their curriculum's ``stage`` (:class:`~envs.base.episode.Episode`).
+
+    Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
+    other rows (to the last bit; compiled for another ``num_envs``, which may take other instructions, up to rounding);
+    and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
+    game; the ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that
+    fresh game unchanged. A row that is stepped on without a reset stays as it ended: done, without reward.
+
+    Actions that cannot be are refused where looking at them costs no wait, on the CPU outside of compiled code;
+    elsewhere they count as the nearest one that can.
+    """
+
+    branchless = True
+    """The step, resets included, can be traced as one graph without asking the device anything."""
+    transformed_class: type[TransformedEnv]
+    """What to wrap such a world in so that it keeps its branchless reset."""
+    truncation_limit: int | None = None
+    """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
+    each picture once, and need fewer values.
+    """
+    film_fps: float = 10
+    """Steps of the game that a second of a film shows."""
+
+    def __init__(
+        self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0, action_repeat: int = 1
+    ) -> None:
+        super().__init__(device=checked_device(device), batch_size=[checked_number(num_envs)])
+        self.num_envs = num_envs
+        self.action_repeat = checked_repeat(action_repeat)
+        self._seed_given = checked_seed(seed)
+        self._first, self._total = 0, num_envs
+        self._transition: Callable = self._advance_and_replace
+        self._compiled: dict[str, Any] | None = None
+        self._last_step: Step | None = None
+        self._show_last = False
+
+    # --- specs and the first worlds ----------------------------------------------------------------------------------
+
+    def _build(self, observations: Composite, actions: TensorSpec, midway: bool) -> None:
+        """Make the specs and the first worlds.
+
+        Args:
+            observations: specs of :meth:`observe`, [N, ...] each; with a nested ``"agents"`` for a world of several.
+            actions: spec of the action, [N, ...], or [N, A, ...] with several agents, who then have an action and a
+                reward each.
+            midway: begin at random moments of the episode.
+        """
+        n, device = self.num_envs, self.device
+        self.midway = midway
+        check_specs(self, observations, actions)
+        settings = ask(self, "settings")
+        check_record(self, "settings", settings)
+        chance = seed_chance(self._seed_given, n, device)
+        state = ask(self, "spawn", settings, chance, midway)
+        check_record(self, "spawn", state)
+        number = 0 if self.curriculum is None else self.curriculum.stage
+        stage = torch.full((n,), number, dtype=torch.int16, device=device)
+        episode = begin_episode(stage, self.num_agents, complete=not midway)
+        books, extras = episode.statistics(), ask(self, "statistics", state)
+        check_statistics(self, extras, books)
+        # clone: fresh records may use one tensor in several places, and each place is written to
+        self._snapshot: Snapshot = map_record(
+            torch.clone,
+            Snapshot(state, episode, settings, stage, chance, torch.zeros(n, dtype=torch.bool, device=device)),
+        )
+        reported = {name: Unbounded((n, 1), device=device) for name in books | extras}
+        if self.curriculum is not None:
+            self.curriculum.check_statistics(reported)
+        observations["episode"] = Composite(**reported, shape=(n,), device=device)
+        self._set_specs(observations, actions)
+        self.set_seed(self._seed_given)
+
+    def _set_specs(self, observations: Composite, actions: TensorSpec) -> None:
+        """Tell TorchRL what is seen, done, earned and flagged; actions and rewards of several agents in their group."""
+        n, device = self.num_envs, self.device
+        self.observation_spec = observations
+        self._action_range = ActionRange(actions, observations.ndim + (self.num_agents is not None))
+        shape = (n,) if self.num_agents is None else (n, self.num_agents)
+        reward = Unbounded((*shape, 1), device=device)
+        if self.num_agents is None:
+            self.action_spec, self.reward_spec = actions, reward
+        else:
+            self.group_map = {GROUP: [f"agent_{index}" for index in range(self.num_agents)]}
+            self.full_action_spec = _grouped({"action": actions}, shape, device)
+            self.full_reward_spec = _grouped({"reward": reward}, shape, device)
+        flag = Categorical(2, shape=(n, 1), dtype=torch.bool, device=device)
+        self.full_done_spec = Composite(
+            done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=(n,), device=device
+        )
+
+    @EnvBase.is_spec_locked.getter
+    def is_spec_locked(self) -> bool:
+        """TorchRL's, but never where code is traced: what TorchRL keeps only while specs are locked, such as the names
+        of keys, it looks up in a way that TorchDynamo of PyTorch 2.11 does not know.
+        """
+        return not torch.compiler.is_compiling() and EnvBase.is_spec_locked.fget(self)
+
+    # --- playing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """The game's record now (the live tensors: read, or write in place in tests)."""
+        return self._snapshot.state
+
+    @property
+    def episode(self) -> Episode:
+        """The books of the running episodes (the live tensors, as :attr:`state`)."""
+        return self._snapshot.episode
+
+    def _set_seed(self, seed: int | None) -> None:
+        write(self._snapshot.chance, seed_chance(checked_seed(seed), self.num_envs, self.device, self._first))
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        action, earlier = tensordict.get(self.action_key, None), self._last_step
+        if action is None:
+            raise ValueError(
+                f"{type(self).__name__} is stepped without an action: set {self.action_key!r} in the tensordict before."
+            )
+        self._action_range.check(action, type(self).__name__)
+        before = None if earlier is None else map_record(torch.clone, self._snapshot)
+        try:
+            step = self._transition(action, self._snapshot)
+        except Exception as error:
+            explain(self, error)
+        if earlier is not None:
+            write(self._snapshot, choose(earlier.waiting, before, self._snapshot))
+            step = step.held_by(earlier, ("reward",) if self.num_agents is None else (GROUP, "reward"))
+        self._last_step = step
+        return self._tensordict(step.ended)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
+        worlds = None if tensordict is None else tensordict.get("_reset", None)
+        worlds = None if worlds is None else worlds.reshape(self.batch_size)
+        try:
+            observed = self._replace(worlds, self._snapshot)
+        except Exception as error:
+            explain(self, error)
+        if self._last_step is not None:
+            self._last_step = None if worlds is None else self._last_step.reset_by(worlds)
+        return self._tensordict(observed)
+
+    def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Observations after the reset that the last step has already done; no question is asked of the device."""
+        if self._last_step is not None:
+            tensordict = tensordict.update(self._tensordict(self._last_step.fresh))
+            self.nobody_waits()
+        return tensordict
+
+    def nobody_waits(self) -> None:
+        """Say that every world that ended in the last step was reset."""
+        self._last_step = None
+
+    def _tensordict(self, values: dict[str, Any]) -> TensorDict:
+        result = TensorDict(values, batch_size=self.batch_size, device=self.device)
+        if self.num_agents is not None:
+            result.get(GROUP).batch_size = (self.num_envs, self.num_agents)
+        return result
+
+    # --- compiling ---------------------------------------------------------------------------------------------------
+
+    def compile(self, *, warmup: int | None = None, **kwargs: Any) -> Self:
+        """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
+        construction.
+
+        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
+        does and the layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled
+        function it is inlined.
+        """
+        options = {} if "mode" in kwargs else {"options": self.compile_options}
+        self._compiled = kwargs
+        self._transition = torch.compile(
+            self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
+        )
+        return self
+
+    @property
+    def compile_options(self) -> dict[str, int]:
+        """Options for ``torch.compile`` of a function that holds the step, on this device."""
+        return self.compile_options_on(self.device)
+
+    compile_options_on = staticmethod(inductor_options)
+
+    def eager(self) -> Self:
+        """Undo :meth:`compile`."""
+        self._compiled = None
+        self._transition = self._advance_and_replace
+        return self
+
+    def extra_repr(self) -> str:
+        """What PyTorch prints between the parentheses; subclasses put before it what tells their games apart."""
+        return f"num_envs={self.num_envs}, device={self.device}"
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def check_game(self) -> None:
+        """Check that what the game's functions give agrees with each other and with the specs; nothing is played.
+
+        Raises:
+            ValueError: the first breach, in one sentence.
+        """
+        check_game(self)
+
+    def render(
+        self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
+    ) -> NDArray[np.uint8]:
+        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended,
+        until it is reset (which ``step_and_maybe_reset`` does at once).
+
+        The first call makes each further step keep what this needs.
+
+        Args:
+            mode: ``rgb_array``, what scripts for TorchRL ask for.
+            env_index: number of the world; None for all of them, [N, height, width, 3].
+            agent_index_focus: None; scripts for VMAS have it.
+
+        Raises:
+            ValueError: the world has no ``draw``, or an argument is another.
+        """
+        if not hasattr(self, "draw"):
+            raise ValueError(f"{type(self).__name__} cannot be drawn: it has no draw method.")
+        if mode != "rgb_array" or agent_index_focus is not None:
+            raise ValueError(
+                f"mode is {mode!r} and agent_index_focus {agent_index_focus}: use 'rgb_array' and None, which show "
+                "everything."
+            )
+        self._show_last = True
+        live, step = self._snapshot, self._last_step
+        try:
+            if step is not None and step.last is not None:
+                self._snapshot = choose(step.waiting, step.last, live)
+            if env_index is not None:
+                return self.draw(env_index)
+            return np.stack([self.draw(index) for index in range(self.num_envs)])
+        finally:
+            self._snapshot = live
+
+    # --- saving and moving -------------------------------------------------------------------------------------------
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+        """Every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
+        # an OrderedDict, in which TorchRL's EnvCreator finds the tensors wherever a transformed environment puts it
+        state = OrderedDict((name, value.detach().clone()) for name, value in named_tensors(self._snapshot))
+        if self.curricula:
+            state[CURRICULUM] = [curriculum.state_dict() for curriculum in self.curricula]
+        elif self.curriculum is not None:
+            state[CURRICULUM] = self.curriculum.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Continue the games of :meth:`state_dict`; the number of worlds must be the same.
+
+        Args:
+            state_dict: of such worlds. An empty one, which TorchRL's collectors save of a world, changes nothing.
+            strict: refuse a state with names missing or unknown; else take what fits.
+
+        Raises:
+            ValueError: the state is of another game, another version of it, or of another number of worlds; nothing is
+                changed then.
+        """
+        if not state_dict:
+            return
+        if strict and (self.curriculum is None) != (CURRICULUM not in state_dict):
+            raise ValueError(
+                "the saved worlds and these differ in having a curriculum: use the same curriculum setting."
+            )
+        load_snapshot(self._snapshot, {key: value for key, value in state_dict.items() if key != CURRICULUM}, strict)
+        self.nobody_waits()
+        if self.curriculum is not None and CURRICULUM in state_dict:
+            saved = state_dict[CURRICULUM]
+            pairs = zip(self.curricula, saved, strict=True) if self.curricula else [(self.curriculum, saved)]
+            for curriculum, state in pairs:
+                curriculum.load_state_dict(state)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
+        super()._apply(fn, recurse)
+        self._snapshot = map_record(fn, self._snapshot)
+        self._action_range.moved(fn)
+        self.nobody_waits()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_transition": None}  # compiled code cannot be pickled, but made again
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if self._compiled is None:
+            self.eager()
+        else:
+            self.compile(**self._compiled)
+
+
+def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch.device) -> Composite:
+    """Specs [N, A, ...] as those of the agents."""
+    agents = Composite(**specs, shape=shape, device=device)
+    return Composite({GROUP: agents}, shape=shape[:1], device=device)

@@ -1,0 +1,95 @@
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): every frame of a rollout is learnt from once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
+from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core.bounds import choice, count, number
+from torchrl_agent.losses.policy_gradient import AgentLoss, PolicyGradientLoss
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.optimization.schedules import LearningRateConfig
+
+OPTIMIZERS = ("adam", "rmsprop")
+
+
+@dataclass
+class A2CConfig(ActorCriticConfig):
+    """Hyper-parameters of A2C."""
+
+    _target_: str = "torchrl_agent.algorithms.a2c.A2C"
+    rollout_steps: int = count(8)
+    """Rollout length: steps of every world per iteration."""
+    num_minibatches: int = count(1)
+    """Updates per iteration, each of its share of the frames (of the sequences, for an agent with memory)."""
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
+    optimizer: str = choice("adam", OPTIMIZERS)
+    """adam, or rmsprop as in the paper."""
+    rmsprop_decay: float = number(0.99, least=0, below=1)
+    """Smoothing constant (alpha) of RMSprop's mean of squared gradients."""
+
+
+class A2C(OnPolicyActorCritic):
+    """Advantage actor-critic; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+
+    name = "a2c"
+    config_class = A2CConfig
+    config: A2CConfig
+
+    def __init__(
+        self, agent: Agent, config: A2CConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
+        check_config(config)
+        units = rows if agent.sequential else rows * config.rollout_steps
+        if units % config.num_minibatches:
+            raise ValueError(
+                f"algorithm.num_minibatches={config.num_minibatches} does not divide the {units} "
+                f"{'sequences' if agent.sequential else 'frames'} of a rollout: choose a divisor of {units}."
+            )
+        super().__init__(agent, config, rows, acceleration)
+
+    @override
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Advantages, then one update with all frames, or one with each share of them."""
+        data, explained = self.advantages(rollout)
+        updates = [self.updater.update(data[draw]) for draw in self.draws(len(data))]
+        return {**self.conclude(data, torch.stack(updates)), **explained}
+
+    @override
+    def draws(self, count: int) -> Iterator[Draw]:
+        """All at once, or each share; in a random order where modules are taught by the first frames of a draw."""
+        parts = self.config.num_minibatches
+        at_once = parts == 1 and self.agent.taught_share == 1
+        return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
+
+    @override
+    def make_loss(self) -> AgentLoss:
+        """The policy gradient with a critic."""
+        config, agent = self.config, self.agent
+        objective = PolicyGradientLoss(
+            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+        )
+        return AgentLoss(agent, objective)
+
+    @override
+    def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
+        if self.config.optimizer == "adam":
+            return super().make_optimizer(parameters)
+        on_cuda, rate = self.device.type == "cuda", self.config.learning_rate.initial
+        return torch.optim.RMSprop(
+            parameters,
+            torch.tensor(rate, device=self.device) if on_cuda else rate,
+            self.config.rmsprop_decay,
+            self.config.adam_epsilon,
+            foreach=True,
+            capturable=on_cuda,
+        )

@@ -1,0 +1,309 @@
+"""What PPO, A2C and IMPALA share: a critic's values, advantages, and minibatches of frames or of whole sequences."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.objectives.value.functional import generalized_advantage_estimate
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
+from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.core import ranks
+from torchrl_agent.core.bounds import number, share, weight
+from torchrl_agent.core.spans import spanned
+from torchrl_agent.losses.masked import explained_variance
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.optimization.updater import summarize_updates
+
+NEXT_VALUE = "next_value"
+"""Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
+INTRINSIC = "intrinsic_reward"
+"""What the agent's modules pay the controller, [..., 1]."""
+OPTION_ENDS = "option_ends"
+"""Where that ends before the episode does, bool [..., 1], if it is all that the controller learns from."""
+Draw: TypeAlias = "Tensor | slice"
+"""Which frames or sequences an update is made with."""
+FRAMES_AT_ONCE = 1 << 16
+"""The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
+
+
+@dataclass
+class ActorCriticConfig(AlgorithmConfig):
+    """Hyper-parameters that algorithms with an actor and a critic have."""
+
+    lmbda: float = share(0.95)
+    """Lambda of generalized advantage estimation (GAE)."""
+    entropy_coeff: float = weight(0.01)
+    """Weight of the entropy bonus."""
+    final_entropy_coeff: float | None = weight(None)
+    """Weight of the entropy bonus at the end of training, to which it moves linearly; None keeps it as it is."""
+    critic_coeff: float = weight(0.5)
+    """Weight of the value loss."""
+    lag: int = number(0, least=0)
+    """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learnt."""
+
+
+class ActorCritic(Algorithm):
+    """An algorithm that learns a policy and its value from fresh rollouts, in a way that a subclass says in
+    :meth:`improve`; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`.
+
+    Attributes:
+        iteration: all updates of an iteration, given its rollout; one CUDA graph if it can be.
+    """
+
+    frames_at_once = FRAMES_AT_ONCE
+    player: LaggingPlayer | None = None
+    """The older copy of the agent that plays, if ``lag`` is above 0."""
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        super().__init__(agent, config, rows, acceleration)
+        self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
+        self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
+        if config.lag:
+            self.lags()
+
+    def lags(self, refresh_every: int = 1) -> None:
+        """Let an older copy of the agent play."""
+        self.player = LaggingPlayer(self.agent, self.config.lag, refresh_every)
+        self.behavior, self.reads_values = self.player.agent, False  # an older critic's values would be older, too
+
+    @override
+    def anneal(self, progress: float) -> None:
+        """Move the weight of the entropy bonus, in its place on the device."""
+        start, end = self.config.entropy_coeff, self.config.final_entropy_coeff
+        if end is not None:
+            self.loss.objective.entropy_coeff.fill_(start + (end - start) * min(progress, 1.0))
+
+    @override
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
+        over the updates made.
+        """
+        self.updater.begin(learning_rate)
+        numbers = {"learning_rate": learning_rate}
+        if self.player is not None:
+            numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
+        diagnostics = self.iteration(rollout)
+        if self.player is not None:
+            self.player.learnt(self.agent)
+            self.player.prepare(self.player.iterations)
+        return {**diagnostics, **{name: torch.full((), float(n), device=self.device) for name, n in numbers.items()}}
+
+    @abstractmethod
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Everything that an iteration learns from a rollout [T, rows]; returns diagnostics as device scalars."""
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the policy that plays too."""
+        if self.player is None:
+            return super().tensors()
+        older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
+        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
+
+    @override
+    def taken_back(self) -> None:
+        """Called where an earlier state was put back: versions of the player that were kept since become that state."""
+        if self.player is not None:
+            self.player.take_back(self.agent)
+
+    @override
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, and the policy that plays."""
+        return {**super().state_dict(), **({} if self.player is None else self.player.state_dict())}
+
+    @override
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if self.player is not None:
+            self.player.load_state_dict(state)
+
+    # --- before the updates -------------------------------------------------------------------------------------------
+
+    def values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
+        """State values in float32, [T, N, keys] by the agent's ``value_keys``, the critic's first. In frames that were
+        ``acted`` in they are those of the goals pursued then; in others, modules that have to choose take the
+        likeliest.
+        """
+        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
+        recall = self.agent.recall() if acted else nullcontext()
+        with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
+            values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(self.frames_at_once)]
+        return torch.cat(values).reshape(*frames.shape, -1)
+
+    def recorded_values(self, frames: TensorDictBase) -> Tensor:
+        """The same of frames that have them."""
+        return torch.cat([frames.get(key).float() for key in self.agent.value_keys], -1)
+
+    def last_values(self, following: TensorDictBase) -> Tensor:
+        """Values [T, N, keys] of what followed each frame, where an episode was truncated and in the last frame; the
+        others, which are not used, may be anything.
+        """
+        done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
+        pictures = following.get(keys.FINAL, None)
+        if self.truncates_once or pictures is not None:
+            step = (done & ~following.get(keys.TERMINATED)).squeeze(-1).int().argmax(0)
+            final = seen[step, torch.arange(len(step), device=step.device)]
+            if pictures is not None:
+                final.update(pictures[0])
+        else:
+            # which frames are last only the device knows: asking it would cost more than looking at all of them
+            return self.values(seen)
+        final, last = self.values(torch.stack((final, seen[-1]))).split(1)
+        return torch.where(done, final, last)
+
+    def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
+        """What a loss needs of a rollout [T, rows], besides what is estimated."""
+        data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
+        data.update(self.agent.look_back(rollout, reward, next_values, self.config.lmbda))
+        alive = rollout.get(keys.ALIVE, None)
+        return data if alive is None else data.set(keys.VALID, alive)
+
+    # --- the updates and after ----------------------------------------------------------------------------------------
+
+    def shuffled(self, count: int, size: int) -> Iterator[Draw]:
+        """Places of so many frames, or whole sequences, at a time, in an order shuffled on the device. What is drawn is
+        copied when its turn comes: a rollout of pictures would not fit twice.
+        """
+        return iter(ranks.permutation(count, self.device).split(size))
+
+    def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
+        """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
+        that played; returns what the updates [updates] tell, the value loss in the world's rewards besides.
+        """
+        self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
+        told = summarize_updates(history)
+        if "scaled_value_loss" in told:
+            told["value_loss"] = told["scaled_value_loss"] * self.scaler.unit.square()
+        return told
+
+
+class OnPolicyActorCritic(ActorCritic):
+    """An actor-critic whose advantages are those of the policy that played, by generalised advantage estimation
+    (Schulman et al. 2016).
+
+    Attributes:
+        estimate: reward scaling and the advantages' arithmetic, perhaps compiled.
+    """
+
+    joins_ranks = True
+    reads_values = True
+
+    fills_up = False
+    """Minibatches are filled up with frames that count nothing (PPO)."""
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        super().__init__(agent, config, rows, acceleration)
+        self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
+        self.accelerated = (self.estimate, *self.accelerated)
+
+    def draws(self, count: int) -> Iterator[Draw]:
+        """What each update of an iteration is made with, of so many frames or sequences: said by algorithms whose
+        iteration is advantages and then such updates, which members of a population can make at once.
+        """
+        raise NotImplementedError
+
+    @spanned("advantages")
+    @torch.no_grad()
+    def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
+        """The rollout's frames in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
+        and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of the dead do not count
+        (``keys.VALID``).
+
+        Frames' own values are those that the rollout recorded, if it did. Values of next states are those of the next
+        frame, except at episodes' ends and at the end of the rollout, where the critic looks at the true terminal or
+        last observation.
+        """
+        following, alive, judged = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None), self.judged(rollout)
+        value, next_value = judged[keys.VALUE], judged[NEXT_VALUE]
+        ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
+        advantage, target, reward, explained = self.estimate(
+            following.get(keys.REWARD),
+            *ends,
+            alive,
+            value,
+            next_value[..., :1],
+            judged.get(INTRINSIC),
+            judged.get(OPTION_ENDS),
+        )
+        data = self.recorded(rollout, reward, next_value)
+        data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
+        return self.in_rows(data), {"explained_variance": explained}
+
+    def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
+        """What the agent thinks of a rollout [T, rows]: the critic's ``state_value`` of its frames, :data:`NEXT_VALUE`
+        and, if a module has any, :data:`INTRINSIC` and :data:`OPTION_ENDS`.
+        """
+        following = rollout.get(keys.NEXT)
+        done, last = following.get(keys.DONE), self.last_values(following)
+        has_values = keys.VALUE in rollout.keys()
+        values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
+        next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
+        found = {
+            keys.VALUE: values[..., :1],
+            NEXT_VALUE: next_values,
+            INTRINSIC: self.agent.intrinsic_reward(rollout),
+            OPTION_ENDS: self.agent.option_ends(rollout),
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def in_rows(self, data: TensorDict) -> TensorDict:
+        """Frames [T, rows] as they are drawn for updates: one by one, or whole sequences [rows, T]."""
+        return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
+
+    def _estimate(
+        self,
+        reward: Tensor,
+        done: Tensor,
+        terminated: Tensor,
+        alive: Tensor | None,
+        values: Tensor,
+        next_values: Tensor,
+        intrinsic: Tensor | None,
+        option_ends: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """Advantages, value targets, the world's scaled rewards and the share of variance that the values explain."""
+        self.scaler.update(reward, done, alive)
+        reward = self.scaler.scale(reward)
+        advantage, target = generalized_advantage_estimate(
+            self.config.gamma,
+            self.config.lmbda,
+            values,
+            next_values,
+            *what_the_controller_gets(reward, done, terminated, intrinsic, option_ends),
+            time_dim=0,
+        )
+        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
+        return advantage, target, reward, explained_variance(target, values, counted)
+
+
+def what_the_controller_gets(
+    reward: Tensor, done: Tensor, terminated: Tensor, intrinsic: Tensor | None, option_ends: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The controller's reward, and where what it learns from is done and terminated: the world's with what modules pay
+    besides, or that alone, each option for itself.
+
+    Args:
+        reward: the world's, scaled, [..., 1].
+        done: the episode ended with the step.
+        terminated: it ended for good.
+        intrinsic: see ``Agent.intrinsic_reward``.
+        option_ends: see ``Agent.option_ends``.
+    """
+    if intrinsic is None:
+        return reward, done, terminated
+    if option_ends is None:
+        return reward + intrinsic, done, terminated
+    return intrinsic, done | option_ends, terminated | option_ends

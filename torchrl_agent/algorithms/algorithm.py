@@ -1,0 +1,198 @@
+"""What every learning algorithm has: an agent, what updates it, a reward scaler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent.algorithms.replay import Replay
+from torchrl_agent.core import ranks
+from torchrl_agent.core.bounds import check_ranges, choice, count, number, share
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured, fastest
+from torchrl_agent.optimization.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
+from torchrl_agent.optimization.schedules import ADAPTIVE, LearningRateConfig, check_schedule
+from torchrl_agent.optimization.sharding import check_shards, own, sharded
+from torchrl_agent.optimization.updater import Updater, make_adam
+from torchrl_agent.transforms import RewardScaler
+
+
+@dataclass
+class AlgorithmConfig:
+    """Hyper-parameters that every algorithm has."""
+
+    _target_: str = ""
+    """Path of the class that learns, or in a configuration a short name: ppo, a2c, impala, dqn, sac, td3."""
+    rollout_steps: int = count(64)
+    """Rollout length: steps of every world per iteration."""
+    learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
+    gamma: float = share(0.99)
+    """Discount factor."""
+    max_grad_norm: float = number(0.5, above=0, infinite=True)
+    """Gradient clipping: largest norm of the gradient of each group of modules."""
+    scale_rewards: bool = True
+    """Reward scaling: divide rewards by the running standard deviation of the discounted return."""
+    clip_rewards: float = number(10.0, above=0, infinite=True)
+    """Reward clipping: largest absolute scaled reward; off-policy, sum of n of them."""
+    adam_epsilon: float = number(1e-5, above=0)
+    """Epsilon in the denominator of Adam."""
+    precision: str = choice("float32", (*PRECISIONS, AUTO))
+    """Mixed precision: float32; autocast to bfloat16, or to float16 with gradient scaling; float8 for the large layers
+    of perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
+    float8_smallest_layer: int = count(SMALLEST_LAYER)
+    """Smallest layer in float8: inputs and outputs that it must have."""
+
+
+class Algorithm(ABC):
+    """Improves an agent; has an :class:`~torchrl_agent.optimization.updater.Updater` and a reward scaler.
+
+    Args:
+        agent: what learns.
+        config: hyper-parameters.
+        rows: worlds per rollout, times their agents.
+        acceleration: what to compile; by default all that can be.
+
+    Attributes:
+        loss: the objective, a module from a minibatch to ``loss_*`` and diagnostics.
+        updater: makes gradient steps on it.
+        behavior: the agent that plays, which is the one that learns unless the algorithm says otherwise.
+        accelerated: the functions that may be compiled.
+        captured: what of an iteration may be one CUDA graph; a subclass says it.
+        graphs_on: the device that captures it, or None.
+
+    Raises:
+        ValueError: hyper-parameters that cannot work.
+    """
+
+    name: ClassVar[str]
+    """Its short name, for tables of results and a configuration's ``tuned``."""
+    config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
+    """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
+    truncates_once = False
+    """No row of a rollout is truncated twice (see ``training/collector.py``), so few last observations need a value."""
+    plays_apart: ClassVar[bool] = False
+    """Where there are several processes, one learns with it and the others play."""
+    joins_ranks: ClassVar[bool] = False
+    """Whether several ranks learn with it as one process would."""
+    reads_values = False
+    """It wants the critic's values of the frames as they were when the agent played."""
+    adapts_rate: ClassVar[bool] = False
+    """Its updates measure the KL that an adaptive learning rate follows."""
+    captured: Captured
+    replay: Replay | None = None
+    """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        check_config(config)
+        if config.learning_rate.schedule == ADAPTIVE and not self.adapts_rate:
+            raise ValueError(
+                f"algorithm.learning_rate.schedule={ADAPTIVE} follows the KL that PPO's updates measure: use "
+                "algorithm=ppo, or another schedule."
+            )
+        self.agent = self.behavior = agent
+        self.config, self.rows, self.acceleration = config, rows, acceleration or AccelerationConfig()
+        self.device = device = next(agent.parameters()).device
+        precision = resolve(config.precision, config.float8_smallest_layer, agent, device)
+        if precision == "float8":
+            use_float8(agent, config.float8_smallest_layer, device)
+        self.scaler = RewardScaler(rows, config.gamma, config.clip_rewards, enabled=config.scale_rewards).to(device)
+        self.loss = self.make_loss().to(device)
+        shards = sharded(agent)
+        check_shards(shards, precision)
+        self.updater = Updater(
+            self.loss,
+            self.make_optimizer([own(parameter) for parameter in agent.parameters() if parameter.requires_grad]),
+            [[own(parameter) for parameter in part] for part in agent.parts()],
+            {own(parameter): name for parameter, name in agent.module_names().items()},
+            shards=shards,
+            max_grad_norm=config.max_grad_norm,
+            precision=precision,
+            compile=self.acceleration.update,
+        )
+        graphs = self.acceleration.cudagraphs and ranks.size() == 1  # what ranks say to each other is in no graph
+        self.graphs_on = device if graphs and device.type == "cuda" else None
+        self.accelerated: tuple[Accelerated, ...] = (self.updater.loss,)
+
+    @classmethod
+    def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
+        """A fresh agent of the kind that this algorithm improves."""
+        return Agent(env, model, config.gamma)
+
+    @abstractmethod
+    def make_loss(self) -> torch.nn.Module:
+        """The objective: a module from a minibatch to ``loss_*`` and diagnostics."""
+
+    @abstractmethod
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows] (see ``agent_rows``); returns diagnostics as device scalars, means
+        over the updates made.
+        """
+
+    def set_env(self, env: EnvBase) -> None:  # noqa: B027 - most algorithms learn from rollouts alone
+        """Take from the world what learning needs of it besides rollouts; by default nothing."""
+
+    def anneal(self, progress: float) -> None:  # noqa: B027 - most algorithms have nothing to set
+        """Set what changes in the course of training, besides the learning rate, to what it is after the share
+        ``progress`` of it; by default nothing.
+        """
+
+    @property
+    def mode(self) -> str:
+        """How updates are made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        return fastest(self.captured, self.updater.loss)
+
+    def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimiser of these parameters, with a learning rate that is a tensor where the device allows it."""
+        return make_adam(parameters, self.config.learning_rate.initial, self.config.adam_epsilon)
+
+    def check(self, metrics: dict[str, float]) -> None:
+        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from
+        :meth:`learn`).
+        """
+        advice = "lower algorithm.learning_rate.initial, or look for NaN in the world's observations and rewards"
+        self.updater.check(metrics, advice)
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, by name: the tensors themselves, so that what is copied into them holds in
+        captured graphs too. Not the running returns of the worlds' episodes, which go with the worlds.
+        """
+        result: dict[str, Tensor] = {**dict(self.agent.named_parameters()), **dict(self.agent.named_buffers())}
+        result |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
+        return {**result, **self.updater.tensors()}
+
+    def taken_back(self) -> None:  # noqa: B027  nothing is the right thing for most
+        """Called where an earlier state was copied into :meth:`tensors`."""
+
+    def state_dict(self) -> dict:
+        """Optimiser, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
+        scaler = self.scaler.state_dict()
+        scaler["returns"] = ranks.join_rows(scaler["returns"], 0)
+        return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`.
+
+        Raises:
+            ValueError: another algorithm wrote it.
+        """
+        if state["name"] != self.name:
+            raise ValueError(f"algorithm {state['name']} wrote it, this is {self.name}")
+        returns = ranks.own_rows(state["reward_scaler"]["returns"], 0)
+        self.scaler.load_state_dict({**state["reward_scaler"], "returns": returns})
+        self.updater.load_state_dict(state)
+        self.captured.forget()  # the optimiser's moments have moved
+
+
+def check_config(config: AlgorithmConfig) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_ranges(config, "algorithm.")
+    check_schedule(config.learning_rate)

@@ -1,0 +1,107 @@
+"""IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames which an older policy played, made
+right by V-trace.
+
+The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggingPlayer`). So
+learning truly is off-policy, as it is where many machines play for one that learns; where there are several processes,
+they do (``torchrl_agent/training/actor_learner.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig, what_the_controller_gets
+from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core.bounds import count, number, share
+from torchrl_agent.core.spans import spanned
+from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
+from torchrl_agent.optimization.schedules import LearningRateConfig
+
+
+@dataclass
+class IMPALAConfig(ActorCriticConfig):
+    """Hyper-parameters of IMPALA."""
+
+    _target_: str = "torchrl_agent.algorithms.impala.IMPALA"
+    rollout_steps: int = count(32)
+    """Rollout length: steps of every world per iteration."""
+    num_minibatches: int = count(4)
+    """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
+    refresh_every: int = count(2)
+    """Iterations after which the policy that plays is replaced by the one that learns; 1 is hardly off-policy."""
+    learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
+    lmbda: float = share(1.0)
+    """Of the manager's own advantages only: V-trace has none."""
+    rho_clip: float = number(1.0, above=0, infinite=True)
+    """Largest importance weight of a temporal difference and of a policy gradient."""
+    c_clip: float = number(1.0, above=0, infinite=True)
+    """Largest importance weight with which a temporal difference is traced back."""
+
+
+class IMPALA(ActorCritic):
+    """An actor-critic with V-trace; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+
+    name = "impala"
+    config_class = IMPALAConfig
+    config: IMPALAConfig
+    plays_apart = True
+
+    def __init__(
+        self, agent: Agent, config: IMPALAConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
+        check_config(config)
+        if rows % config.num_minibatches:
+            raise ValueError(
+                f"algorithm.num_minibatches={config.num_minibatches} does not divide the {rows} sequences of a "
+                f"rollout: choose a divisor of {rows}."
+            )
+        super().__init__(agent, config, rows, acceleration)
+        self.lags(config.refresh_every)
+        self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
+        self.accelerated = (self.scaled_rewards, *self.accelerated)
+
+    @override
+    def make_loss(self) -> AgentLoss:
+        """The policy gradient with V-trace."""
+        config, agent = self.config, self.agent
+        policy_gradient = PolicyGradientLoss(
+            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+        )
+        objective = VTraceLoss(
+            policy_gradient, agent.critic_head, gamma=config.gamma, rho_clip=config.rho_clip, c_clip=config.c_clip
+        )
+        return AgentLoss(agent, objective)
+
+    @override
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Updates, each with its share of the sequences."""
+        data = self.sequences(rollout)
+        size = data.shape[0] // self.config.num_minibatches
+        history = [self.updater.update(data[draw]) for draw in self.shuffled(len(data), size)]
+        return self.conclude(data, torch.stack(history))
+
+    @spanned("advantages")
+    @torch.no_grad()
+    def sequences(self, rollout: TensorDict) -> TensorDict:
+        """The rollout as sequences [rows, T] from which the loss makes advantages."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        bootstrap = self.last_values(following)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
+        intrinsic, option_ends = self.agent.intrinsic_reward(rollout), self.agent.option_ends(rollout)
+        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
+        data = self.recorded(rollout, reward, bootstrap)
+        data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
+        return data.transpose(0, 1)
+
+    def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
+        self.scaler.update(reward, done, alive)
+        return self.scaler.scale(reward)

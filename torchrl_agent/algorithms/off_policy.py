@@ -1,0 +1,221 @@
+"""What DQN, SAC and TD3 share: a replay on the device, n-step transitions, as many gradient steps as frames ask for, a
+target network that follows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.envs import EnvBase
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig, check_config
+from torchrl_agent.algorithms.hindsight import HindsightReplay, goal_outcome
+from torchrl_agent.algorithms.replay import Replay, n_step_transitions
+from torchrl_agent.core.bounds import FRAMES, MOST, count, number, share
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.optimization.updater import summarize_updates
+
+
+@dataclass
+class OffPolicyConfig(AlgorithmConfig):
+    """Hyper-parameters that algorithms with a replay have."""
+
+    rollout_steps: int = count(8)
+    """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
+    max_grad_norm: float = number(10.0, above=0, infinite=True)
+    batch_size: int = count(1024, FRAMES)
+    """Batch size: frames per gradient step."""
+    replay_ratio: float = number(4.0, above=0, most=MOST)
+    """Gradient samples per environment step, which sets the number of gradient steps."""
+    replay_size: int = count(200_000, FRAMES)
+    """Capacity of the replay buffer in frames; whole rollouts."""
+    learning_starts: int = number(4096, least=0, most=FRAMES)
+    """Frames in the replay buffer before the first gradient step."""
+    num_steps: int = count(3)
+    """n of n-step returns: rewards that a return holds before it bootstraps."""
+    target_interval: int = count(1)
+    """Gradient steps between two updates of the target network."""
+    target_rate: float = number(0.01, above=0, most=1)
+    """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
+    priority_exponent: float = share(0.0)
+    """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
+    importance_exponent: float = share(0.4)
+    """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
+    hindsight: float = share(0.0)
+    """Hindsight experience replay: share of replayed frames whose goal is one that their episode reached later; 0.8 is
+    k = 4 of Andrychowicz et al. 2017. For worlds that show a desired and an achieved goal, with one-step returns."""
+
+
+class Follower(Protocol):
+    """What moves a target network."""
+
+    def step(self) -> None:
+        """Let it follow the learning network once."""
+
+
+class OffPolicy(Algorithm):
+    """An algorithm that learns from a replay; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`. Its loss has
+    a ``target``, the weights of its target network.
+
+    Attributes:
+        target: lets the target network follow.
+        updates_at_once: gradient steps that are made together.
+    """
+
+    config: OffPolicyConfig
+    replay: Replay
+    target: Follower
+    updates_at_once = 1
+
+    def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
+        check_off_policy(config, rows)
+        if agent.recomputes:
+            raise ValueError(f"{self.name} learns without recomputation: leave model.recompute empty, or use ppo.")
+        super().__init__(agent, config, rows, acceleration)
+        self.target = self.make_target()
+        self.replay = self._make_replay(rows)
+        self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
+        self.accelerated = (self._transitions, *self.accelerated)
+        graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
+        self.captured = Captured("the update", self._update_from_replay, graphs_on)
+        self.frames = self.updates = 0
+        self.owed = 0.0
+        """Frames that have still to be learnt from."""
+
+    @abstractmethod
+    def make_target(self) -> Follower:
+        """What moves the loss's target network."""
+
+    def _make_replay(self, rows: int) -> Replay:
+        config = self.config
+        sizes = config.replay_size, config.rollout_steps * rows, config.priority_exponent
+        return HindsightReplay(*sizes, rows, config.hindsight) if config.hindsight else Replay(*sizes)
+
+    @override
+    def set_env(self, env: EnvBase) -> None:
+        """Take from the world what rewards other goals would have brought, if hindsight is asked for.
+
+        Raises:
+            ValueError: it has no goals.
+        """
+        if isinstance(self.replay, HindsightReplay):
+            self.replay.outcome = goal_outcome(env)
+
+    @override
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Add a rollout [T, rows] (see ``agent_rows``) to the replay and learn from it; returns diagnostics as device
+        scalars, means over the updates made.
+        """
+        self.updater.begin(learning_rate)
+        self._remember(rollout)
+        history = [self._update() for _ in range(self._updates_due(rollout.numel()))]
+        rate = torch.full((), learning_rate, device=self.device)
+        if not history:
+            return {"learning_rate": rate}
+        diagnostics = summarize_updates(torch.stack(history))
+        return {**diagnostics, "updates": self.updates_at_once * diagnostics["updates"], "learning_rate": rate}
+
+    @torch.no_grad()
+    def _remember(self, rollout: TensorDict) -> None:
+        self.replay.add(self._transitions(rollout))
+        alive = rollout.get(keys.ALIVE, None)
+        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
+        self.frames += rollout.numel()
+
+    def _assemble(self, rollout: TensorDict) -> TensorDict:
+        """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
+        seen = self.agent.critic.in_keys
+        now = rollout.select(*seen, keys.ACTION)
+        if alive is not None:
+            now.set(keys.VALID, alive)
+        wanted = following.select(*seen, keys.REWARD, keys.DONE, keys.TERMINATED)
+        return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
+
+    def _updates_due(self, frames: int) -> int:
+        """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
+        if not self.has_begun:
+            return 0
+        self.owed += frames * self.config.replay_ratio
+        used = self.config.batch_size * self.updates_at_once
+        count = int(self.owed // used)
+        self.owed -= count * used
+        return count
+
+    @property
+    def has_begun(self) -> bool:
+        """The replay holds enough frames to learn from."""
+        return self.replay.filled >= min(self.config.learning_starts, self.replay.size)
+
+    def _update(self) -> TensorDict:
+        metrics = self.captured().clone()
+        self.updates += 1
+        if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
+            self.target.step()
+        return metrics
+
+    def _update_from_replay(self) -> TensorDict:
+        metrics = self._learn_once()
+        if self.config.target_interval == 1:
+            self.target.step()
+        return metrics
+
+    def _learn_once(self) -> TensorDict:
+        """Learn from a batch of the replay."""
+        index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
+        following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
+        following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
+        metrics = self.updater.update(batch)
+        self.replay.update_priorities(index, metrics.pop(keys.TD_ERROR))
+        return metrics
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, the target network too."""
+        target = self.loss.target.flatten_keys(".")
+        return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
+
+    @override
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, the target network and the counters; the replay is apart."""
+        return {
+            **super().state_dict(),
+            "target": {str(key): value.clone() for key, value in self.loss.target.flatten_keys(".").items()},
+            "counters": {"frames": self.frames, "updates": self.updates, "owed": self.owed},
+        }
+
+    @override
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`; the replay has a state of its own."""
+        super().load_state_dict(state)
+        for key, value in self.loss.target.flatten_keys(".").items():
+            value.data.copy_(state["target"][str(key)])
+        for name, value in state["counters"].items():
+            setattr(self, name, value)
+
+
+def check_off_policy(config: OffPolicyConfig, rows: int) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_config(config)
+    if config.hindsight and config.num_steps != 1:
+        raise ValueError(
+            f"algorithm.num_steps={config.num_steps} adds up rewards of the goal that was played for, and "
+            "algorithm.hindsight replays others: use algorithm.num_steps=1."
+        )
+    frames = config.rollout_steps * rows
+    if config.replay_size < frames:
+        raise ValueError(
+            f"algorithm.replay_size={config.replay_size} cannot hold a rollout of {frames} frames "
+            f"({config.rollout_steps} steps x {rows} worlds or agents): give at least {frames}."
+        )

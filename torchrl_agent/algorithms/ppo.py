@@ -1,0 +1,216 @@
+"""Proximal policy optimisation (Schulman et al. 2017): advantages, then epochs of clipped minibatch updates, all on the
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import torch
+from tensordict import TensorDict
+from tensordict.utils import expand_as_right
+from torch import Tensor
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
+from torchrl_agent.algorithms.algorithm import check_config
+from torchrl_agent.core import ranks
+from torchrl_agent.core.bounds import FRAMES, count, number
+from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import AccelerationConfig, Captured
+from torchrl_agent.optimization.schedules import ADAPTIVE, AdaptiveRate
+
+LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
+"""Advantages are divided by no less, where all count and where those of the living do; as in TorchRL."""
+
+
+@dataclass
+class PPOConfig(ActorCriticConfig):
+    """Hyper-parameters of PPO."""
+
+    _target_: str = "torchrl_agent.algorithms.ppo.PPO"
+    minibatch_size: int = count(4096, FRAMES)
+    """Minibatch size: frames per gradient step, those of a rollout at most; where it does not divide them, the last
+    minibatch of an epoch is filled up with frames that count nothing."""
+    num_epochs: int = count(4)
+    """Epochs: passes over each rollout."""
+    clip_epsilon: float = number(0.2, above=0)
+    """Clipping range of the probability ratio."""
+    clip_value: float | None = number(None, above=0)
+    """Value clipping: range of the value's change per iteration; None does not clip."""
+    normalize_advantage: bool = True
+    """Advantage normalization: zero mean and unit variance in each minibatch."""
+    target_kl: float | None = number(None, above=0)
+    """Early stopping: end the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
+    adaptive_kl: float = number(0.01, above=0)
+    """KL of an update that ``learning_rate.schedule=adaptive`` aims at."""
+
+
+class PPO(OnPolicyActorCritic):
+    """Proximal policy optimisation; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+
+    name = "ppo"
+    config_class = PPOConfig
+    config: PPOConfig
+    adapts_rate = True
+
+    def __init__(
+        self, agent: Agent, config: PPOConfig, rows: int, acceleration: AccelerationConfig | None = None
+    ) -> None:
+        check_ppo(config, rows * ranks.size(), sequences=agent.sequential)
+        frames_each = config.rollout_steps if agent.sequential else 1
+        what = "the number of sequences in algorithm.minibatch_size" if agent.sequential else "algorithm.minibatch_size"
+        size = min(config.minibatch_size, config.rollout_steps * rows * ranks.size())
+        self.drawn_at_once = ranks.share(size // frames_each, what)
+        self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
+        """The last minibatch of an epoch is shorter, and filled up."""
+        super().__init__(agent, config, rows, acceleration)
+        adapts = config.learning_rate.schedule == ADAPTIVE
+        rate = (config.learning_rate.initial, config.adaptive_kl, self.device)
+        self.adaptive = AdaptiveRate(*rate) if adapts else None
+        self.running = torch.ones((), device=self.device)
+        """1 while this iteration's updates go on, 0 once the KL stopped them."""
+        self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
+        if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
+            self.updater.wanted = self._goes_on
+            self.iteration = self.improve
+            self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self.graphs_on)
+
+    @override
+    def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
+        """Advantages, then epochs of minibatch updates until their number or the KL ends them."""
+        data, explained = self.advantages(rollout)
+        self.running.fill_(1.0)
+        history = []
+        for _ in range(self.config.num_epochs):
+            history.append(self.epoch(data).clone())
+            if self.config.target_kl is not None and not bool(self.running):
+                break
+        return {**self.conclude(data, torch.cat(history)), **explained}
+
+    @override
+    def draws(self, count: int) -> Iterator[Draw]:
+        """Minibatches of every epoch."""
+        return chain.from_iterable(self._draws_of_epoch(count) for _ in range(self.config.num_epochs))
+
+    def _draws_of_epoch(self, count: int) -> Iterator[Draw]:
+        return self.shuffled(count, self.drawn_at_once)
+
+    def _epoch(self, data: TensorDict) -> TensorDict:
+        """The updates of one pass over the frames, [updates] diagnostics."""
+        draws = list(self._draws_of_epoch(len(data)))
+        if self.fills_up:
+            return torch.stack([self._update(self._filled_up(data, draw)) for draw in draws])
+        if ranks.size() > 1 and self.config.normalize_advantage:
+            advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
+            data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
+        return torch.stack([self._update(data[draw]) for draw in draws])
+
+    def _update(self, minibatch: TensorDict) -> TensorDict:
+        metrics = self.updater.update(minibatch)
+        if self.adaptive is not None:
+            self.updater.scale_rate(self.adaptive.follow(metrics["kl"]))
+        return metrics
+
+    @override
+    def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
+        """Improve the agent on a rollout [T, rows]; an adaptive rate goes on from where the last one left it."""
+        if self.adaptive is None:
+            return super().learn(rollout, learning_rate)
+        diagnostics = super().learn(rollout, learning_rate * self.adaptive.factor)
+        return {**diagnostics, "learning_rate": learning_rate * self.adaptive.factor}
+
+    @override
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes, how far the rate was adapted too."""
+        return {**super().tensors(), **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor})}
+
+    @override
+    def state_dict(self) -> dict:
+        """Everything of an algorithm, and how far the rate was adapted."""
+        own = {} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor.clone()}
+        return {**super().state_dict(), **own}
+
+    @override
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if self.adaptive is not None:
+            self.adaptive.factor.fill_(state.get("adaptive_rate", 1.0))
+
+    def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
+        """A minibatch of the usual size, whose frames beyond those drawn count in no loss."""
+        assert isinstance(draw, Tensor)
+        size = self.drawn_at_once
+        minibatch = data[torch.cat([draw, draw.new_zeros(size - len(draw))])]
+        valid = minibatch.get(keys.VALID, None)
+        drawn = (torch.arange(size, device=self.device) < len(draw)).reshape(size, *[1] * (minibatch.ndim - 1))
+        drawn = drawn.expand(minibatch.shape)
+        return minibatch.set(keys.VALID, drawn if valid is None else valid & drawn)
+
+    def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
+        """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""
+        assert self.config.target_kl is not None
+        self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
+        return self.running > 0
+
+    @override
+    def make_loss(self) -> AgentLoss:
+        """The clipped objective."""
+        config, agent = self.config, self.agent
+        objective = PPOLoss(
+            agent.actor_head,
+            agent.critic_head,
+            clip_epsilon=config.clip_epsilon,
+            clip_value=config.clip_value,
+            critic_coeff=config.critic_coeff,
+            entropy_coeff=config.entropy_coeff,
+            normalize_advantage=config.normalize_advantage and ranks.size() == 1,  # else see normalized
+        )
+        return AgentLoss(agent, objective)
+
+
+def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:
+    """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks;
+    the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
+
+    Args:
+        advantage: of this rank.
+        draws: places of this rank's part of each minibatch, [minibatches, size]; each place once.
+        valid: which of them count (frames of the living), bool, of its shape or with fewer dimensions; None for all.
+    """
+    drawn = advantage[draws].flatten(1)
+    counts = torch.ones_like(advantage) if valid is None else expand_as_right(valid, advantage).to(advantage.dtype)
+    counts = counts[draws].flatten(1)
+    count = counts.sum(1)
+    mean = (drawn * counts).sum(1) / count.clamp_min(1)
+    variance = ((drawn - mean[:, None]).square() * counts).sum(1) / count.clamp_min(1)
+    mean, variance, count = ranks.moments(mean, variance, count)
+    if valid is None:
+        deviation = (variance * count / (count - 1)).sqrt().clamp_min(LEAST_DEVIATION)
+    else:
+        deviation = variance.sqrt().clamp_min(LEAST_DEVIATION_OF_VALID)
+    result = torch.empty_like(advantage)
+    result[draws.flatten()] = ((drawn - mean[:, None]) / deviation[:, None]).float().view(-1, *advantage.shape[1:])
+    return result
+
+
+def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
+    """Raise ValueError naming the first hyper-parameter that cannot work."""
+    check_config(config)
+    frames = config.rollout_steps * rows
+    size = min(config.minibatch_size, frames)
+    if ranks.size() > 1 and frames % size:
+        raise ValueError(
+            f"algorithm.minibatch_size={size} does not divide the {frames} frames of a rollout ({config.rollout_steps} "
+            f"steps x {rows} worlds or agents), which several processes share: choose a divisor of {frames}."
+        )
+    if sequences and size % config.rollout_steps:
+        raise ValueError(
+            f"algorithm.minibatch_size={config.minibatch_size} is no multiple of "
+            f"algorithm.rollout_steps={config.rollout_steps}: an agent with memory learns from whole sequences."
+        )

@@ -1,0 +1,192 @@
+"""The command ``torchrl-agent``: verbs for everything a run goes through. Errors are one sentence, exit code 2.
+
+The module of a verb is imported once it is asked for, so that help and version come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any, NoReturn
+
+from typing_extensions import override
+
+from torchrl_agent.core.errors import HiddenPackageError, TrainingError
+from torchrl_agent.core.hidden import check_envs
+from torchrl_agent.core.tables import printable
+from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.trust.targets import calling
+
+DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
+
+examples:
+  torchrl-agent film shipped:arena                        a trained agent that comes with the package
+  torchrl-agent train arena                               four to six minutes on two CPU cores
+  torchrl-agent train arena algorithm.gamma=0.99 --seed 1 --name first
+  torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
+  torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first
+  torchrl-agent resume runs/first total_frames=20_000_000
+  torchrl-agent evaluate runs/first --episodes 256 --json
+  torchrl-agent film runs/first --output first.gif
+  torchrl-agent explain shipped:tonight --step 40         what an agent believed, predicted and did
+  torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
+  torchrl-agent compare runs/*                            a table of their figures
+  torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
+  torchrl-agent configs arena                             every key of a configuration with its value
+  torchrl-agent convert sb3 model.zip --config cartpole   a run of a Stable-Baselines3 model; to-sb3 is the way back
+  torchrl-agent bench arena --json
+  torchrl-agent profile arena acceleration.step=false     where the time of an iteration goes
+"""
+
+VERBS = {
+    "train": ("train", "train the agent of a configuration"),
+    "pretrain": ("pretrain", "teach one module from rollouts of scripted and random players"),
+    "resume": ("train", "continue a run from its last checkpoint"),
+    "evaluate": ("evaluate", "judge a run's policy"),
+    "match": ("match", "two agents against each other, in a world with two seats"),
+    "league": ("match", "ratings and the cross-play table of runs, past selves and scripted players"),
+    "exploit": ("match", "train fresh agents against a run's agent: how far can it be beaten"),
+    "film": ("film", "film a run's policy"),
+    "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
+    "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),
+    "compare": ("compare", "a table of runs, with mean and deviation over a configuration's seeds"),
+    "bench": ("bench", "measure the speed and skill of a configuration"),
+    "export": ("export", "write a run's agent, or one module, for PyTorch or ONNX runtimes, or to share"),
+    "profile": ("bench", "say where the time of a training iteration goes"),
+    "convert": ("export", "make a run of a Stable-Baselines3 model, or the other way round"),
+    "completion": ("configs", "print what a shell needs to complete this command's words"),
+    "doctor": ("doctor", "check versions, device and compiler, and say what to do"),
+    "runs": ("compare", "list runs and the agents that come with the package, with their figures"),
+    "configs": ("configs", "list configurations, or show one in full"),
+}
+"""Verbs: the module of each, which has ``add_VERB`` and ``run_VERB`` (and perhaps ``complete_VERB``, for words that may
+be left out), and what it does."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    _open_streams()
+    rank = os.environ.get("RANK", "0") if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
+    logging.basicConfig(level=logging.WARNING, format="%(message)s" if rank is None else f"rank {rank}: %(message)s")
+    try:
+        parsed = _parse(sys.argv[1:] if arguments is None else arguments)
+        logging.getLogger("torchrl_agent.core.progress").setLevel(
+            logging.WARNING if parsed.quiet or rank not in (None, "0") else logging.INFO
+        )
+        # what is trusted may lie in the present folder, where the command itself looks for nothing
+        with calling(getattr(parsed, "trust", False), os.getcwd() if arguments is None else None):
+            code = parsed.run(parsed) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # who read the output has seen enough, as `head` does
+        _discard_output()
+        return 141
+    except OSError as error:
+        _discard_output()
+        print(f"torchrl-agent: {_of_the_system(error)}", file=sys.stderr)
+        return 2
+    except (ValueError, TrainingError, HiddenPackageError) as error:
+        print(f"torchrl-agent: {printable(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("torchrl-agent: interrupted.", file=sys.stderr)
+        return 130
+
+
+def _open_streams() -> None:
+    """Give the process the standard streams that it was started without, or its files would get their numbers."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _discard_output() -> None:
+    """Let what cannot be printed go, or Python would try it again as it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_the_system(error: OSError) -> str:
+    """An error of a file or a stream as a sentence."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return f"output cannot be written ({reason}): give it a place that can be written to."
+    return f"{error.filename} cannot be read or written ({reason}): give a path that can."
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line; overrides may also stand behind options, where argparse does not look for them."""
+    chosen = next((word for word in arguments if not word.startswith("-")), "")
+    parser, verb, complete = _parser(chosen)
+    if chosen == "roofline":
+        parser.error("roofline is a study: run 'python -m benchmarks roofline' from a clone")
+    if complete is not None:
+        behind = arguments.index(chosen) + 1
+        arguments = [*arguments[:behind], *complete(arguments[behind:])]
+    parsed, rest = parser.parse_known_args(arguments)
+    strange = [word for word in rest if word.startswith("-") or "=" not in word or not hasattr(parsed, "overrides")]
+    if strange:
+        meant = did_you_mean(strange[0].partition("=")[0], verb.options())
+        parser.error(f"unrecognized arguments: {' '.join(strange)}{meant}")
+    if hasattr(parsed, "overrides"):
+        parsed.overrides = [*parsed.overrides, *rest, *getattr(parsed, "short", [])]
+    return parsed
+
+
+def _parser(chosen: str) -> tuple[_Parser, _Parser, Callable[[list[str]], list[str]] | None]:
+    """All verbs, of which only the chosen one knows its arguments; that one, and what completes its words."""
+    complete = None
+    parser = _Parser(
+        prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"torchrl-agent {_version()}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+    asked = parser
+    for name, (place, purpose) in VERBS.items():
+        verb = verbs.add_parser(name, help=purpose)
+        if name == chosen:
+            asked = verb
+            if name != "doctor":  # who finds out by himself, and tells more
+                check_envs()
+            module = importlib.import_module(f"torchrl_agent.cli.{place}")
+            getattr(module, f"add_{name}")(verb)
+            verb.add_argument("--quiet", action="store_true", help="show no progress")
+            verb.set_defaults(run=getattr(module, f"run_{name}"))
+            complete = getattr(module, f"complete_{name}", None)
+    return parser, asked, complete
+
+
+def _version() -> str:
+    try:
+        return metadata.version("torchrl_agent")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    @override
+    def error(self, message: str) -> NoReturn:
+        """One line, exit code 2."""
+        print(f"torchrl-agent: {message}; see '{self.prog} --help'.", file=sys.stderr)
+        raise SystemExit(2)
+
+    @override
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the nearest of the choices."""
+        if action.choices is not None and value not in action.choices:
+            choices = ", ".join(map(str, action.choices))
+            message = f"{value!r} is none of the choices{did_you_mean(value, action.choices)}: use {choices}"
+            raise argparse.ArgumentError(action, message)
+
+    def options(self) -> list[str]:
+        """What can be given with a dash."""
+        return list(self._option_string_actions)

@@ -1,0 +1,48 @@
+"""``torchrl-agent evaluate``: judge a run's policy."""
+
+from __future__ import annotations
+
+import argparse
+
+from torchrl_agent.cli.arguments import (
+    add_acting,
+    add_agent,
+    add_json,
+    add_overrides,
+    add_without,
+    print_table,
+    print_ways,
+    run_of,
+)
+from torchrl_agent.core.text import to_json
+from torchrl_agent.evaluation.ablation import without
+from torchrl_agent.experiment.judging import configured_way, evaluate, evaluate_ways
+from torchrl_agent.runs.load import load_agent
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """An agent, how it acts and where."""
+    add_agent(parser)
+    add_overrides(parser)
+    add_acting(parser)
+    parser.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
+    parser.add_argument("--seed", type=int, help="seed of the worlds")
+    add_without(parser)
+    add_json(parser)
+
+
+def run_evaluate(parsed: argparse.Namespace) -> None:
+    """Print the figures."""
+    seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
+    overrides = (*parsed.changes, *seed, *parsed.overrides)
+    experiment, agent = load_agent(run_of(parsed), parsed.device, parsed.checkpoint, overrides)
+    with without(agent, parsed.without):
+        if parsed.stochastic:
+            result = evaluate(experiment, agent, parsed.episodes, deterministic=False)
+            print_table(result)
+        else:
+            ways = evaluate_ways(experiment, agent, parsed.episodes)
+            print_ways(ways)
+            result = {**ways[configured_way(experiment)], "ways": ways}
+    if parsed.json:
+        print(to_json(result))

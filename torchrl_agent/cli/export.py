@@ -1,0 +1,82 @@
+"""``torchrl-agent export`` and ``convert``: agents as files of PyTorch, ONNX or Stable-Baselines3."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchrl_agent.cli.arguments import add_run, run_of
+from torchrl_agent.convert import from_sb3, to_sb3
+from torchrl_agent.export import export_run
+from torchrl_agent.modules.networks import ACTIVATIONS
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """A run, what of it, and as what."""
+    add_run(parser)
+    parser.add_argument(
+        "--module",
+        default="policy",
+        help="perception, world_model, social_model, policy, or all (policy)",
+    )
+    parser.add_argument(
+        "--format", default="torch_export", help="torch_export, onnx with the extra 'export', or run: a folder to share"
+    )
+    parser.add_argument("--output", help="the file, or the folder of the run or of the files of 'all' (in RUN)")
+
+
+def run_export(parsed: argparse.Namespace) -> None:
+    """Export and print the files."""
+    paths = export_run(run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
+    print("\n".join(str(path) for path in paths))
+
+
+# --- conversion ------------------------------------------------------------------------------------------------------
+
+
+def add_convert(verb: argparse.ArgumentParser) -> None:
+    """The two directions."""
+    ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
+
+    way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")
+    way.add_argument("model", metavar="MODEL.zip", type=Path)
+    way.add_argument("--vecnormalize", type=Path, metavar="FILE", help="its statistics: .pkl (with --trust) or .json")
+    way.add_argument("--trust", action="store_true", help="run code of others: that of a .pkl, or of a configuration")
+    way.add_argument("--config", default="arena_long", help="configuration of the world it was trained in (arena_long)")
+    way.add_argument("--run-name", metavar="NAME", help="name of the run's folder")
+    way.add_argument("--activation", choices=tuple(ACTIVATIONS), help="where the model does not say")
+    way.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration")
+    way.set_defaults(convert=_from)
+
+    way = ways.add_parser(
+        "to-sb3", help="write a run's agent as a Stable-Baselines3 model: PPO, or DQN of algorithm=dqn"
+    )
+    add_run(way)
+    way.add_argument("output", metavar="OUTPUT.zip", type=Path)
+    way.set_defaults(convert=_to)
+
+
+def run_convert(parsed: argparse.Namespace) -> None:
+    """Convert, then say what was assumed and where the result is."""
+    paths, notes = parsed.convert(parsed)
+    for note in notes:
+        print(f"note: {note}.")
+    for path in paths:
+        print(path)
+
+
+def _from(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    folder, notes = from_sb3(
+        parsed.model,
+        parsed.config,
+        parsed.overrides,
+        parsed.run_name,
+        parsed.vecnormalize,
+        parsed.trust,
+        parsed.activation,
+    )
+    return [folder], notes
+
+
+def _to(parsed: argparse.Namespace) -> tuple[list[Path], list[str]]:
+    return to_sb3(run_of(parsed), parsed.output, parsed.checkpoint)

@@ -1,0 +1,151 @@
+"""``torchrl-agent match``, ``league`` and ``exploit``: agents against each other."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchrl_agent.cli.arguments import add_json, add_trust
+from torchrl_agent.core.tables import aligned
+from torchrl_agent.core.text import to_json
+from torchrl_agent.evaluation.matches import match, rate_league
+from torchrl_agent.experiment.judging import WAYS
+from torchrl_agent.population.ratings import LEAST_GAMES
+from torchrl_agent.runs.report import check_format, write_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+import math
+
+from torchrl_agent.cli.arguments import add_agent, run_of
+from torchrl_agent.cli.train import follow
+from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
+from torchrl_agent.runs.run import train
+
+
+def add_match(parser: argparse.ArgumentParser) -> None:
+    """Who plays, and how often."""
+    for name in ("one", "other"):
+        parser.add_argument(name, metavar=name.upper(), help="a run, a member's folder, or a scripted player's name")
+    parser.add_argument("--games", type=int, default=512, help="games, half of them from each seat (512)")
+    parser.add_argument("--seed", type=int, help="seed of the worlds")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    add_json(parser)
+    add_trust(parser)
+
+
+def run_match(parsed: argparse.Namespace) -> None:
+    """Print the shares of the points."""
+    result = match(parsed.one, parsed.other, parsed.games, parsed.device, parsed.seed)
+    for way in WAYS:
+        found = result[way]
+        print(
+            f"{way} actions: {parsed.one} takes {found['share']:.3f} ({found['low']:.3f} to {found['high']:.3f}) of "
+            f"the points against {parsed.other}: {found['won']} won, {found['drawn']} drawn, {found['lost']} lost"
+        )
+    if parsed.json:
+        print(to_json(result))
+
+
+# --- league ----------------------------------------------------------------------------------------------------------
+
+
+def add_league(parser: argparse.ArgumentParser) -> None:
+    """Who takes part."""
+    parser.add_argument("run_folders", metavar="RUN", nargs="+", help="runs; of populations all members take part")
+    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument("--snapshots", type=int, default=8, help="past selves of each league that take part (8)")
+    parser.add_argument("--sampled", action="store_true", help="tell of sampled actions instead of the likeliest")
+    parser.add_argument("--picture", metavar="FILE", help="draw ratings and table: .png, .svg or .pdf")
+    parser.add_argument("--seed", type=int, help="seed of the worlds")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    add_json(parser)
+    add_trust(parser)
+
+
+def run_league(parsed: argparse.Namespace) -> None:
+    """Print ratings, best first, and the shares of the points beside them."""
+    if parsed.snapshots < 0:
+        raise ValueError(f"--snapshots is {parsed.snapshots}: give 0 or more.")
+    if parsed.picture is not None:
+        check_format(Path(parsed.picture))
+    result = rate_league(parsed.run_folders, parsed.games, parsed.snapshots, parsed.device, parsed.seed)
+    way = list(WAYS)[parsed.sampled]
+    print("\n".join(table(result, way)))
+    if parsed.picture is not None:
+        print(write_figure(draw(result, way), Path(parsed.picture), option="--picture"))
+    if parsed.json:
+        print(to_json(result))
+
+
+def table(result: dict[str, Any], way: str) -> list[str]:
+    """Lines of text: every player's rating and its share of the points against all others, by their numbers."""
+    names, found = result["players"], result[way]
+    order = sorted(range(len(names)), key=lambda index: -found["rating"][index])
+    lines = [f"{way} actions, {result['games']} games of each two, in hundredths of the points (row against column)"]
+    rows = [["", "player", "rating", *(str(place) for place in range(1, len(names) + 1))]]
+    for place, index in enumerate(order, 1):
+        rated = f"{found['rating'][index]:.0f} +- {1.96 * found['error'][index]:4.0f}"
+        shares = ["." if other == index else f"{100 * found['shares'][index][other]:.0f}" for other in order]
+        rows.append([str(place), names[index], rated, *shares])
+    lines += aligned(rows, words=2)
+    if result["games"] >= LEAST_GAMES:
+        lines.append(f"one number per player hides up to {found['misfit']:.2f} of a share")
+    return lines
+
+
+def draw(result: dict[str, Any], way: str) -> Figure:
+    """Ratings with their intervals beside the table of shares, best player first."""
+    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+
+    found = result[way]
+    order = sorted(range(len(result["players"])), key=lambda index: -found["rating"][index])
+    names, places = [result["players"][index] for index in order], range(len(order))
+    figure = Figure(figsize=(4 + 0.5 * len(order), 1.5 + 0.35 * len(order)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 2])
+    errors = [1.96 * found["error"][index] for index in order]
+    left.errorbar([found["rating"][index] for index in order], places, xerr=errors, fmt="o", capsize=3)
+    left.set_yticks(places, [name.replace("$", r"\$") for name in names])  # no formulas
+    left.set_xlabel("rating (400 points: odds of 10 to 1)")
+    left.grid(alpha=0.3)
+    shares = [[found["shares"][row][column] for column in order] for row in order]
+    image = right.imshow(shares, vmin=0, vmax=1, cmap="RdBu", aspect="auto")
+    right.set_xticks(places, names, rotation=90)
+    figure.colorbar(image, ax=right, label="share of the points, row against column")
+    return figure
+
+
+# --- exploitability --------------------------------------------------------------------------------------------------
+
+
+def add_exploit(parser: argparse.ArgumentParser) -> None:
+    """Whom to beat, and how long to learn that."""
+    add_agent(parser)
+    parser.add_argument("--frames", type=int, default=5_000_000, help="frames that each learns for (5,000,000)")
+    parser.add_argument("--members", type=int, default=4, help="how many learn, each with its own seed (4)")
+    parser.add_argument("--games", type=int, default=512, help="games of each in the end (512)")
+    parser.add_argument("--name", help="of the run that this makes (the run's with _exploit)")
+    add_json(parser)
+
+
+def run_exploit(parsed: argparse.Namespace) -> int:
+    """Train, and print what the members take."""
+    for name in ("frames", "members"):
+        if getattr(parsed, name) < 1:
+            raise ValueError(f"--{name} is {getattr(parsed, name)}: give at least 1.")
+    experiment = exploiters_of(run_of(parsed), parsed.members, parsed.frames, parsed.device, parsed.name)
+    stopped = follow(train(experiment), experiment)
+    if stopped:
+        return stopped
+    found = exploitability(experiment, parsed.games)
+    for way in WAYS:
+        told = found[way]
+        half = "" if math.isinf(told["half_width"]) else f" +- {told['half_width']:.3f}"
+        print(
+            f"{way} actions: after {found['frames']:,} frames the best of {parsed.members} takes {told['best']:.3f} of "
+            f"the points against {found['target']}, the mean {told['mean']:.3f}{half}"
+        )
+    if parsed.json:
+        print(to_json(found))
+    return 0

@@ -1,0 +1,48 @@
+"""``torchrl-agent pretrain``: teach one module from rollouts of scripted and random players."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from torchrl_agent.cli.arguments import add_config
+from torchrl_agent.core.text import to_json
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.pretrained import MODULES
+from torchrl_agent.pretrain import PretrainConfig, pretrain
+
+
+def add_pretrain(parser: argparse.ArgumentParser) -> None:
+    """A module, a configuration, and how much is learnt from whom."""
+    parser.add_argument("module", choices=MODULES)
+    add_config(parser)
+    defaults = PretrainConfig()
+    parser.add_argument("--frames", type=int, default=defaults.frames, help="steps to record, summed over worlds")
+    parser.add_argument("--updates", type=int, default=defaults.updates)
+    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
+    parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
+    parser.add_argument("--players", nargs="+", help="who plays, in worlds of their own, such as greedy random")
+    parser.add_argument("--disturbed", type=float, default=0.0, help="share of steps that they are led astray in")
+    parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
+    parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
+
+
+def run_pretrain(parsed: argparse.Namespace) -> None:
+    """Pre-train and print the report."""
+    words = parsed.players or []  # overrides may stand behind the players
+    overrides = [*parsed.overrides, *(word for word in words if "=" in word)]
+    players = [word for word in words if "=" not in word] or None
+    experiment = Experiment.load(parsed.config, *overrides)
+    if parsed.freeze_perception and "perception" not in experiment.frozen:
+        experiment.frozen = [*experiment.frozen, "perception"]
+    config = PretrainConfig(
+        parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players, parsed.disturbed
+    )
+    report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
+    print(
+        f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"
+    )
+    print(f"kept: the weights after update {report['best_update']:,}, which did best in the validation worlds")
+    for part in ("validation_before", "validation_after", "validation_last", "figures", "world"):
+        if part in report:
+            print(f"{part}: {to_json(report[part], indent=2)}")

@@ -1,0 +1,273 @@
+"""Checkpoints: written whole or not at all, read without unpickling anything but tensors and plain values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.core.text import to_json
+
+FORMAT = 1
+SOURCE = Path(__file__).resolve().parents[2]
+"""Where this project's packages lie."""
+_NAME = re.compile(r"checkpoint_(\d+)\.pt")
+BEST = "best.json"
+MANIFEST, STATISTICS, REPLAY = ".json", ".normalization.json", ".replay.pt"
+FILES = (".pt", STATISTICS, REPLAY)
+"""What a checkpoint is made of, by the ends of names; its manifest has a checksum of each."""
+CHECKSUMS = "sha256"
+MODULE_FILE = "module.pt"
+"""In a folder that a pre-training left: the module."""
+TRAINING_RETURN = "rollout/ep_rew_mean"
+"""The metric by which the best checkpoint is chosen, where nothing else is said."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, damaged or of another kind."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a temporary neighbour, flush it to disk, then put it in place of ``path`` in one move.
+
+    Raises:
+        ValueError: the folder cannot be written to.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        with temporary.open("r+b") as file:  # Windows flushes only what was opened for writing
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch.save reports a missing folder as a RuntimeError
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{path} cannot be written ({reason}): choose a folder that can, with run.folder=.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text in UTF-8, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as JSON, atomically; what is not finite is null."""
+    write_text(path, to_json(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds; None if it is missing or damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def save_checkpoint(
+    folder: Path,
+    frames: int,
+    state: dict[str, Any],
+    statistics: dict[str, Any],
+    config_hash: str,
+    score: float | None,
+    keep: int,
+    measure: str = TRAINING_RETURN,
+    marks: dict[str, Any] | None = None,
+) -> Path:
+    """Write ``checkpoint_<frames>.pt`` with its normalisation statistics and a manifest, its metadata and the checksums
+    of its files; keep the newest ``keep`` and the best. A ``replay`` in the state becomes a file beside the newest
+    checkpoint only, as it is large.
+
+    Args:
+        folder: where checkpoints live.
+        frames: frames seen so far.
+        state: tensors and plain values.
+        statistics: normalisation statistics, also written beside it as JSON.
+        config_hash: hash of the resolved configuration.
+        score: higher is better, decides the best; None if there is none yet.
+        keep: number of newest checkpoints to keep.
+        measure: the metric that the score is of; scores of another one are not compared with it.
+        marks: more of its metadata.
+    """
+    path = folder / f"checkpoint_{frames}.pt"
+    told = {"score": score, "measure": measure}
+    metadata = {"format": FORMAT, "frames": frames, **told, "config_hash": config_hash, "versions": versions()}
+    metadata |= marks or {}
+    path.with_suffix(MANIFEST).unlink(missing_ok=True)  # its checksums are of the files that are replaced now
+    write_json(path.with_suffix(STATISTICS), statistics)
+    state = {"metadata": metadata, **state}
+    replay = state.pop("replay", None)
+    if replay is not None:
+        write_atomically(path.with_suffix(REPLAY), lambda temporary: torch.save(replay, temporary))
+    write_atomically(path, lambda temporary: torch.save(state, temporary))
+    sums = {end: _checksum(path.with_suffix(end)) for end in FILES if path.with_suffix(end).is_file()}
+    write_json(path.with_suffix(MANIFEST), {**metadata, CHECKSUMS: sums})
+    for older in set(folder.glob(f"checkpoint_*{REPLAY}")) - {path.with_suffix(REPLAY)}:
+        older.unlink()
+    if score is not None and score >= best_score(folder, measure):
+        write_json(folder / BEST, {"checkpoint": path.name, **told})
+    _forget_old(folder, keep)
+    return path
+
+
+def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool = False) -> dict[str, Any]:
+    """The state in a checkpoint file, on ``device``; with its ``replay`` if asked for and there is one.
+
+    Raises:
+        CheckpointError: the file is missing, damaged (not what its manifest says) or not a checkpoint of this project,
+            or holds weights that are not finite.
+    """
+    if not path.is_file():
+        raise CheckpointError(
+            f"there is no checkpoint {path}: give a run folder that has trained for a while, or one of its .pt files."
+        )
+    _check_files(path)
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+        if replay and path.with_suffix(REPLAY).is_file():
+            state["replay"] = torch.load(path.with_suffix(REPLAY), map_location=device, weights_only=True)
+    except Exception as error:  # torch.load raises many kinds for damaged or foreign files
+        reason = str(error).strip().split("\n")[0][:120]
+        raise CheckpointError(f"{path} is damaged or not a checkpoint ({reason}): {_instead_of(path)}.") from None
+    if not isinstance(state, dict) or any(not isinstance(state.get(part), dict) for part in ("agent", "metadata")):
+        raise CheckpointError(
+            f"{path} is not a checkpoint of torchrl_agent: its parts (metadata, agent, ...) are missing: give a run "
+            "folder, or a .pt file of its checkpoints."
+        )
+    if state["metadata"].get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} has checkpoint format {state['metadata'].get('format')}, this version reads {FORMAT}: "
+            "use the version of torchrl_agent that wrote it."
+        )
+    algorithm = state.get("algorithm")
+    members = algorithm.get("members") if isinstance(algorithm, dict) else None  # a population's, all in one tensor
+    name = not_finite({**state["agent"], "members": members})
+    if name is not None:
+        raise CheckpointError(f"{path} holds NaN or infinity in {name}: {_instead_of(path)}.")
+    return state
+
+
+def _check_files(path: Path) -> None:
+    """Raise CheckpointError if a file of a checkpoint is not what its manifest says; one without a manifest, or of a
+    release that kept no checksums, is taken as it is.
+    """
+    manifest = path.with_suffix(MANIFEST)
+    known = read_json(manifest)
+    sums = known.get(CHECKSUMS, {}) if isinstance(known, dict) else None
+    if manifest.is_file() and not isinstance(sums, dict):
+        raise CheckpointError(f"{manifest} is damaged: delete it, and {path.name} is read without its checksums.")
+    for end in FILES:
+        file = path.with_suffix(end)
+        if sums and end in sums and file.is_file() and _checksum(file) != sums[end]:
+            instead = "delete it, and the replay begins empty" if end == REPLAY else _instead_of(path)
+            raise CheckpointError(f"{file} is damaged (it is not what {manifest.name} says): {instead}.")
+
+
+def _checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _instead_of(path: Path) -> str:
+    """What to do where a checkpoint cannot be read."""
+    older = [
+        each for each in checkpoints(path.parent) if _NAME.fullmatch(path.name) and frames_of(each) < frames_of(path)
+    ]
+    return f"delete {path.name} to go on with {older[-1].name}" if older else "use another checkpoint of the run"
+
+
+def not_finite(weights: Mapping[str, Any]) -> str | None:
+    """The name of the first tensor that holds NaN or infinity."""
+    floating = {
+        name: value for name, value in weights.items() if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    return next((name for name, value in floating.items() if not bool(value.isfinite().all())), None)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    result = [(int(match[1]), path) for path in folder.glob("checkpoint_*.pt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(result)]
+
+
+def frames_of(path: Path) -> int:
+    """The frames that a checkpoint had seen."""
+    return int(path.stem.rpartition("_")[2])
+
+
+def forget_checkpoint(path: Path) -> None:
+    """Take away a checkpoint with all that belongs to it."""
+    for end in (*FILES, MANIFEST):
+        path.with_suffix(end).unlink(missing_ok=True)
+
+
+def find_checkpoint(run: Path, which: str = "last") -> Path:
+    """The checkpoint of a run: ``last`` or ``best``; ``run`` may also be a checkpoint file."""
+    if run.is_file():
+        return run
+    if not run.is_dir():
+        raise CheckpointError(f"there is no run {run}: give the path of a run folder, such as runs/NAME.")
+    folder = run / "checkpoints"
+    best = str(_best(folder).get("checkpoint"))
+    if which == "best" and _NAME.fullmatch(best) and (folder / best).is_file():
+        return folder / best
+    found = checkpoints(folder)
+    if not found and (run / MODULE_FILE).is_file():
+        raise CheckpointError(f"{run} is no run but a pre-trained module: train with pretrained.MODULE={run}.")
+    if not found:
+        raise CheckpointError(f"{run} has no checkpoint yet: give a run that has written its first one.")
+    return found[-1]
+
+
+def best_score(folder: Path, measure: str = TRAINING_RETURN) -> float:
+    """Score of the best checkpoint so far; none counts that was chosen by another ``measure``."""
+    best = _best(folder)
+    score = best.get("score") if best.get("measure", TRAINING_RETURN) == measure else None
+    return float(score) if isinstance(score, (int, float)) else -math.inf
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in ("torch", "torchrl", "tensordict", "torchrl_agent"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def code_digest() -> str:
+    """Short hash of all code that a result depends on: the versions, and every file of this project."""
+    digest = hashlib.sha256(json.dumps(versions()).encode())
+    for file in sorted(file for package in ("envs", "torchrl_agent") for file in (SOURCE / package).rglob("*.py")):
+        digest.update(file.relative_to(SOURCE).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _best(folder: Path) -> dict[str, Any]:
+    """What best.json says; nothing if it is missing or damaged."""
+    found = read_json(folder / BEST)
+    return found if isinstance(found, dict) else {}
+
+
+def _forget_old(folder: Path, keep: int) -> None:
+    kept = _best(folder).get("checkpoint")
+    for path in checkpoints(folder)[:-keep]:
+        if path.name != kept:
+            forget_checkpoint(path)

@@ -1,0 +1,109 @@
+"""Devices that configurations mean, and sizes that fit them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device meant by ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, if this machine has it."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name!r} is unknown: use auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f"device {name!r} was asked for but is not there: use device=cpu or device=auto.")
+    return device
+
+
+def use_device(name: str) -> torch.device:
+    """:func:`resolve_device`, made the one that CUDA's streams, graphs and kernels mean when they name none; matrix
+    products may use TensorFloat-32 there.
+    """
+    device = resolve_device(name)
+    torch.set_float32_matmul_precision("high")
+    if device.index is not None and device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def forked_random(device: torch.device | None) -> AbstractContextManager[None]:
+    """A context after which the random generators of the CPU and of this device are as they were before."""
+    return torch.random.fork_rng([device] if device is not None and device.type == "cuda" else [])
+
+
+# --- capacity --------------------------------------------------------------------------------------------------------
+
+_FACTORIES = ("empty", "zeros", "ones", "full", "rand", "randn", "randperm", "arange")
+"""Operations that make tensors of a size, which is their first argument."""
+
+
+def size_limit(what: str, mend: str, device: torch.device) -> AbstractContextManager:
+    """A :class:`SizeLimit` on a CPU; another device's allocator refuses what it has not, and ends no process."""
+    return SizeLimit(what, mend) if device.type == "cpu" else nullcontext()
+
+
+class SizeLimit(TorchDispatchMode):
+    """A context in which no tensor is made that the device could not hold besides what is there already.
+
+    Args:
+        what: what is being made.
+        mend: which settings make it smaller.
+
+    Raises:
+        ValueError: one would be larger; the sentence says how large.
+    """
+
+    def __init__(self, what: str, mend: str) -> None:
+        super().__init__()
+        self.what, self.mend = what, mend
+
+    def __torch_dispatch__(
+        self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.__name__.split(".")[0]
+        if name == "clone":  # which also makes an expanded tensor a real one
+            check_room(args[0].numel() * args[0].itemsize, args[0].device, self.what, self.mend)
+        elif name in _FACTORIES:
+            size = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
+            bytes_each = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
+            device = torch.device(kwargs.get("device") or "cpu")
+            check_room(math.prod(size) * bytes_each, device, self.what, self.mend)
+        return func(*args, **kwargs)
+
+
+def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
+    """Raise ValueError if so many bytes are more than a device has free."""
+    free = free_memory(device)
+    if free is not None and needed > free:
+        raise ValueError(
+            f"{what} would need at least {needed / 2**30:,.1f} GiB, but {device} has {free / 2**30:,.1f} free: give a "
+            f"smaller {mend}."
+        )
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of a device's memory that can still be had (all of it where only that is known); None where nobody says."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, to use again
+        return torch.cuda.mem_get_info(device)[0] + kept
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
+        return int(lines["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):  # not Linux
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not on Windows
+        return None

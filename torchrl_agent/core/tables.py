@@ -1,0 +1,100 @@
+"""Tables for a terminal, means with their intervals."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean, stdev
+
+
+def printable(text: str) -> str:
+    """Text in which control characters, and others that change how a terminal shows what follows, are written out."""
+    return "".join(
+        character.encode("unicode_escape").decode()
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs")
+        else character
+        for character in text
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """A line for each row of cells, in which the cells of a column are as wide as the widest of them: words begin below
+    each other, numbers end below each other.
+
+    Args:
+        rows: the header among them, all of one length.
+        words: so many of the first columns hold words, the others numbers.
+    """
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        cells = enumerate(zip(row, widths, strict=True))
+        padded = (cell.ljust(width) if column < words else cell.rjust(width) for column, (cell, width) in cells)
+        return "  ".join(padded).rstrip()
+
+    return [line(row) for row in rows]
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""97.5 % quantiles of Student's t by degrees of freedom."""
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half width of its 95 % interval (Student's t over seeds); infinite for a single one."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return sum(values) / len(values), math.inf  # nan, where fmean raises, of infinities that point both ways
+    return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """Difference of the means of two samples and half the width of its 95 % interval, whose variances may differ (B. L.
+    Welch, "The generalization of Student's problem", 1947).
+
+    Raises:
+        ValueError: a sample of fewer than two values.
+    """
+    if min(len(ones), len(others)) < 2:
+        raise ValueError(f"samples of {len(ones)} and {len(others)} values have no interval: give two or more each.")
+    errors = [stdev(sample) ** 2 / len(sample) for sample in (ones, others)]  # squared, of each mean
+    shares = [error**2 / (len(sample) - 1) for error, sample in zip(errors, (ones, others), strict=True)]
+    freedom = int(sum(errors) ** 2 / sum(shares)) if sum(shares) > 0 else 1  # Welch and Satterthwaite, rounded down
+    return fmean(ones) - fmean(others), student(freedom) * math.sqrt(sum(errors))
+
+
+def student(freedom: int) -> float:
+    """97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M. Abramowitz and
+    I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.
+    """
+    z = 1.959964
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return STUDENT.get(freedom, z + first / freedom + second / freedom**2)
+
+
+def wilson(share: float, count: int) -> tuple[float, float]:
+    """95 % confidence interval of a share of so many cases (Wilson 1927, score interval)."""
+    z = 1.96
+    scale = 1 + z**2 / count
+    middle = (share + z**2 / (2 * count)) / scale
+    half = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / scale
+    return middle - half, middle + half
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Kendall's tau of two series: pairs that both order alike minus those that they order differently, as a share of
+    all pairs; ties count for neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
+
+    Raises:
+        ValueError: fewer than two values, or series of unequal length.
+    """
+    if len(first) < 2 or len(first) != len(second):
+        raise ValueError(
+            f"there is no rank correlation of {len(first)} and {len(second)} values: give two or more each."
+        )
+    pairs = list(combinations(zip(first, second, strict=True), 2))
+    products = [(one[0] - other[0]) * (one[1] - other[1]) for one, other in pairs]
+    return sum((product > 0) - (product < 0) for product in products) / len(pairs)

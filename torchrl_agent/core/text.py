@@ -1,0 +1,92 @@
+"""Texts: the nearest of known names, JSON without NaN, paths without the home folder."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def nearest(name: str, known: Iterable[object], count: int = 1) -> list[str]:
+    """The known names that a name is most like, best first, whatever its case, its dashes and its version."""
+    names = [str(each) for each in known]
+    matches = difflib.get_close_matches
+    plain: dict[str, list[str]] = {}
+    for each in names:
+        for form in {_plain(each), _plain(each.rpartition("/")[2]), _plain(each.rpartition(".")[2])}:
+            plain.setdefault(form, []).append(each)
+    found = [each for form in matches(_plain(name), plain, count, 0.7) for each in plain[form]]
+    return list(dict.fromkeys([*found, *matches(name, names, count)]))[:count]
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """A question to put behind an unknown name, `` (did you mean NAME?)``; nothing where no known one is like it."""
+    return "".join(f" (did you mean {each}?)" for each in nearest(str(name), known))
+
+
+def check_known(names: Iterable[str], known: Iterable[str], where: str, tolerated: Iterable[str] = ()) -> None:
+    """Raise ValueError for a name that is unknown, with the nearest of those that there are.
+
+    Args:
+        names: what was given.
+        known: what there is.
+        where: the key that gives them.
+        tolerated: names that may be unknown too, such as a key's default.
+    """
+    known = list(known)
+    for name in names:
+        if name not in known and name not in tolerated:
+            listed = ", ".join(map(str, known))
+            raise ValueError(f"{where} names {name!r}, which there is not{did_you_mean(name, known)}: use {listed}.")
+
+
+def _plain(name: str) -> str:
+    """A name without its case, version (``-v1``), dashes and underscores."""
+    return re.sub(r"[\W_]", "", re.sub(r"-v\d+$", "", name.lower()))
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Plain values as JSON; a number that is not finite is null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+# --- paths -----------------------------------------------------------------------------------------------------------
+
+
+def with_tilde(value: Any) -> Any:
+    """Plain values, with ``~`` for the home folder where a text begins with it; paths become texts, tuples lists."""
+    if isinstance(value, dict):
+        return {key: with_tilde(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_tilde(each) for each in value]
+    if not isinstance(value, (str, Path)):
+        return value
+    home, text = str(Path.home()), str(value)
+    inside = len(home) > 1 and (text == home or text.startswith((f"{home}/", f"{home}\\")))
+    return f"~{text[len(home) :]}" if inside else text
+
+
+def without_tilde(value: Any) -> Any:
+    """Plain values, with the home folder in place of ``~``: the opposite of :func:`with_tilde`."""
+    if isinstance(value, dict):
+        return {key: without_tilde(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [without_tilde(each) for each in value]
+    if isinstance(value, str) and (value == "~" or value.startswith(("~/", "~\\"))):
+        return f"{Path.home()}{value[1:]}"
+    return value

@@ -1,0 +1,268 @@
+"""Agents against each other: everybody's share of the points in one batch of worlds, and ratings of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.core.abilities import ability, world_seed
+from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
+from torchrl_agent.core.devices import forked_random, resolve_device
+from torchrl_agent.core.run_names import find_run
+from torchrl_agent.core.tables import wilson
+from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.experiment.build import instantiate_world
+from torchrl_agent.experiment.judging import WAYS
+from torchrl_agent.loop import make_learner
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.modules.specs import agent_group
+from torchrl_agent.population.agent import Member, Party, SeatedPolicy
+from torchrl_agent.population.league_learner import LeagueLearner
+from torchrl_agent.population.ratings import Standings, bradley_terry
+from torchrl_agent.population.seats import SEATS, check_seats, pairings
+from torchrl_agent.population.stack import Stack
+from torchrl_agent.runs.load import load_agent
+from torchrl_agent.runs.members import FOLDER
+from torchrl_agent.training.evaluator import evaluate_policy
+
+
+class Contestant(NamedTuple):
+    """Who takes part in a tournament."""
+
+    name: str
+    agent: Agent | None = None
+    """None for a player of the world that has this name."""
+
+
+class Games(NamedTuple):
+    """Games of a tournament, each of two contestants by their numbers."""
+
+    first: Tensor
+    """Who had the first seat, int64 [games]."""
+    second: Tensor
+    """Who had the second."""
+    points: Tensor
+    """What the first one took: 1, 1/2 for a draw, or 0."""
+
+    def standings(self, contestants: int) -> Standings:
+        """Who took how many points of whom."""
+        standings = Standings(contestants)
+        standings.enter(*self)
+        return standings
+
+
+def match(
+    one: str, other: str, games: int = 512, device: str = "auto", seed: int | None = None, trust: bool = False
+) -> dict[str, Any]:
+    """How two players fare against each other, each in half of the games from the first seat, on the evaluation world
+    of the first run.
+
+    Args:
+        one: a run's folder, an agent that comes with the package (``shipped:NAME``), or the name of one of the world's
+            own players.
+        other: likewise; one of both is a run.
+        games: worlds that play one episode each; an even number.
+        device: where to play.
+        seed: of the worlds; by default the evaluation's.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
+
+    Returns:
+        for each way of acting the first one's share of the points (a draw is half of one), its 95 % interval, and how
+        many games it won, drew and lost.
+
+    Raises:
+        ValueError: neither is a run, a player is unknown, the world has no two seats, or agents do not fit it.
+    """
+    runs = [name for name in (one, other) if find_run(name).exists()]
+    if not runs:
+        raise ValueError(f"neither {one} nor {other} is a run: give the folder of one, such as runs/NAME.")
+    experiment, _ = load_agent(runs[0], device, trust=trust)
+    contestants = [
+        Contestant(name, load_agent(name, device, trust=trust)[1] if name in runs else None) for name in (one, other)
+    ]
+    played = play_tournament(experiment, contestants, games, seed)
+    return {"one": one, "other": other, "games": games, **{way: points(found) for way, found in played.items()}}
+
+
+def points(games: Games) -> dict[str, Any]:
+    """The first contestant's share of the points, with its interval, and of what it is made."""
+    share_of_first = torch.where(games.first == 0, games.points, 1 - games.points)
+    counts = {name: int((share_of_first == worth).sum()) for name, worth in (("won", 1), ("drawn", 0.5), ("lost", 0))}
+    share = share_of_first.mean().item()
+    low, high = wilson(share, len(share_of_first))
+    return {"share": share, "low": low, "high": high, **counts}
+
+
+def rate_league(
+    runs: Sequence[str],
+    games: int = 64,
+    snapshots: int = 8,
+    device: str = "auto",
+    seed: int | None = None,
+    trust: bool = False,
+) -> dict[str, Any]:
+    """Ratings of all agents of these runs, of past selves, and of the world's own players, from games of each two.
+
+    Args:
+        runs: folders; of a population all members take part.
+        games: of each two, an even number.
+        snapshots: past selves of a league that take part, spread evenly over its time.
+        device: where to play.
+        seed: of the worlds; by default the evaluation's.
+        trust: see :func:`~torchrl_agent.runs.load.load_agent`.
+
+    Returns:
+        ``players``, and for each way of acting ``rating`` and ``error`` of each (the world's best scripted player, the
+        first one that it names, has 1000), ``shares`` [players, players] of the points that the row takes from the
+        column, and ``misfit``, see :class:`~torchrl_agent.population.ratings.Ratings`.
+
+    Raises:
+        ValueError: see :func:`match`.
+    """
+    experiment, _ = load_agent(runs[0], device, trust=trust)
+    contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device, trust)]
+    scripted = list(match_world(experiment, 1, seed).players())
+    contestants += [Contestant(name) for name in scripted]
+    result: dict[str, Any] = {"players": [each.name for each in contestants], "games": games}
+    anchor = len(contestants) - len(scripted)
+    for way, played in play_tournament(experiment, contestants, games, seed).items():
+        standings = played.standings(len(contestants))
+        rating, error, misfit = bradley_terry(standings.points, standings.games, anchor)
+        tables = {"rating": rating, "error": error, "shares": standings.shares(0).fill_diagonal_(0.5)}
+        result[way] = {**{name: table.tolist() for name, table in tables.items()}, "misfit": misfit}
+    return result
+
+
+def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Contestant]:
+    """The agent of a run, or all members of a population; and of a league's past selves so many."""
+    members = sorted((run / FOLDER).glob("[0-9]*"))
+    if not members:
+        return [Contestant(run.name, load_agent(run, device, trust=trust)[1])]
+    found = [Contestant(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]
+    return [*found, *past_selves(run, snapshots, device, trust)]
+
+
+class Snapshot(NamedTuple):
+    """A past self."""
+
+    member: int
+    frames: int
+    """That the member had seen then."""
+    agent: Agent
+
+
+def past_selves(run: Path, count: int, device: str = "auto", trust: bool = False) -> list[Contestant]:
+    """So many snapshots of a league's pool, spread evenly over its time; none of a run that has no league."""
+    found = snapshots_of(run, device, trust) if count else []
+    chosen = [found[i] for i in torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()]
+    return [Contestant(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
+
+
+def snapshots_of(run: Path, device: str = "auto", trust: bool = False) -> list[Snapshot]:
+    """The pool of a league, oldest first; nothing for a run that has no league."""
+    experiment = Experiment.load(run / "config.yaml", f"device={device}", trust=trust)
+    if not experiment.league.enabled:
+        return []
+    learner = make_learner(experiment, load_checkpoint(find_checkpoint(run), resolve_device(device)))
+    assert isinstance(learner, LeagueLearner)
+    found, pool = [], learner.league.pool
+    for place in pool.used[pool.frames[pool.used].argsort(stable=True)].tolist():
+        member = copy.deepcopy(Member(learner.algorithm.template))
+        pool.snapshots.show(place, member)
+        found.append(Snapshot(int(pool.owner[place]), int(pool.frames[place]), member.agent))
+    return found
+
+
+def check_games(games: int) -> None:
+    """Raise ValueError unless each of two players can have the first seat in half of the games."""
+    if games < 2 or games % 2:
+        raise ValueError(f"games is {games}: give an even number, half of which begins with each in the first seat.")
+
+
+def play_tournament(
+    experiment: Experiment, contestants: Sequence[Contestant], games: int, seed: int | None = None
+) -> dict[str, Games]:
+    """So many games of each two contestants at once, for each way of acting.
+
+    Raises:
+        ValueError: an odd number of games, an unknown player, a world without two seats, or agents that do not fit it.
+    """
+    check_games(games)
+    seats = pairings(len(contestants), games)
+    env = match_world(experiment, len(seats), seed)
+    policy = seat_contestants(contestants, seats, env)
+    remembering = next((agent for _, agent in contestants if agent is not None and agent.memory), None)
+    if remembering is not None:  # all remember alike
+        env = remembering.attach(env)
+    result = {}
+    seed = experiment.evaluation.seed if seed is None else seed
+    with forked_random(env.device):
+        for way, greedy in WAYS.items():
+            torch.manual_seed(seed)
+            env.set_seed(world_seed(env, seed))
+            found = evaluate_policy(policy, env, greedy, experiment.evaluation.max_steps)
+            result[way] = Games(seats[:, 0], seats[:, 1], found[keys.EPISODE_WIN] + found[keys.EPISODE_DRAW] / 2)
+    return result
+
+
+def seat_contestants(contestants: Sequence[Contestant], seats: Tensor, env: EnvBase) -> SeatedPolicy:
+    """A policy that lets everybody act in its seats, int64 [N, 2]; agents of one architecture act at once."""
+    holders, scripted = seats.flatten(), []
+    kinds: dict[Any, list[tuple[int, Agent]]] = {}
+    for index, (name, agent) in enumerate(contestants):
+        if agent is not None:
+            _check_fits(name, agent, env)
+            shapes = tuple((key, tuple(value.shape)) for key, value in agent.state_dict().items())
+            kinds.setdefault((shapes, agent.planner.enabled), []).append((index, agent))
+        elif name in (known := env.players()):
+            scripted.append((known[name], (seats == index).to(env.device)))
+        else:
+            raise ValueError(
+                f"{name} is no run and no player of this world{did_you_mean(name, known)}: use a run, or "
+                f"{', '.join(known)}."
+            )
+    if len(kinds) > 1 and any(agent.memory for group in kinds.values() for _, agent in group):
+        raise ValueError("agents that remember can only meet those that remember alike: match agents of one kind.")
+    parties = []
+    for group in kinds.values():
+        rows = torch.stack([(holders == index).nonzero().flatten() for index, _ in group])
+        agents = [agent for _, agent in group]
+        parties.append(Party(Stack(agents), acting_policy(agents[0]), rows))
+    among = agent_group(env)
+    assert among is not None
+    return SeatedPolicy(parties, scripted, among)
+
+
+def match_world(experiment: Experiment, games: int, seed: int | None = None) -> EnvBase:
+    """The evaluation world, or what is left of it without the one change that takes a seat away: an opponent of the
+    world's own.
+    """
+    changes, device = experiment.evaluation.world, resolve_device(experiment.device)
+    for left_out in (None, *changes):
+        kept = {name: value for name, value in changes.items() if name != left_out}
+        arguments = {**experiment.world, **kept, "num_envs": games}
+        env = instantiate_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
+        if ability(env, "num_agents") == SEATS:
+            break
+    check_seats(env, experiment.name)
+    return env
+
+
+def _check_fits(name: str, agent: Agent, env: EnvBase) -> None:
+    shown = agent.attach(env).fake_tensordict()
+    missing = [key for key in agent.policy.in_keys if key not in shown.keys(True)]
+    if missing:
+        raise ValueError(f"the agent of {name} reads {missing[0]}, which this world does not show: match agents alike.")
+    try:
+        agent.policy(shown)
+    except RuntimeError:
+        raise ValueError(f"the agent of {name} was trained for another world than this: match agents alike.") from None

@@ -1,0 +1,30 @@
+"""Files of results: what measuring commands keep of one configuration after another."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent.core.checkpoint import write_json
+
+
+def put_result(path: Path, result: dict[str, Any]) -> None:
+    """Put a result into a JSON file of several, with today's date, in the place of the one that has the same ``config``
+    and ``overrides``; what people added to that one (such as figures of others) stays.
+
+    Raises:
+        ValueError: the file is there and is no such list.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        names = [(each["config"], each["overrides"]) for each in results]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise ValueError(f"{path} is no list of results: choose another file.") from None
+    name, dated = (result["config"], result["overrides"]), {**result, "date": date.today().isoformat()}
+    if name in names:
+        results[names.index(name)] |= dated
+    else:
+        results.append(dated)
+    write_json(path, results)

@@ -1,0 +1,132 @@
+"""Evaluation of an agent, or of a population's members, on its experiment's evaluation world."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import closing
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrl_agent import keys
+from torchrl_agent.core.devices import forked_random, resolve_device, use_device
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.planned_policy import acting_policy
+from torchrl_agent.population.agent import MembersAgent
+from torchrl_agent.population.learner import PopulationLearner
+from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, evaluate_policy, summarize
+
+WAYS = {"likeliest": True, "sampled": False}
+"""Ways of taking a policy's actions, and whether that is deterministic."""
+EVALUATION_RETURN = "eval/return_mean"
+"""The metric that :class:`Judge` writes and that a run can stop at."""
+
+
+def evaluate(
+    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
+) -> dict[str, Any]:
+    """Figures of an agent on the evaluation world; see :func:`~torchrl_agent.training.evaluator.summarize`."""
+    evaluator = make_evaluator(experiment, agent, episodes, deterministic)
+    with closing(evaluator.env):
+        return summarize(evaluator())
+
+
+def configured_way(experiment: Experiment) -> str:
+    """The way of acting by which the experiment judges."""
+    return next(name for name, greedy in WAYS.items() if greedy is experiment.evaluation.deterministic)
+
+
+def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = None) -> dict[str, dict[str, Any]]:
+    """Figures of an agent on the evaluation world in both ways of acting, ``likeliest`` and ``sampled``; the samples
+    depend on the evaluation's seed alone.
+    """
+    device = resolve_device(experiment.device)
+    with forked_random(device):
+        torch.manual_seed(experiment.evaluation.seed)
+        ways = {name: evaluate(experiment, agent, episodes, greedy) for name, greedy in WAYS.items()}
+    if any(UNFINISHED in figures for figures in ways.values()):  # rows of one table
+        ways = {name: {**figures, UNFINISHED: figures.get(UNFINISHED, 0)} for name, figures in ways.items()}
+    return ways
+
+
+def make_evaluator(
+    experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
+) -> Evaluator:
+    """What judges an agent on the evaluation world.
+
+    Raises:
+        ValueError: fewer than one episode.
+    """
+    config = experiment.evaluation
+    count = config.episodes if episodes is None else episodes
+    if count < 1:
+        raise ValueError(f"episodes is {count}: evaluate at least 1.")
+    use_device(experiment.device)
+    env = agent.attach(experiment.make_world(evaluation=True, num_envs=count, seed=config.seed))
+    greedy = config.deterministic if deterministic is None else deterministic
+    return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration)
+
+
+class Judge:
+    """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would
+    have had anyway.
+
+    Worlds of ours begin anew as if freshly made, and are kept, so that nothing is compiled twice; others are made anew.
+    Its games are others than those of :func:`evaluate` (the next seed's), so that what is chosen by these looks, the
+    best checkpoint or when to stop, is judged by games that chose nothing.
+    """
+
+    def __init__(self, experiment: Experiment, agent: Agent) -> None:
+        self.experiment, self.agent = experiment, agent
+        self._evaluator: Evaluator | None = None
+
+    def due(self, frames: int, new: int) -> bool:
+        """Whether the last ``new`` of all ``frames`` have made another evaluation due."""
+        every = self.experiment.evaluation.every
+        return every is not None and frames % every < new
+
+    def content_with(self, metrics: dict[str, float]) -> bool:
+        """Whether training may end: these metrics have an evaluation's return, and it has reached the mark."""
+        config = self.experiment.evaluation
+        if not config.stop_at_mark or config.mark is None:
+            return False
+        return metrics.get(EVALUATION_RETURN, -math.inf) >= config.mark
+
+    def __call__(self) -> dict[str, float]:
+        """Play the evaluation's episodes. Where some do not finish, nothing is said of the return: it would be one of
+        ``evaluation.max_steps``.
+        """
+        start, device = time.perf_counter(), resolve_device(self.experiment.device)
+        with forked_random(device):
+            evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
+            figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
+        self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
+        if self._evaluator is None:
+            evaluator.env.close()
+        if UNFINISHED in figures:
+            figures = {UNFINISHED: figures[UNFINISHED]}
+        judged = {f"eval/{name}": float(value) for name, value in figures.items()}
+        return {**judged, "time/eval_seconds": time.perf_counter() - start}
+
+
+# --- members of a population -----------------------------------------------------------------------------------------
+
+
+def judge_members(learner: PopulationLearner, episodes: int, seed: int, deterministic: bool = True) -> Tensor:
+    """Mean return of every member on the evaluation world, [P].
+
+    Args:
+        learner: the population, made from an experiment.
+        episodes: worlds of each member, each of which plays one episode.
+        seed: of these worlds.
+        deterministic: take the likeliest actions instead of sampling.
+    """
+    members, algorithm = learner.members, learner.algorithm
+    agent = MembersAgent(algorithm.stack, algorithm.template.agent)
+    env = learner.experiment.make_world(evaluation=True, num_envs=members * episodes, seed=seed)
+    learner.households.send(env, learner.evolution.genes)
+    found = evaluate_policy(agent.policy, agent.attach(env), deterministic, learner.experiment.evaluation.max_steps)
+    return found[keys.EPISODE_RETURN].view(members, episodes).mean(1)

@@ -1,0 +1,83 @@
+"""What SAC minimises: one soft value, of discrete actions or of continuous ones, from which all three losses follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
+from torchrl_agent import keys
+from torchrl_agent.losses.masked import mean_of_counted
+from torchrl_agent.losses.twin_critic import TwinValueLoss
+from torchrl_agent.models.sac_agent import SoftAgent
+
+
+class SoftActorCriticLoss(TwinValueLoss):
+    """The losses of soft actor-critic (Haarnoja et al. 2018; for discrete actions Christodoulou 2019), on raw
+    observations.
+
+    Args:
+        agent: with a policy and action values.
+        gamma: discount factor.
+        target_entropy: that the temperature makes the policy have, in nats, of continuous actions in -1 to 1.
+    """
+
+    agent: SoftAgent
+
+    def __init__(self, agent: SoftAgent, *, gamma: float, target_entropy: float) -> None:
+        super().__init__(agent, gamma)
+        self.target_entropy = target_entropy
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """``loss_actor``, ``loss_value`` and ``loss_temperature`` of transitions [B]; ``entropy``, ``temperature``, and
+        what each action value was wrong by.
+        """
+        counted = tensordict.get(keys.VALID, None)
+        now = self.body(self.agent.normalizer(tensordict.copy()))
+        temperature = self.agent.log_alpha.detach().exp()
+        of_values = self.value_losses(tensordict, now, self.targets(tensordict, temperature))
+        soft_value, entropy = self.soft_value(now, temperature, self.frozen_values)
+        undecided = mean_of_counted(entropy.detach(), counted)
+        return TensorDict(
+            {
+                "loss_actor": -mean_of_counted(soft_value.squeeze(-1), counted),
+                "loss_temperature": self.agent.log_alpha * (undecided - self.target_entropy),
+                "entropy": undecided,
+                "temperature": temperature,
+                **of_values,
+            }
+        )
+
+    @torch.no_grad()
+    def targets(self, tensordict: TensorDictBase, temperature: Tensor) -> Tensor:
+        """``r + gamma^n V(s')`` [B, 1], of returns of n rewards."""
+        following = self.agent.normalizer(tensordict.get(keys.NEXT).copy())
+        body, values = self.following
+        seen = self.features(body(following.copy()))
+        soft_value, _ = self.soft_value(self.body(following), temperature, lambda _, *action: values(seen, *action))
+        return self.returns(tensordict, soft_value)
+
+    def soft_value(
+        self, encoded: TensorDictBase, temperature: Tensor, values: Callable[..., Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """``V = E[min Q(s, a) - temperature log pi(a|s)]`` [B, 1] over the policy's actions and its entropy [B]: the
+        mean over all discrete actions, or of one continuous action that is drawn, in units of half the actions' range.
+
+        Args:
+            encoded: what the policy reads.
+            temperature: worth of a nat of entropy.
+            values: from features, and a continuous action, to action values.
+        """
+        policy = self.agent.actor_head.get_dist(encoded.copy())
+        features = self.features(encoded)
+        action_range = self.agent.action_range
+        if action_range is None:
+            entropy = policy.entropy()
+            worth = (policy.probs * values(features).amin(0)).sum(-1, keepdim=True)
+        else:
+            action, log_prob = policy.rsample_and_log_prob()
+            entropy = action_range.entropy(log_prob)
+            worth = values(features, action_range(action)).amin(0)
+        return worth + temperature * entropy.unsqueeze(-1), entropy

@@ -1,0 +1,122 @@
+"""From what the controller reads to an action: the last layers of an actor and the distribution of its actions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from tensordict.nn import (
+    InteractionType,
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+)
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.modules.distributions import (
+    ClippedNormal,
+    MaskedCategorical,
+    MaskedMultiCategorical,
+    MixedDistribution,
+)
+from torchrl_agent.modules.networks import mlp
+from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked, mixed_choices
+
+
+def make_actor_head(
+    env: EnvBase, entry: NestedKey, width: int, hidden: list[int], activation: str, initial_std: float
+) -> ProbabilisticTensorDictSequential:
+    """The head that writes ``action`` and ``action_log_prob``, and what their distribution is made of: ``logits`` of
+    discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all
+    three where actions are both.
+
+    Args:
+        env: whose actions they are.
+        entry: key of what it reads, [..., width].
+        width: its size.
+        hidden: widths of hidden layers.
+        activation: of these.
+        initial_std: deviation of continuous actions at first, in halves of their range.
+    """
+    bounds = action_bounds(env)
+    if bounds is None:
+        heads = action_heads(env)
+        network = TensorDictModule(mlp(width, sum(heads), hidden, activation, 0.01), [entry], [keys.LOGITS])
+        read = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if action_masked(env) else [keys.LOGITS]
+        if len(heads) == 1:
+            return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedCategorical, {}))
+        return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedMultiCategorical, {"sizes": heads}))
+    low, high = bounds
+    choices = mixed_choices(env)
+    if choices:
+        return _mixed_head(env, entry, width, (hidden, activation), initial_std, choices, (low, high))
+    gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
+    network = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
+    options = {"low": low, "high": high}
+    return ProbabilisticTensorDictSequential(network, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+
+
+def _mixed_head(
+    env: EnvBase,
+    entry: NestedKey,
+    width: int,
+    layers: tuple[list[int], str],
+    initial_std: float,
+    choices: tuple[int, ...],
+    bounds: tuple[Tensor, Tensor],
+) -> ProbabilisticTensorDictSequential:
+    """The head of actions that are choices and numbers at once: both are read from the same features."""
+    low, high = (end[len(choices) :] for end in bounds)
+    hidden, activation = layers
+    logits = TensorDictModule(mlp(width, sum(choices), hidden, activation, 0.01), [entry], [keys.LOGITS])
+    gaussian = Gaussian(mlp(width, len(low), hidden, activation, 0.01), low, high, initial_std)
+    numbers = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
+    read = {"logits": keys.LOGITS, "loc": keys.LOC, "scale": keys.SCALE}
+    if action_masked(env):
+        read["mask"] = keys.ACTION_MASK
+    options = {"sizes": choices, "low": low, "high": high}
+    return ProbabilisticTensorDictSequential(logits, numbers, action_choice(read, MixedDistribution, options))
+
+
+class Gaussian(nn.Module):
+    """Mean and standard deviation of continuous actions. The mean begins in the middle of the range; the deviation is
+    learnt but is the same whatever is seen, as in the PPO paper (Schulman et al. 2017, section 6.1).
+
+    Args:
+        network: from [..., F] to [..., D].
+        low: bounds, [D]; a number with an infinite bound is taken as it is.
+        high: likewise.
+        initial_std: in halves of the range.
+    """
+
+    def __init__(self, network: nn.Module, low: Tensor, high: Tensor, initial_std: float) -> None:
+        super().__init__()
+        self.network = network
+        bounded = low.isfinite() & high.isfinite()
+        self.register_buffer("center", torch.where(bounded, (low + high) / 2, 0.0), persistent=False)
+        self.register_buffer("half_range", torch.where(bounded, (high - low) / 2, 1.0), persistent=False)
+        self.log_std = nn.Parameter(torch.full_like(low, math.log(initial_std)))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """``loc`` and ``scale``, [..., D] each, in the world's units."""
+        loc = self.center + self.half_range * self.network(features).float()
+        return loc, (self.half_range * self.log_std.exp()).expand_as(loc)
+
+
+def action_choice(
+    read: list[str] | dict[str, str], distribution: type, options: dict[str, Any]
+) -> ProbabilisticTensorDictModule:
+    """From parameters of a distribution to an action with its log-probability."""
+    return ProbabilisticTensorDictModule(
+        in_keys=read,
+        out_keys=[keys.ACTION],
+        distribution_class=distribution,
+        distribution_kwargs=options,
+        default_interaction_type=InteractionType.RANDOM,
+        return_log_prob=True,
+        log_prob_key=keys.LOG_PROB,
+    )

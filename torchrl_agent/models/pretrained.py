@@ -1,0 +1,306 @@
+"""Modules of an agent as files of their own: saved after pre-training, put into other agents, frozen there or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+
+from torchrl_agent.core.checkpoint import MODULE_FILE, not_finite, versions, write_atomically
+from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.models.agent import MODULES as BUILT_IN
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.modules.networks import Join
+from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
+
+FORMAT = 1
+MODULES = ("perception", "world_model", "social_model", "policy")
+USES_NORMALIZER = ("perception", "policy")
+"""Modules that read normalised observations: the statistics belong to them."""
+DREAMER = "world_model"
+"""It foretells scaled rewards: their unit belongs to it."""
+
+
+@dataclass
+class PretrainedConfig:
+    """Modules to begin with: files of ``torchrl-agent pretrain``, or its folders."""
+
+    perception: str | None = None
+    """Perception to begin with."""
+    world_model: str | None = None
+    """World model to begin with."""
+    social_model: str | None = None
+    """Social model to begin with."""
+    policy: str | None = None
+    """Policy to begin with: perception and the controller."""
+
+    def paths(self) -> dict[str, str]:
+        """The given files, by module."""
+        return {name: path for name in MODULES if (path := getattr(self, name)) is not None}
+
+
+class ModuleError(ValueError):
+    """A module's file is missing, damaged, of another kind or of other sizes."""
+
+
+@dataclass
+class ModuleFile:
+    """What a file holds.
+
+    Attributes:
+        path: where it was read.
+        module: its name, one of :data:`MODULES`.
+        parts: weights by the name of the module that they belong to.
+        decoders: weights of perception's losses, for agents that go on with those losses.
+        observations: shapes by key, in order.
+        statistics: of normalisation, see ``transforms.STATISTICS``.
+    """
+
+    path: Path
+    module: str
+    parts: dict[str, dict[str, Tensor]]
+    decoders: dict[str, Tensor]
+    observations: dict[str, list[int]]
+    statistics: dict[str, Any]
+
+
+def agent_modules(agent: Agent) -> dict[str, nn.Module]:
+    """The modules that an agent has, by name; ``policy`` is what makes logits of the other modules' features."""
+    result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
+    others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
+    inside = [part for part in agent.encoder if part not in others]
+    trunk = nn.ModuleList(part for part in inside if not isinstance(part, Join))
+    policy = nn.ModuleDict({"trunk": trunk, "head": agent.actor_head})
+    for join in (part for part in inside if isinstance(part, Join)):
+        policy["join"] = join
+    return {**result, "policy": policy}
+
+
+def reads(agent: Agent, name: str) -> list[str]:
+    """What a file of a module holds: it and, if the agent has them, the modules whose output it was taught with."""
+    believes = name == "world_model" or (name == "social_model" and agent.agent_modules[name].believes)
+    wanted = MODULES if name == "policy" else ("perception", name) if believes else (name,)
+    return [part for part in wanted if part in agent_modules(agent)]
+
+
+def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
+    """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` ask for.
+
+    The normalisation that a frozen, pre-trained module reads stands still with it.
+
+    Args:
+        agent: who gets them.
+        config: files.
+        frozen: modules.
+        load: False if a checkpoint is loaded instead.
+
+    Raises:
+        ModuleError: see :func:`load_modules` and :func:`freeze`.
+    """
+    if load:
+        load_modules(agent, config.paths())
+    freeze(agent, frozen)
+    agent.normalizer.frozen = bool(set(frozen) & set(USES_NORMALIZER)) and brings_statistics(agent, config)
+
+
+def brings_statistics(agent: Agent, config: PretrainedConfig) -> bool:
+    """Whether the normalisation comes from a file."""
+    return any(set(reads(agent, name)) & set(USES_NORMALIZER) for name in config.paths())
+
+
+def go_on_in_unit(
+    scaler: RewardScaler, agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True
+) -> None:
+    """Let rewards begin in the unit in which a pre-trained world model foretells them, and stay in it if it is frozen.
+
+    Args:
+        scaler: of the rewards that the agent will learn from.
+        agent: who has the model.
+        config: files.
+        frozen: modules.
+        load: False if a checkpoint is loaded instead.
+    """
+    taught = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
+    if taught and load:
+        set_statistics(None, scaler, read_module(taught[0]).statistics)
+    scaler.frozen = bool(taught) and DREAMER in frozen
+
+
+def freeze(agent: Agent, names: Iterable[str]) -> None:
+    """Let the named modules learn no more.
+
+    Raises:
+        ModuleError: the agent has no such module; none is frozen then.
+    """
+    for module in [_find(agent, name) for name in names]:
+        module.requires_grad_(False)
+
+
+def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decoders: nn.Module | None = None) -> None:
+    """Write the named module, with those it reads, the agent's normalisation and versions, atomically.
+
+    Args:
+        path: file to write.
+        agent: who has the module.
+        name: one of :data:`MODULES`.
+        scaler: of the rewards that it learnt from.
+        decoders: perception's losses, if they were trained along.
+    """
+    modules = agent_modules(agent)
+    content = {
+        "format": FORMAT,
+        "module": name,
+        "parts": {part: dict(modules[part].state_dict()) for part in reads(agent, name)},
+        "decoders": {} if decoders is None else dict(decoders.state_dict()),
+        "observations": _observations(agent),
+        "statistics": get_statistics(agent.normalizer, scaler),
+        "versions": versions(),
+    }
+    write_atomically(path, lambda temporary: torch.save(content, temporary))
+
+
+def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
+    """Put a pre-trained module, and those it reads, into an agent, and return its name.
+
+    Args:
+        agent: who gets it.
+        path: a file written by :func:`save_module`, or the folder of ``torchrl-agent pretrain``.
+        frozen: let nothing that the file brought learn any more.
+
+    Raises:
+        ModuleError: the file is foreign, or its sizes are not the agent's; the agent is as it was then.
+    """
+    file = read_module(path)
+    _load(agent, [file])
+    if frozen:
+        freeze(agent, file.parts)
+        agent.normalizer.frozen |= bool(set(file.parts) & set(USES_NORMALIZER))
+    return file.module
+
+
+def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
+    """Put several pre-trained modules, given by name, into an agent; all of them or, if one does not fit, none.
+
+    Raises:
+        ModuleError: see :func:`load_module`; also if a file is of another module than its name says, or if two files
+            hold different versions of one module.
+    """
+    files = []
+    for name, path in paths.items():
+        _check_name(name)
+        file = read_module(path)
+        if file.module != name:
+            raise ModuleError(f"{file.path} holds the module {file.module}, not {name}: use pretrained.{file.module}=.")
+        files.append(file)
+    _load(agent, files)
+
+
+def read_module(path: Path | str) -> ModuleFile:
+    """What a file (or ``module.pt`` in a folder) holds, on the CPU; only tensors and plain values are read."""
+    path = Path(path).expanduser()
+    path = path / MODULE_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise ModuleError(f"there is no module {path}: make one with 'torchrl-agent pretrain MODULE CONFIG'.")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["format"] != FORMAT:
+            raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
+        names = ("decoders", "observations", "statistics")
+        file = ModuleFile(path, content["module"], content["parts"], *(content[name] for name in names))
+        _check_name(file.module)
+        for part, weights in file.parts.items():
+            if (name := not_finite(weights)) is not None:
+                raise ModuleError(f"{path} holds NaN or infinity in {part}'s {name}: train it again.")
+    except ModuleError:
+        raise
+    except Exception:  # torch.load raises many kinds for damaged or foreign files
+        raise ModuleError(
+            f"{path} is damaged or no pre-trained module: make one with 'torchrl-agent pretrain MODULE CONFIG'."
+        ) from None
+    return file
+
+
+def _load(agent: Agent, files: list[ModuleFile]) -> None:
+    """Check everything, then change the agent."""
+    holder: dict[str, ModuleFile] = {}
+    for file in files:
+        for part, weights in file.parts.items():
+            _check_sizes(agent, file, part)
+            first = holder.setdefault(part, file)
+            if not _equal(first.parts[part], weights):
+                raise ModuleError(
+                    f"{first.path} and {file.path} hold different versions of {part}: pre-train the second with "
+                    f"pretrained.{part}= of the first and frozen=[{part}], or use one of them alone."
+                )
+    for file in files:
+        if set(file.parts) & set(USES_NORMALIZER):
+            set_statistics(agent.normalizer, None, file.statistics)
+    for part, file in holder.items():
+        _find(agent, part).load_state_dict(file.parts[part])
+        if part == "perception":
+            _load_decoders(agent, file.decoders)
+        if part in agent.agent_modules:  # a policy, which comes last, puts back the gates that it was taught with
+            _open_gate(agent, agent.agent_modules[part].out_keys[0])
+
+
+def _open_gate(agent: Agent, key: NestedKey) -> None:
+    """The controller reads at once what a module that was taught before has to say."""
+    for part in agent.encoder:
+        if isinstance(part, Join):
+            part.open_gate(key)
+
+
+def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
+    """Perception's losses go on with the decoders of the pre-training, if there are any and they fit."""
+    for loss in agent.agent_modules["perception"].losses:
+        own = loss.state_dict()
+        fits = {key: decoders[key] for key in own if key in decoders and decoders[key].shape == own[key].shape}
+        loss.load_state_dict({**own, **fits})
+
+
+def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
+    """Raise ModuleError naming the first thing that is of another size in the file than in the agent."""
+    mine = _observations(agent)
+    if part in USES_NORMALIZER and mine != file.observations:
+        raise ModuleError(
+            f"the {part} of {file.path} reads {_words(file.observations)}, but this world shows {_words(mine)}: "
+            "use the world it was pre-trained in."
+        )
+    mend = f"use the model's sizes in the config.yaml beside {file.path.name}."
+    own, theirs = _find(agent, part).state_dict(), file.parts[part]
+    for name in [*own, *theirs]:
+        there, here = (list(weights[name].shape) if name in weights else "missing" for weights in (theirs, own))
+        if there != here:
+            raise ModuleError(f"{part}'s {name} is {there} in {file.path} but {here} in this agent: {mend}")
+
+
+def _find(agent: Agent, name: str) -> nn.Module:
+    _check_name(name)
+    modules = agent_modules(agent)
+    if name not in modules:
+        switch = {"perception": "model.memory=gru"}
+        raise ModuleError(f"this agent has no {name}: use {switch.get(name, f'model.{name}.enabled=true')}.")
+    return modules[name]
+
+
+def _check_name(name: str) -> None:
+    if name not in MODULES:
+        raise ModuleError(f"there is no module {name!r}{did_you_mean(name, MODULES)}: use one of {', '.join(MODULES)}.")
+
+
+def _observations(agent: Agent) -> dict[str, list[int]]:
+    pairs = zip(agent.normalizer.in_keys, agent.normalizer.shapes, strict=True)
+    return {str(key): list(shape) for key, shape in pairs}
+
+
+def _words(observations: dict[str, list[int]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in observations.items())
+
+
+def _equal(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)

@@ -1,0 +1,97 @@
+"""Agents for SAC: a policy, two action values that judge its actions, and the temperature that keeps it undecided."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from tensordict.nn import (
+    NormalParamExtractor,
+    ProbabilisticTensorDictSequential,
+    TensorDictModule,
+    TensorDictModuleBase,
+)
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.envs import EnvBase
+from torchrl.modules import TanhNormal
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.heads import action_choice, make_actor_head
+from torchrl_agent.models.twin_values import ActionRange, PolicyValue, TwinValues, check_values
+from torchrl_agent.modules.networks import mlp
+from torchrl_agent.modules.specs import action_bounds, action_heads
+
+DISCRETE_ENTROPY = 0.1
+"""Entropy that a policy of discrete actions is made to have, as a share of the greatest."""
+
+
+class SoftAgent(Agent):
+    """An :class:`Agent` with action values besides its policy; ``state_value`` is what they say of its actions.
+
+    Continuous actions are drawn from a normal distribution squashed by a tanh into their bounds, whose mean and
+    deviation both depend on what is seen (Haarnoja et al. 2018, appendix C).
+
+    Attributes:
+        action_values: :class:`TwinValues`.
+        log_alpha: logarithm of the temperature.
+        action_range: :class:`ActionRange` of continuous actions, None for discrete ones.
+        default_entropy: that the temperature makes the policy have unless another is asked for, in nats; of continuous
+            actions in units of half their range.
+
+    Raises:
+        ValueError: several discrete actions at once, unbounded ones, a centralised critic, a memory, or modules with
+            losses of their own.
+    """
+
+    def __init__(
+        self, env: EnvBase, config: ModelConfig, gamma: float = 0.99, initial_temperature: float = 1.0
+    ) -> None:
+        super().__init__(env, config, gamma)
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(initial_temperature), device=env.device))
+
+    @override
+    def _make_heads(
+        self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
+    ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
+        bounds = action_bounds(env)
+        check_values("sac", env, config, self.sequential)
+        self.action_range = None if bounds is None else ActionRange(*bounds)
+        if bounds is None:
+            (num_actions,) = action_heads(env)
+            actor = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
+            self.action_values = TwinValues(width, num_actions, hidden, config.activation)
+            self.default_entropy = DISCRETE_ENTROPY * math.log(num_actions)
+        else:
+            size = len(bounds[0])
+            actor = squashed_head(bounds, entry, width, hidden, config.activation)
+            self.action_values = TwinValues(width + size, 1, hidden, config.activation)
+            self.default_entropy = -float(size)
+        return actor, PolicyValue(actor, self.action_values, self.action_range)
+
+    @override
+    def parts(self) -> list[list[nn.Parameter]]:
+        """The policy's gradient is clipped alone, the temperature's too."""
+        alone = [list(self.actor_head.parameters()), [self.log_alpha]]
+        known = {id(parameter) for part in alone for parameter in part}
+        return [*alone, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+
+    @override
+    def module_names(self) -> dict[nn.Parameter, str]:
+        """The same, the temperature by its own name."""
+        return {**super().module_names(), self.log_alpha: "temperature"}
+
+
+def squashed_head(
+    bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, hidden: list[int], activation: str
+) -> ProbabilisticTensorDictSequential:
+    """The head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``."""
+    low, high = bounds
+    network = nn.Sequential(mlp(width, 2 * len(low), hidden, activation, 0.01), NormalParamExtractor())
+    options: dict[str, Any] = {"low": low, "high": high, "tanh_loc": False}
+    choice = action_choice([keys.LOC, keys.SCALE], TanhNormal, options)
+    return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOC, keys.SCALE]), choice)

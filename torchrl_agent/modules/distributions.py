@@ -1,0 +1,188 @@
+"""Action distributions that compile, never sync and never emit an illegal action."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution
+
+from torchrl_agent.core import ranks
+
+
+def legal_actions(mask: Tensor) -> Tensor:
+    """The mask [..., A] of legal actions; where none is, all are: so it may be for the dead, whose actions count
+    nowhere.
+    """
+    return mask | ~mask.any(-1, keepdim=True)
+
+
+class MaskedCategorical(Categorical):
+    """A categorical over the legal actions: illegal ones have probability 0 and their logits get no gradient.
+
+    TorchRL's class of the same name does not compile inside ``ClipPPOLoss``. Sampling is by the Gumbel-max trick
+    (Gumbel 1954), which is one fused kernel where ``multinomial`` is several.
+
+    Args:
+        logits: [..., A].
+        mask: bool [..., A], True where the action is legal; see :func:`legal_actions` for where none is.
+    """
+
+    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+        logits = logits.float()  # probabilities are computed in full precision, also under autocast
+        if mask is not None:
+            logits = logits.masked_fill(~legal_actions(mask), torch.finfo(logits.dtype).min)
+        super().__init__(logits=logits, validate_args=False)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, int64 [*sample_shape, ...]."""
+        shape = (*sample_shape, *self.logits.shape)
+        uniform = ranks.draw(torch.rand, shape, self.logits.device, len(sample_shape)).clamp_min(1e-10)
+        return (self.logits - torch.log(-torch.log(uniform))).argmax(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy [...]; 0 where one action is legal."""
+        return -(self.probs * self.logits.clamp_min(-1e4)).sum(-1)
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely action."""
+        return self.logits.argmax(-1)
+
+
+class MaskedMultiCategorical(Distribution):
+    """Several independent choices at once, each a :class:`MaskedCategorical`; an action is the vector of them.
+
+    Args:
+        logits: [..., sum of sizes], head behind head.
+        mask: likewise.
+        sizes: choices of each head.
+    """
+
+    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, sizes: Sequence[int]) -> None:
+        masks = [None] * len(sizes) if mask is None else mask.split(list(sizes), -1)
+        self.heads = [
+            MaskedCategorical(part, legal) for part, legal in zip(logits.split(list(sizes), -1), masks, strict=True)
+        ]
+        shape = logits.shape[:-1]
+        super().__init__(shape, torch.Size([len(sizes)]), validate_args=False)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, int64 [*sample_shape, ..., heads]."""
+        return torch.stack([head.sample(sample_shape) for head in self.heads], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., heads]."""
+        parts = [head.log_prob(choice) for head, choice in zip(self.heads, value.unbind(-1), strict=True)]
+        return torch.stack(parts).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Sum of the heads' entropies [...]."""
+        return torch.stack([head.entropy() for head in self.heads]).sum(0)
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely choice of each head."""
+        return torch.stack([head.deterministic_sample for head in self.heads], -1)
+
+
+class ClippedNormal(Distribution):
+    """Independent normals whose samples are clipped to a box, so that what falls beyond a bound gathers on it.
+
+    The log-probability of an action on a bound is that of everything clipped to it (Fujita and Maeda 2018, "Clipped
+    Action Policy Gradient"); so it is exact for the actions that the world sees, has less variance than that of the
+    sample before clipping, and full strength is an ordinary action. Neither holds for TorchRL's ``TanhNormal``, which
+    must invert the tanh of an action that rounding has moved; its ``TruncatedNormal`` asks the device in every step.
+
+    Args:
+        loc: means before clipping, [..., D].
+        scale: their deviations, [..., D].
+        low: least action of each kind, [D]; may be minus infinity.
+        high: largest, [D]; may be infinity.
+    """
+
+    def __init__(self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> None:
+        self.loc, self.scale = loc.float(), scale.float()
+        self.low, self.high = low.to(self.loc), high.to(self.loc)
+        super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random actions within the bounds, [*sample_shape, ..., D]."""
+        noise = ranks.draw(torch.randn, (*sample_shape, *self.loc.shape), self.loc.device, len(sample_shape))
+        return (self.loc + self.scale * noise).clamp(self.low, self.high).detach()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., D]: densities inside, probabilities on the bounds."""
+        distance = (value - self.loc) / self.scale
+        inside = -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
+        lowest, highest = value <= self.low, value >= self.high
+        # Inside, the tail's argument is a constant: its gradient could be NaN, which "where" would let through.
+        beyond = torch.where(lowest, distance, torch.where(highest, -distance, 0.0))
+        return torch.where(lowest | highest, torch.special.log_ndtr(beyond), inside).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy [...] of the normals before clipping, which the deviations alone decide; it is what an entropy bonus
+        in Stable-Baselines3 and CleanRL means as well.
+        """
+        return (self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The means, clipped."""
+        return self.loc.clamp(self.low, self.high)
+
+
+class MixedDistribution(Distribution):
+    """Choices and numbers at once, independent of each other: an action is the vector of the choices, as floats, and
+    the numbers behind them.
+
+    Args:
+        logits: of the choices, [..., sum of sizes], head behind head.
+        loc: means of the numbers, [..., D].
+        scale: their deviations, [..., D].
+        mask: legal choices, like the logits.
+        sizes: choices of each head.
+        low: least of each number, [D].
+        high: largest, [D].
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        mask: Tensor | None = None,
+        *,
+        sizes: Sequence[int],
+        low: Tensor,
+        high: Tensor,
+    ) -> None:
+        self.choices = MaskedMultiCategorical(logits, mask, sizes=sizes)
+        self.numbers = ClippedNormal(loc, scale, low, high)
+        self.heads = len(sizes)
+        super().__init__(loc.shape[:-1], torch.Size([len(sizes) + loc.shape[-1]]), validate_args=False)
+
+    @property
+    def scale(self) -> Tensor:
+        """Deviations of the numbers, [..., D]."""
+        return self.numbers.scale
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, [*sample_shape, ..., heads + D]."""
+        return torch.cat([self.choices.sample(sample_shape).float(), self.numbers.sample(sample_shape)], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., heads + D]."""
+        choices, numbers = value[..., : self.heads].long(), value[..., self.heads :]
+        return self.choices.log_prob(choices) + self.numbers.log_prob(numbers)
+
+    def entropy(self) -> Tensor:
+        """Sum of both entropies [...]."""
+        return self.choices.entropy() + self.numbers.entropy()
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely choices and the means."""
+        return torch.cat([self.choices.deterministic_sample.float(), self.numbers.deterministic_sample], -1)

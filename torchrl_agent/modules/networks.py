@@ -1,0 +1,203 @@
+"""Plain networks with the initialisation that suits PPO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from tensordict.utils import NestedKey
+from torch import Tensor, nn
+from torchrl.modules import MLP
+
+from torchrl_agent import keys
+from torchrl_agent.core import ranks
+
+NEARLY_SHUT = 0.1
+"""What a module adds to the controller's features is multiplied by this at first."""
+ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "gelu": nn.GELU}
+
+
+def mlp(width: int, out: int, hidden: Sequence[int], activation: str, gain: float = math.sqrt(2)) -> nn.Sequential:
+    """A multi-layer perceptron with orthogonal weights (gain sqrt(2) inside, ``gain`` at the end) and zero biases."""
+    network = MLP(width, out, num_cells=list(hidden), depth=len(hidden), activation_class=ACTIVATIONS[activation])
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        orthogonal(layer, gain if layer is layers[-1] else math.sqrt(2))
+    return network
+
+
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
+    """Orthogonal weights and zero biases (Saxe et al. 2014)."""
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+class Picture(nn.Module):
+    """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
+
+    Small pictures (such as a window of 5 x 5 cells) keep their resolution, large ones are halved down to 8 cells or
+    less.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, channels: int, activation: str) -> None:
+        super().__init__()
+        self.shape = tuple(shape)
+        depth, height, width = self.shape
+        layers: list[nn.Module] = []
+        while max(height, width) > 8:
+            layers += [nn.Conv2d(depth, channels, 4, stride=2, padding=1), ACTIVATIONS[activation]()]
+            depth, height, width = channels, height // 2, width // 2
+        layers += [nn.Conv2d(depth, channels, 3, padding=1), ACTIVATIONS[activation](), nn.Flatten()]
+        self.network = nn.Sequential(*layers, mlp(channels * height * width, out, [], activation))
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                orthogonal(layer, math.sqrt(2))
+
+    def forward(self, flat: Tensor) -> Tensor:
+        """Features of the picture."""
+        batch = flat.shape[:-1]
+        return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
+
+
+class NaturePicture(Picture):
+    """The convolutions of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods), for
+    pictures whose sides have at least 36 pixels; the fully connected layer behind them is of the size asked for.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
+        nn.Module.__init__(self)
+        self.shape = tuple(shape)
+        if min(shape[-2:]) < 36:
+            raise ValueError(f"a picture of shape {self.shape} is too small for the encoder 'nature': use cnn.")
+        layers: list[nn.Module] = []
+        depth, *sides = self.shape
+        for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layers += [nn.Conv2d(depth, channels, kernel, stride), ACTIVATIONS[activation]()]
+            orthogonal(layers[-2], math.sqrt(2))
+            depth, sides = channels, [(side - kernel) // stride + 1 for side in sides]
+        self.network = nn.Sequential(*layers, nn.Flatten(), mlp(depth * math.prod(sides), out, [], activation))
+
+
+class ImpalaPicture(Picture):
+    """The deep convolutions of Espeholt et al. 2018 ("IMPALA", figure 3): three stages of a convolution, a pooling that
+    halves the picture and two residual blocks; the fully connected layer behind them is of the size asked for.
+    """
+
+    def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
+        nn.Module.__init__(self)
+        self.shape = tuple(shape)
+        layers: list[nn.Module] = []
+        depth, *sides = self.shape
+        for channels in (16, 32, 32):
+            layers += [nn.Conv2d(depth, channels, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)]
+            layers += [Residual(channels, activation), Residual(channels, activation)]
+            depth, sides = channels, [(side + 1) // 2 for side in sides]
+        layers += [ACTIVATIONS[activation](), nn.Flatten()]
+        self.network = nn.Sequential(*layers, mlp(depth * math.prod(sides), out, [], activation))
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to what they read (He et al. 2016, figure 4e)."""
+
+    def __init__(self, channels: int, activation: str) -> None:
+        super().__init__()
+        convolutions = [nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)]
+        self.network = nn.Sequential(*(part for each in convolutions for part in (ACTIVATIONS[activation](), each)))
+
+    def forward(self, picture: Tensor) -> Tensor:
+        """The picture [B, C, H, W] with what they add."""
+        return picture + self.network(picture)
+
+
+class Attention(nn.Module):
+    """How much each other matters now: scaled dot products of one query with a key of each (Vaswani et al. 2017,
+    section 3.2.1), whatever their number and order.
+
+    Args:
+        width: numbers that the query is made of.
+        size: numbers that each key is made of, and of a key.
+    """
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(width, size), nn.Linear(size, size, bias=False)
+        orthogonal(self.query, 1.0)
+        orthogonal(self.key, 1.0)
+
+    def forward(self, believed: Tensor, each: Tensor, visible: Tensor) -> Tensor:
+        """Weights [..., V], which sum to 1 over the ``visible`` [..., V] and are 0 elsewhere, of a belief [..., width]
+        and features of others [..., V, size].
+        """
+        score = (self.key(each) * self.query(believed).unsqueeze(-2)).sum(-1).float() / math.sqrt(each.shape[-1])
+        score = torch.where(visible, score, torch.finfo(score.dtype).min)
+        return torch.where(visible, score.softmax(-1), 0.0)
+
+
+def one_hot_actions(action: Tensor, heads: Sequence[int]) -> Tensor:
+    """Discrete actions, [...] of one head or [..., heads] of several, as one-hot choices side by side."""
+    parts = [action] if len(heads) == 1 else action.unbind(-1)
+    return torch.cat([F.one_hot(part, size) for part, size in zip(parts, heads, strict=True)], -1).float()
+
+
+def first_head(action: Tensor, heads: Sequence[int]) -> Tensor:
+    """The first choice [...] of discrete actions, [...] of one head or [..., heads] of several."""
+    return action if len(heads) == 1 else action[..., 0]
+
+
+def have_later(sequences: Tensor, ahead: int) -> Tensor:
+    """Frames of ``sequences`` [B, T, ...] that have another one ``ahead`` steps later, bool [T]."""
+    steps = sequences.shape[1]
+    return torch.arange(steps, device=sequences.device) < steps - ahead
+
+
+def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
+    """Mean of the ``counted`` values (0 if there are none); of several ranks their parts, whose mean it is."""
+    return torch.where(counted, values, 0.0).sum() / ranks.mean(counted.sum()).clamp_min(1 / ranks.size())
+
+
+def symlog(value: Tensor) -> Tensor:
+    """``sign(x) log(1 + |x|)``: squeezes large numbers (Hafner et al. 2023, section 3)."""
+    return value.sign() * torch.log1p(value.abs())
+
+
+def symexp(value: Tensor) -> Tensor:
+    """Inverse of :func:`symlog`."""
+    return value.sign() * torch.expm1(value.abs())
+
+
+class Join(TensorDictModuleBase):
+    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
+    add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
+    et al. 2022, section 2.2).
+    """
+
+    def __init__(self, sizes: dict[NestedKey, int]) -> None:
+        super().__init__()
+        self.in_keys, self.out_keys, self.size = list(sizes), [keys.FEATURES], sum(sizes.values())
+        self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
+
+    def open_gate(self, key: NestedKey) -> None:
+        """Open the gate of what is read under a key, if it has one."""
+        if key in self.in_keys[1:]:
+            self.gates.data[self.in_keys.index(key) - 1] = 1.0
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        belief, *added = (tensordict.get(key) for key in self.in_keys)
+        gated = [self.gates[index] * part for index, part in enumerate(added)]  # none may be added
+        return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
+
+
+class JoinedNetwork(nn.Module):
+    """A network that reads several tensors side by side."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        return self.network(torch.cat(parts, -1))

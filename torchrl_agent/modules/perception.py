@@ -1,0 +1,338 @@
+"""Perception: what an agent sees becomes what it believes, with a memory of what it saw before.
+
+Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; F numbers of all observations
+together, E of their embedding, D of the belief, K that are exactly known, V slots for visible others, C cues of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.data import Composite
+from torchrl.envs import EnvBase
+from typing_extensions import override
+
+from torchrl_agent import keys
+from torchrl_agent.core import ranks
+from torchrl_agent.core.bounds import count, weight
+from torchrl_agent.core.spans import spanned
+from torchrl_agent.core.text import check_known
+from torchrl_agent.modules.memory import check_states, recurrence
+from torchrl_agent.modules.module import AgentModule, Built, CustomEncoder, ModuleContext
+from torchrl_agent.modules.networks import (
+    ImpalaPicture,
+    NaturePicture,
+    Picture,
+    have_later,
+    masked_mean,
+    mlp,
+    one_hot_actions,
+)
+from torchrl_agent.modules.records import feature_means, share_of, squared_error
+from torchrl_agent.modules.specs import group_spec
+
+SMALLEST_LOG_STD, LARGEST_LOG_STD = -5.0, 2.0
+
+
+@dataclass
+class PerceptionConfig:
+    """Perception: from observations to a belief."""
+
+    enabled: bool = False
+    """Use it also without memory (a memory always uses it)."""
+    embedding_size: int = count(128)
+    """Observation embedding size: the input of the GRU or LSTM."""
+    memory_size: int = count(128)
+    """Hidden size of the GRU or LSTM."""
+    skip_connection: bool = True
+    """Lead what is seen now around the memory too, so that it need not be remembered to be used; without, it is the
+    plain recurrent network of recurrent PPO.
+    """
+    belief_size: int = count(64)
+    """D, size of the latent state, the belief."""
+    channels: int = count(16)
+    """Channels of the convolutions over pictures, such as a window."""
+    encoders: dict[str, Any] = field(default_factory=dict)
+    """Encoders of single observations by name: ``mlp``, ``cnn``, ``nature`` or ``impala`` of its own, or
+    ``{_target_: ...}`` (see ``modules/module.py``). All vectors that are not named share one mlp, every picture has a
+    cnn of its own.
+    """
+    known: list[str] = field(default_factory=lambda: ["meters", "position"])
+    """Observations that are the agent's exact knowledge of itself; those that the world lacks are left out, and all
+    vectors are taken if it lacks all.
+    """
+    others: str = "others"
+    """Observation of the visible others, [V * C]."""
+    others_number: str = "others_number"
+    """Who they are, [V]."""
+    reconstruction_coeff: float = weight(0.0)
+    """Weight of the reconstruction loss: see again what was just seen."""
+    prediction_coeff: float = weight(0.0)
+    """Weight of the prediction loss: foresee the next observation from belief and action."""
+    kl_coeff: float = weight(0.001)
+    """Weight of the KL divergence of the belief from a standard normal, if one of the two above is in use."""
+
+
+def _check_names(config: PerceptionConfig, shown: list[str]) -> None:
+    """Raise ValueError for observations that a configuration names and the world does not show."""
+    usual = PerceptionConfig()
+    check_known(config.known, shown, "model.perception.known", tolerated=usual.known)
+    for key in ("others", "others_number"):
+        check_known([getattr(config, key)], shown, f"model.perception.{key}", tolerated=[getattr(usual, key)])
+
+
+class Perception(AgentModule):
+    """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``. It is made of
+    what is seen now beside what the memory holds, so that nothing has to be remembered to be used at once.
+
+    ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``known_state`` [...,
+    K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
+    ``visible`` [..., V] and ``number`` [..., V].
+
+    Args:
+        env: the world.
+        shapes: of the observations that are joined, in their order.
+        config: sizes and encoders.
+        memory: none, gru or lstm.
+        activation: of its networks.
+
+    Attributes:
+        memory: specs of the recurrent states by key; empty without memory.
+        known_size: K.
+    """
+
+    clipped_alone = False  # the controller learns to see by it
+
+    def __init__(
+        self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
+    ) -> None:
+        super().__init__()
+        _check_names(config, [*shapes, *map(str, group_spec(env).keys())])
+        self._add_encoders(shapes, config, activation)
+        self.recurrence, width = None, config.embedding_size
+        self.skips = config.skip_connection
+        if memory != "none":
+            self.recurrence, self.memory = recurrence(
+                memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
+            )
+            width = config.memory_size + (width if self.skips else 0)
+        self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
+        self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
+        self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
+        self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
+        self.known_size = sum(shapes[name].numel() for name in self.known)
+        self.size = config.belief_size
+        self._find_others(group_spec(env), shapes, config)
+        social = [] if self.others is None else [self.others, self.number]
+        self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
+        self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
+        fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
+        self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
+
+    def _add_encoders(self, shapes: dict[str, torch.Size], config: PerceptionConfig, activation: str) -> None:
+        """What makes an embedding [..., E] of joined observations: an encoder of each, and one that fuses them."""
+        self.sizes = [shape.numel() for shape in shapes.values()]
+        kinds = _encoder_kinds(shapes, config.encoders)
+        self.vectors = [index for index, name in enumerate(shapes) if kinds[name] is None]
+        self.encoders = nn.ModuleDict(
+            {
+                str(index): _encoder(name, kinds[name], shape, config, activation)
+                for index, (name, shape) in enumerate(shapes.items())
+                if kinds[name] is not None
+            }
+        )
+        width = sum(self.sizes[index] for index in self.vectors)
+        self.vector_encoder = mlp(width, config.embedding_size, [], activation) if self.vectors else None
+        parts = len(self.encoders) + bool(self.vectors)
+        self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
+        self.activation = nn.SiLU()
+
+    def _find_others(self, group: Composite, shapes: dict[str, torch.Size], config: PerceptionConfig) -> None:
+        """Where others are seen: the keys of their cues and numbers, V slots, C cues of each, and the number that means
+        nobody; no key in a world that shows none.
+        """
+        self.others: str | None = None
+        if config.others in shapes and config.others_number in group.keys():
+            self.others, self.number = config.others, config.others_number
+            self.slots = group[config.others_number].shape[-1]
+            self.cue_size = shapes[config.others].numel() // self.slots
+            self.nobody = int(group[config.others_number].space.n) - 1
+
+    @classmethod
+    def build(cls, context: ModuleContext) -> Built:
+        """If it is switched on or the agent has a memory, with its losses if they have a weight."""
+        config, model = context.config.perception, context.config
+        if config.enabled or model.memory != "none":
+            module = cls(context.env, context.shapes, config, model.memory, model.activation)
+            if config.reconstruction_coeff or config.prediction_coeff:
+                module.losses.append(PerceptionLoss(config, sum(module.sizes), context.heads, model.activation))
+            yield "perception", module
+
+    @override
+    @staticmethod
+    def switch_on(model: Any) -> None:
+        """Change a ``ModelConfig`` so that there is one, with losses."""
+        model.perception.reconstruction_coeff = model.perception.reconstruction_coeff or 1.0
+        model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
+
+    @property
+    def social(self) -> tuple[int, int, int]:
+        """Slots for visible others, numbers that each shows, and agents in the world.
+
+        Raises:
+            ValueError: the world shows no others.
+        """
+        if self.others is None:
+            raise ValueError(
+                "model.social_model.enabled needs a world that shows others (observations 'others' and "
+                "'others_number'): use world.observation=groups with several agents, or switch the social model off."
+            )
+        return self.slots, self.cue_size, self.nobody
+
+    @spanned("perception")
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        # what is seen now, [..., E]
+        features = self.embed(tensordict.get(keys.NORMALIZED))
+        # and what is remembered of before, usually beside it
+        if self.recurrence is not None:
+            if not torch.compiler.is_compiling():
+                check_states(tensordict, self.memory, features.shape[:-1])
+            states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
+            states = self.recurrence(states)
+            remembered = states.get(_REMEMBERED)
+            features = torch.cat((features, remembered), -1) if self.skips else remembered
+            for name in self.memory:
+                tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
+        # a latent state, and what need not be inferred because it was shown
+        belief = {
+            "mean": self.mean(features).float(),
+            "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
+            "known_state": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
+        }
+        if self.others is not None:
+            belief.update(self.cues(tensordict))
+        return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size, device=tensordict.device))
+
+    def cues(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
+        """What the others in sight show, ``social_cues`` [..., V, C], who they are, ``number`` [..., V], and whether
+        there is anybody in the slot, ``visible`` [..., V].
+        """
+        number = tensordict.get(self.number)
+        shown = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
+        return {"social_cues": shown, "number": number, "visible": number != self.nobody}
+
+    def embed(self, observation: Tensor) -> Tensor:
+        """Features [..., E] of joined observations [..., F], each by its encoder, then fused."""
+        parts = observation.split(self.sizes, -1)
+        encoded = [encoder(parts[int(index)]) for index, encoder in self.encoders.items()]
+        if self.vector_encoder is not None:
+            encoded.append(self.vector_encoder(torch.cat([parts[index] for index in self.vectors], -1)))
+        return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
+
+
+def _encoder_kinds(shapes: dict[str, torch.Size], chosen: dict[str, Any]) -> dict[str, Any]:
+    """How each observation is encoded; None for the vectors that share an encoder."""
+    unknown = [name for name in chosen if name not in shapes]
+    if unknown:
+        raise ValueError(
+            f"model.perception.encoders names {unknown[0]!r}, which the world does not show: use some of "
+            f"{', '.join(shapes)}."
+        )
+    usual = {1: None, 3: "cnn"}
+    strange = [name for name, shape in shapes.items() if len(shape) not in usual and name not in chosen]
+    if strange:
+        raise ValueError(
+            f"observation {strange[0]!r} has shape {tuple(shapes[strange[0]])}: perception reads vectors [size] and "
+            f"pictures [channels, height, width]; give it an encoder with model.perception.encoders.{strange[0]}."
+        )
+    return {name: chosen[name] if name in chosen else usual[len(shape)] for name, shape in shapes.items()}
+
+
+def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, activation: str) -> nn.Module:
+    """Features [..., E] of one flattened observation."""
+    if kind == "mlp":
+        return mlp(shape.numel(), config.embedding_size, [], activation)
+    if kind == "cnn" and len(shape) == 3:
+        return Picture(shape, config.embedding_size, config.channels, activation)
+    if kind == "nature" and len(shape) == 3:
+        return NaturePicture(shape, config.embedding_size, activation)
+    if kind == "impala" and len(shape) == 3:
+        return ImpalaPicture(shape, config.embedding_size, activation)
+    if isinstance(kind, str):
+        raise ValueError(
+            f"model.perception.encoders.{name} is {kind!r} for an observation of shape {tuple(shape)}: use mlp, or "
+            "cnn, nature or impala (for pictures), or a _target_."
+        )
+    return CustomEncoder(name, kind, shape, config.embedding_size)
+
+
+class PerceptionLoss(nn.Module):
+    """Losses of a belief that must say what was seen (reconstruction) and what will be seen (prediction from belief and
+    action), for sequences [B, T] whose encoder has run; beliefs are sampled (Kingma and Welling 2014) and kept near a
+    standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
+    """
+
+    subsampled = True
+
+    def __init__(self, config: PerceptionConfig, width: int, heads: Sequence[int], activation: str) -> None:
+        super().__init__()
+        self.config, self.heads = config, list(heads)
+        hidden = [config.embedding_size]
+        self.decoder = self.predictor = None
+        if config.reconstruction_coeff:
+            self.decoder = mlp(config.belief_size, width, hidden, activation, gain=1.0)
+        if config.prediction_coeff:
+            self.predictor = mlp(config.belief_size + sum(heads), width, hidden, activation, gain=1.0)
+
+    @spanned("perception")
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Means over the frames that count."""
+        observation, action = tensordict.get(keys.NORMALIZED), tensordict.get(keys.ACTION)
+        mean, log_std = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "log_std"))
+        done = tensordict.get(keys.DONE).squeeze(-1)
+        valid = tensordict.get(keys.VALID, torch.ones_like(done))
+        sample = mean + log_std.exp() * ranks.normal_like(mean)
+        kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
+        losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
+        if self.decoder is not None:
+            error = (self.decoder(sample) - observation).square().mean(-1)
+            losses["loss_perception_reconstruction"] = self.config.reconstruction_coeff * masked_mean(error, valid)
+        if self.predictor is not None:
+            foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
+            error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
+            goes_on = valid & ~done & have_later(done, 1)
+            losses["loss_perception_prediction"] = self.config.prediction_coeff * masked_mean(error, goes_on)
+        return TensorDict(losses)
+
+    def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float | None]:
+        """Errors of seeing again and of foreseeing, as shares of the error of always saying the mean (which is 1).
+
+        Args:
+            data: encoded test sequences [R, T].
+            train: encoded training sequences, for the mean.
+        """
+        assert self.decoder is not None and self.predictor is not None, "pre-training switches both on"
+        seen, valid = data.get(keys.NORMALIZED), data.get(keys.VALID)
+        following = valid[:, :-1] & ~data.get(keys.DONE)[:, :-1, 0]
+        mean = feature_means(train.get(keys.NORMALIZED), train.get(keys.VALID))
+        belief, actions = data.get((keys.BELIEF, "mean")), one_hot_actions(data.get(keys.ACTION), self.heads)
+        later = seen[:, 1:]
+        foreseen = self.predictor(torch.cat((belief, actions), -1))[:, :-1]
+        by_mean = squared_error(mean, later, following)
+        return {
+            "reconstruction_error": share_of(
+                squared_error(self.decoder(belief), seen, valid), squared_error(mean, seen, valid)
+            ),
+            "prediction_error": share_of(squared_error(foreseen, later, following), by_mean),
+            "prediction_error_of_copying_the_last": share_of(squared_error(seen[:, :-1], later, following), by_mean),
+            "error_of_the_mean": 1.0,
+        }
+
+
+_EMBEDDED, _REMEMBERED = "embedded", "remembered"

@@ -1,0 +1,1 @@
+"""Updates of parameters: the optimizer with its clipping, schedules, compilation, precision and sharding."""

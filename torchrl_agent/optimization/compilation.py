@@ -1,0 +1,204 @@
+"""Speed as a decoration at the edge: a function compiled, or captured as a CUDA graph, or left alone.
+
+What cannot be captured runs compiled, what cannot be compiled runs eagerly; each step back is logged once, with its
+reason, and told by ``mode``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+from torchrl_agent.core.spans import span
+
+logger = logging.getLogger(__name__)
+
+EAGER, COMPILED, CUDA_GRAPH = "eager", "compiled", "CUDA graph"
+MODES = (EAGER, COMPILED, CUDA_GRAPH)
+"""How a function runs, from slow to fast; metrics have the place in this list."""
+WARMUP = 2
+"""Calls before a CUDA graph is captured: the first compiles and allocates, the second shows that nothing changes."""
+COMPILATION_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit)
+LIBRARIES = {"torch", "torchrl", "tensordict"}
+"""Folders whose code is not what a reader looks for."""
+
+
+@dataclass
+class AccelerationConfig:
+    """What is compiled and captured; each part steps back, with one line in the log, where it cannot be."""
+
+    step: bool = True
+    """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""
+    advantages: bool = True
+    """Compile reward scaling and generalised advantage estimation."""
+    update: bool = True
+    """Compile the loss; its backward is compiled with it."""
+    cudagraphs: bool = True
+    """On CUDA, capture a whole rollout, and all updates of an iteration, as one CUDA graph each."""
+
+
+class Accelerated:
+    """``function``, compiled at its first call, or as it is.
+
+    ``torch.compile`` is lazy and compiles again for inputs of another kind, so the guard stands around every call:
+    where compilation fails, which is before anything has run, the function runs eagerly from then on. Its own errors
+    pass through.
+
+    Attributes:
+        compiled: whether calls run compiled code.
+        compile_seconds: duration of the first call.
+    """
+
+    def __init__(self, name: str, function: Callable, compile: bool, options: dict | None = None) -> None:
+        self.name, self.eager, self.compiled = name, function, compile
+        self.compile_seconds = 0.0
+        self._function = function
+        if compile:
+            self._function = torch.compile(function, fullgraph=True, dynamic=False, options=options)
+
+    @property
+    def mode(self) -> str:
+        """One of :data:`MODES`."""
+        return COMPILED if self.compiled else EAGER
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function; a profiler shows it by its name."""
+        with span(self.name.removeprefix("the ")):
+            if self.compile_seconds > 0:
+                return self._guarded(*args)
+            start = time.perf_counter()
+            result = self._guarded(*args)
+            self.compile_seconds = time.perf_counter() - start
+            return result
+
+    def _guarded(self, *args: Any) -> Any:
+        try:
+            return self._function(*args)
+        except COMPILATION_ERRORS as error:
+            if not self.compiled or recording():  # a recording must fail as a whole, before it is replayed
+                raise
+            logger.warning("%s cannot be compiled, runs eagerly: %s", self.name, reason(error))
+            self.compiled, self._function = False, self.eager
+        return self._function(*args)
+
+
+class Captured:
+    """``function`` as one CUDA graph from its third call on: one launch, and the host does nothing else.
+
+    The function is captured before it is run that way. So if it cannot be captured, because it asks the device
+    something or compiles anew, nothing has happened yet, and it goes on as in the calls before. A recording reads the
+    inputs of its call at their places: those of later calls are copied there, unless they are there already. It writes
+    its results to the same places every time: read them before the next call. What Python decides is decided once and
+    for all, modes such as TorchRL's exploration type included.
+
+    Args:
+        name: for the log.
+        function: of tensors and tensordicts, whose other memory stays where it is.
+        device: where it runs; None or a CPU captures nothing.
+    """
+
+    def __init__(self, name: str, function: Callable, device: torch.device | None) -> None:
+        self.name, self.function = name, function
+        self.device = device if device is not None and device.type == "cuda" else None
+        if self.device is not None:
+            self._stream = torch.cuda.Stream(self.device)
+        self.forget()
+
+    @property
+    def captured(self) -> bool:
+        """Whether calls replay a CUDA graph, or will once they are warm."""
+        return self.device is not None
+
+    def forget(self) -> None:
+        """Record anew after :data:`WARMUP` calls: something that the function uses has moved."""
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
+        self._result: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the function, or replay it."""
+        if self.device is None:
+            return self.function(*args)
+        if self._graph is None:
+            if self._calls < WARMUP:
+                return self._warm_up(*args)
+            if not self._record(*args):
+                return self.function(*args)
+        assert self._graph is not None
+        moved = [pair for pair in zip(self._inputs, _tensors(args), strict=True) if not _same_memory(*pair)]
+        for place, value in moved:
+            place.copy_(value)
+        self._graph.replay()
+        return self._result
+
+    def _warm_up(self, *args: Any) -> Any:
+        """On the stream that captures later: autograd remembers on which a parameter was first used."""
+        self._calls += 1
+        current = torch.cuda.current_stream(self.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            result = self.function(*args)
+        current.wait_stream(self._stream)
+        return result
+
+    def _record(self, *args: Any) -> bool:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+                self._result = self.function(*args)
+        except Exception as error:
+            logger.warning("%s cannot be captured as a CUDA graph, runs without: %s", self.name, reason(error))
+            self.device, self._result = None, None
+            return False
+        self._graph, self._inputs = graph, _tensors(args)
+        return True
+
+
+def recording() -> bool:
+    """Whether a CUDA graph is being captured."""
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def fastest(captured: Captured, compiled: Accelerated) -> str:
+    """The mode of a function that is captured if it can be, and compiled if it can be."""
+    return CUDA_GRAPH if captured.captured else compiled.mode
+
+
+def reason(error: BaseException) -> str:
+    """An error in one line: its kind, its first sentence, and the file and line that it comes from."""
+    named = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places = [
+        f" ({Path(file).name}:{line})"
+        for file, line in (*frames, *named)
+        if file != __file__ and not LIBRARIES & set(Path(file).parts)
+    ]
+    sentence = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {sentence}" + "".join(places[-1:])
+
+
+def _tensors(args: tuple) -> list[Tensor]:
+    """Every tensor of the arguments, in the order of their keys."""
+    result: list[Tensor] = []
+    for value in args:
+        if isinstance(value, TensorDictBase):
+            result += [value.get(key) for key in sorted(value.keys(True, True), key=str)]
+        elif isinstance(value, Tensor):
+            result.append(value)
+    return result
+
+
+def _same_memory(place: Tensor, value: Tensor) -> bool:
+    return value.data_ptr() == place.data_ptr() and value.stride() == place.stride()

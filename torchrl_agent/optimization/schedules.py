@@ -1,0 +1,90 @@
+"""Learning-rate schedules: functions of how much of the training is done, and one that follows the KL."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrl_agent.core.bounds import check_ranges, choice, number
+
+ADAPTIVE = "adaptive"
+LOWEST, HIGHEST = 1e-5, 1e-2
+"""Between these an adaptive rate moves."""
+SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
+
+
+@dataclass
+class LearningRateConfig:
+    """How the learning rate moves over the training."""
+
+    number_means: ClassVar[str] = "initial"
+    """The key that a number means where a configuration gives one for the whole section."""
+    initial: float = number(3e-4, above=0)
+    """Highest learning rate."""
+    final: float = number(0.0, least=0)
+    """Learning rate at the end (linear, cosine; exponential needs it above 0)."""
+    schedule: str = choice("constant", SCHEDULES)
+    """constant, linear, exponential or cosine; or adaptive, after the KL of PPO's updates."""
+    warmup: float = number(0.0, least=0, below=1)
+    """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
+
+
+def check_schedule(config: LearningRateConfig) -> None:
+    """Raise ValueError for a schedule that cannot be."""
+    check_ranges(config, "algorithm.learning_rate.")
+    if config.schedule == "exponential" and config.final == 0:
+        raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
+    if config.schedule == ADAPTIVE and not LOWEST <= config.initial <= HIGHEST:
+        raise ValueError(
+            f"an adaptive learning rate moves between {LOWEST:g} and {HIGHEST:g}: let "
+            f"algorithm.learning_rate.initial={config.initial:g} lie there."
+        )
+
+
+def learning_rate(config: LearningRateConfig, progress: float) -> float:
+    """The learning rate when the share ``progress`` in [0, 1] of the training is done."""
+    progress = min(max(progress, 0.0), 1.0)
+    start, end = config.initial, config.final
+    value = {
+        "constant": lambda: start,
+        ADAPTIVE: lambda: start,
+        "linear": lambda: start + (end - start) * progress,
+        "exponential": lambda: start * (end / start) ** progress,
+        "cosine": lambda: end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress)),
+    }[config.schedule]()
+    return value * min(1.0, progress / config.warmup) if config.warmup > 0 else value
+
+
+class AdaptiveRate:
+    """A learning rate that follows the policy's Kullback-Leibler divergence, as the penalty of Schulman et al. 2017
+    (section 4) does, without a wait for the device.
+
+    Every update divides the rate by 1.5 where its divergence is above twice the target, and multiplies it by 1.5 where
+    it is below half of it.
+
+    Args:
+        initial: the rate that is adapted.
+        target: divergence to aim at.
+        device: where the divergence is.
+
+    Attributes:
+        factor: what the scheduled rate is multiplied with, [].
+    """
+
+    STEP = 1.5
+
+    def __init__(self, initial: float, target: float, device: torch.device) -> None:
+        self.initial, self.target = initial, target
+        self.factor = torch.ones((), device=device)
+
+    def follow(self, divergence: Tensor) -> Tensor:
+        """Move the factor after an update of this divergence []; returns by how much."""
+        before = self.factor.clone()
+        down = torch.where(divergence > 2 * self.target, 1 / self.STEP, 1.0)
+        up = torch.where(divergence < self.target / 2, self.STEP, 1.0)
+        self.factor.copy_((before * down * up).clamp(LOWEST / self.initial, HIGHEST / self.initial))
+        return self.factor / before

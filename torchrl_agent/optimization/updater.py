@@ -1,0 +1,291 @@
+"""Gradient steps: a loss, its backward pass, clipping, and a step of the optimiser that changes nothing where something
+is not finite. All of it is decided on the device, so that it can be part of a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor, nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+from torchrl.modules import set_recurrent_mode
+
+from torchrl_agent.core import ranks
+from torchrl_agent.core.errors import TrainingError
+from torchrl_agent.core.spans import span, spanned
+from torchrl_agent.optimization.compilation import Accelerated
+from torchrl_agent.optimization.precision import PRECISIONS
+from torchrl_agent.optimization.sharding import own, take_gradients, whole
+
+SKIPS_BEFORE_HALT = 3
+EXTREMES = ("max_", "min_")
+"""What the names of diagnostics begin with that are no means."""
+DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
+"""Options of the optimiser that belong to this device and process, not to a checkpoint."""
+
+
+class NonFiniteError(TrainingError):
+    """The loss or its gradient was not finite in several updates in a row, or a rollout was not.
+
+    Args:
+        message: one sentence.
+        culprits: keys of what was not finite in a rollout.
+    """
+
+    def __init__(self, message: str, culprits: Sequence[tuple[str, ...]] = ()) -> None:
+        super().__init__(message)
+        self.culprits = list(culprits)
+
+
+class Updater:
+    """Makes gradient steps on a loss; owns what they need: optimiser, precision, gradient scaler, counters of skips.
+
+    Args:
+        loss: from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimised, and diagnostics.
+        optimizer: of the parameters that learn; its learning rate is a tensor where the device allows it.
+        parts: parameters whose gradient is clipped together, apart from the others'.
+        module_names: the module of each parameter, whose gradient's norm is told.
+        max_grad_norm: largest norm of a part's gradient.
+        precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
+        shards: parameters that are in parts, of which the optimiser has this rank's own (see ``optimization/sharding.py``).
+        compile: the loss, and its backward pass with it.
+        name: of the loss, for the log.
+
+    Attributes:
+        loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
+        parameters: those of the optimiser.
+        wanted: given the loss's diagnostics, whether this update shall be made (bool [] on the device); None makes all.
+    """
+
+    def __init__(
+        self,
+        loss: Callable[[TensorDictBase], TensorDictBase],
+        optimizer: torch.optim.Optimizer,
+        parts: Sequence[Sequence[nn.Parameter]],
+        module_names: Mapping[nn.Parameter, str],
+        *,
+        max_grad_norm: float,
+        shards: Sequence[nn.Parameter] = (),
+        precision: str = "float32",
+        compile: bool = False,
+        name: str = "the loss",
+    ) -> None:
+        def terms(minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+            losses = loss(minibatch)
+            total = sum(value for key, value in losses.items() if key.startswith("loss_"))
+            return total, {key: value.detach() for key, value in losses.items()}
+
+        self.loss = Accelerated(name, terms, compile)
+        self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
+        self._in_parts = {own(parameter) for parameter in shards}
+        self.device = self.parameters[0].device
+        self.grad_scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "float16")
+        self.skips_in_row = torch.zeros((), device=self.device)
+        self.most_skips_in_row = torch.zeros((), device=self.device)
+        self.wanted: Callable[[dict[str, Tensor]], Tensor] | None = None
+
+    def begin(self, learning_rate: float | Tensor) -> None:
+        """Set the learning rate, and count anew how many updates in a row are skipped at most."""
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)  # its place is in compiled code and graphs
+            else:
+                group["lr"] = float(learning_rate)
+        self.most_skips_in_row.zero_()
+
+    def scale_rate(self, by: Tensor) -> None:
+        """Multiply the learning rate, in its place on the device where it has one."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
+
+    @spanned("update")
+    def update(self, minibatch: TensorDictBase) -> TensorDict:
+        """One step of the optimiser, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
+        the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and whether it was ``made`` and
+        ``skipped``, all scalars.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
+        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
+        with self.autocast(), modes[0], modes[1]:
+            total, metrics = self.loss(minibatch)
+        if not isinstance(total, Tensor):
+            raise ValueError(
+                f"the algorithm's loss gives {', '.join(metrics) or 'nothing'}: let its forward return a TensorDict "
+                "with at least one loss_*, such as loss_objective, which is minimized."
+            )
+        with span("backward"):
+            self.grad_scaler.scale(total).backward()
+            take_gradients(self.shards)
+        loss, metrics = self._of_all_ranks(total.detach(), metrics)
+        self.grad_scaler.unscale_(self.optimizer)
+        norms = self._clip_gradients()
+
+        loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
+        bad = ~loss_finite | (~norm_finite & ~self._scaled_up)
+        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
+        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
+        made = loss_finite & norm_finite
+        if self.wanted is not None:
+            made = made & self.wanted(metrics)
+        self._apply_gradients(~made)
+
+        counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
+        return TensorDict({**metrics, "loss": loss, **norms, **counts})
+
+    @property
+    def _scaled_up(self) -> Tensor:
+        """Whether gradients are scaled by more than 1 (bool []): then they may overflow, and the scaler halves it."""
+        return self.grad_scaler.scale(torch.ones_like(self.skips_in_row)) > 1  # get_scale() would wait for the device
+
+    def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss, diagnostics and, in place, gradients as means over the ranks, by one reduction: so all of them skip,
+        clip and stop together. Extremes stay each rank's own, and gradients of parameters in parts are means already.
+        """
+        if ranks.size() == 1:
+            return loss, metrics
+        gradients = [each.grad for each in self.parameters if each.grad is not None and each not in self._in_parts]
+        names = [name for name in metrics if not name.startswith(EXTREMES)]
+        loss, *parts = ranks.means([loss, *(metrics[name] for name in names), *gradients])
+        torch._foreach_copy_(gradients, parts[len(names) :])
+        return loss, {**metrics, **dict(zip(names, parts[: len(names)], strict=True))}
+
+    def check(self, metrics: Mapping[str, float], advice: str) -> None:
+        """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
+
+        Args:
+            metrics: of updates.
+            advice: what to do then, as the end of a sentence.
+        """
+        skipped = int(metrics.get("skipped_in_row", 0))
+        if skipped >= SKIPS_BEFORE_HALT:
+            raise NonFiniteError(f"the loss or its gradient was not finite in {skipped} updates in a row: {advice}.")
+
+    def autocast(self) -> torch.autocast | nullcontext:
+        """The precision in which the networks act and learn, as a context."""
+        dtype = PRECISIONS[self.precision]
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def _clip_gradients(self) -> dict[str, Tensor]:
+        """Clip the gradient of each part by its own norm, or the large ones would leave little of the others; returns
+        the norms before that: ``grad_norm`` of the whole and ``grad_norm/<module>`` of each module.
+        """
+        of_parts, of_modules = [], defaultdict(list)
+        norms = self._norms([parameter for part in self.parts for parameter in part if parameter.grad is not None])
+        for part in self.parts:
+            learning = [parameter for parameter in part if parameter in norms]
+            if not learning:
+                continue
+            of_parts.append(torch.linalg.vector_norm(torch.stack([norms[parameter] for parameter in learning])))
+            torch.nn.utils.clip_grads_with_norm_(learning, self.max_grad_norm, of_parts[-1])
+        for parameter, norm in norms.items():
+            of_modules[self.module_names[parameter]].append(norm)
+        named = {f"grad_norm/{name}": torch.linalg.vector_norm(torch.stack(each)) for name, each in of_modules.items()}
+        return {"grad_norm": torch.stack(of_parts).norm(), **named}
+
+    def _norms(self, learning: list[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
+        """Norms of gradients, of parameters in parts those of the whole, by one reduction over the ranks."""
+        norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
+        in_parts = [parameter for parameter in learning if parameter in self._in_parts]
+        if in_parts:
+            squares = torch.stack([norms[parameter] for parameter in in_parts]).square()
+            norms.update(zip(in_parts, ranks.total(squares).sqrt().unbind(), strict=True))
+        return norms
+
+    def _apply_gradients(self, skip: Tensor) -> None:
+        """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""
+        if self.fused:
+            self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
+            self.optimizer.step()
+        else:
+            before = [each.clone() for each in self._optimized()]
+            self.optimizer.step()
+            now = self._optimized()
+            before += [torch.zeros_like(each) for each in now[len(before) :]]  # moments that the first step has made
+            for each, old in zip(now, before, strict=True):
+                each.copy_(torch.where(skip.to(each.device), old, each))
+        self.grad_scaler.update()
+
+    @property
+    def fused(self) -> bool:
+        """Whether the optimiser is a fused one, which can leave everything as it is without asking."""
+        return bool(self.optimizer.defaults.get("fused"))
+
+    def _optimized(self) -> list[Tensor]:
+        """What a step of the optimiser changes."""
+        states = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
+
+    # --- saving -------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What updates change besides the parameters, by name: the tensors themselves."""
+        result = {"skips_in_row": self.skips_in_row}
+        for index, parameter in enumerate(self.parameters):
+            state = self.optimizer.state.get(parameter, {})
+            result |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+        return result
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimiser, gradient scaler and skips."""
+        optimizer = self.optimizer.state_dict()
+        for index, moments in self._moments_in_parts(optimizer):
+            optimizer["state"][index] = {name: whole(value) if value.ndim else value for name, value in moments.items()}
+        return {
+            "optimizer": optimizer,
+            "grad_scaler": self.grad_scaler.state_dict(),
+            "skips_in_row": self.skips_in_row.clone(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from :meth:`state_dict`; the moments of the optimiser are elsewhere after that."""
+        optimizer = {**state["optimizer"], "state": dict(state["optimizer"]["state"])}
+        for index, moments in self._moments_in_parts(optimizer):
+            own_rows = {name: ranks.own_rows(value, 0) if value.ndim else value for name, value in moments.items()}
+            optimizer["state"][index] = own_rows
+        mine = [{name: group.get(name) for name in DEVICE_OPTIONS} for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(optimizer)
+        for group, options in zip(self.optimizer.param_groups, mine, strict=True):
+            group.update(options)
+        self.grad_scaler.load_state_dict(state["grad_scaler"])
+        self.skips_in_row.copy_(state["skips_in_row"])
+
+    def _moments_in_parts(self, optimizer: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+        """Of an optimiser's state the places of parameters that are in parts, and their moments."""
+        places = [index for index, parameter in enumerate(self.parameters) if parameter in self._in_parts]
+        return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
+
+
+def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:
+    """Adam with a learning rate that is a tensor, fused, where the device has it."""
+    device = parameters[0].device
+    try:
+        rate = torch.tensor(learning_rate, device=device)
+        return torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True, capturable=device.type == "cuda")
+    except RuntimeError:
+        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True)
+
+
+def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
+    """Means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and counts
+    over all. Extremes are those of all ranks.
+    """
+    made = updates["made"]
+    count = made.sum(0).clamp_min(1)
+    extremes = {key: ranks.largest(updates[key].amax(0)) for key in updates.keys() if key.startswith("max_")}
+    extremes |= {key: -ranks.largest(-updates[key].amin(0)) for key in updates.keys() if key.startswith("min_")}
+    counts = {
+        "updates": made.sum(0),
+        "skipped": updates["skipped"].sum(0),
+        "skipped_in_row": updates["skipped_in_row"].amax(0),
+    }
+    kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
+    means = {key: torch.where(made > 0, updates[key], 0.0).sum(0) / count for key in kept}
+    return means | extremes | counts

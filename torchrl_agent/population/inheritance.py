@@ -1,0 +1,113 @@
+"""What a generation hands down: weights to members, traits and money to the people of their worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core import ranks
+from torchrl_agent.population.agent import Member
+from torchrl_agent.population.algorithm import MembersAlgorithm
+from torchrl_agent.population.config import SCHOOLINGS, TRAIT, PopulationConfig
+from torchrl_agent.population.evolution import Genes, Look
+from torchrl_agent.population.stack import tensors_of
+
+MONEY = "money"
+"""Statistic of an episode: what people owned in the end."""
+
+
+class Households:
+    """The people of members' worlds: those of a member have the traits that are its genes and what it inherited.
+
+    Args:
+        env: worlds of members; with ``set_people`` if there is anything to say.
+        config: genes, and what is left to children.
+        own: the members whose worlds these are.
+
+    Attributes:
+        inherited: money that the lives in each member's worlds begin with, besides the world's own, [P].
+
+    Raises:
+        ValueError: wealth is to be left to children in a world that reports none.
+    """
+
+    def __init__(self, env: EnvBase, config: PopulationConfig, own: slice) -> None:
+        self.own = own
+        self.wealth = config.family.wealth if config.evolve == "genetic" else 0.0
+        self.traits = [name for name in config.genes if name.startswith(TRAIT)]
+        self.inherited = torch.zeros(config.members, dtype=torch.float64)
+        self._owned = torch.zeros(2, config.members, dtype=torch.float64)
+        """Sum of the money at the end of the episodes since the last look, and their number."""
+        if self.wealth and (keys.EPISODE, MONEY) not in env.observation_spec.keys(True):
+            raise ValueError(
+                f"population.family.wealth is {self.wealth:g}, but the world reports no statistic {MONEY}: use "
+                "world.drives=true in the Town, or wealth=0."
+            )
+
+    def send(self, env: EnvBase, genes: Genes) -> None:
+        """Say who is born in the worlds of this rank's members, an equal share of each, from their next reset on."""
+        if not self.traits and not self.wealth:
+            return
+        share = env.batch_size[0] // len(self.inherited[self.own])
+
+        def rows(values: Tensor) -> Tensor:
+            return values[self.own].float().repeat_interleave(share).unsqueeze(1)
+
+        traits = {name.removeprefix(TRAIT): rows(genes[name]) for name in self.traits}
+        env.set_people(traits, rows(self.inherited) if self.wealth else None)
+
+    def count(self, member: int, finished: dict[str, Tensor]) -> None:
+        """Take in a member's episodes."""
+        if self.wealth:
+            money = finished[MONEY][finished[keys.EPISODE_COMPLETE] > 0].double()
+            self._owned[:, member] += torch.stack((money.sum(), torch.tensor(float(len(money)))))
+
+    def bequeath(self, look: Look) -> None:
+        """Let children have their share of what their parents owned in the end."""
+        total, count = self._owned
+        left = self.wealth * (total / count.clamp_min(1))[look.parents].mean(1)
+        self.inherited = torch.where(look.children, left, self.inherited)
+        self._owned.zero_()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What is owned and what was inherited."""
+        return {"inherited": self.inherited.clone(), "owned": self._owned.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`state_dict`."""
+        self.inherited = state["inherited"].cpu()
+        self._owned.copy_(state["owned"])
+
+
+def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable[[int], Algorithm], own: slice) -> None:
+    """Let rows of members follow a look.
+
+    Args:
+        algorithm: the members'.
+        look: who descends from whom; copies are of the first parent, with its statistics and its optimiser.
+        how: one of :data:`~torchrl_agent.population.inheritance.INHERITANCES`, the weights of those with two parents.
+        newborn: what a child begins as, whose weights are nobody's.
+        own: the members that are rows here.
+    """
+    flat, parents = algorithm.stack.flat.detach(), look.parents.unbind(1)
+    mean = torch.stack([ranks.taken_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
+    algorithm.copy(parents[0])
+    if mean is not None:
+        flat.copy_(mean)  # of who stays, exactly what it was
+    elif how == "fresh":
+        for place in look.children[own].nonzero().flatten().tolist():
+            algorithm.begin_anew(place, tensors_of(Member(newborn(own.start + place))))
+
+
+def paces(look: Look | None, config: PopulationConfig) -> Tensor:
+    """Share of its learning rate with which each member learns after a look, [P]."""
+    pace = torch.ones(config.members)
+    if look is not None and config.evolve == "genetic":
+        pace[look.children] = SCHOOLINGS[config.family.schooling]
+    return pace

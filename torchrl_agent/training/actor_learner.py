@@ -1,0 +1,313 @@
+"""Processes that play for one that learns: actors and a learner (Espeholt et al. 2018, "IMPALA").
+
+Rank 0 learns, the others play equal shares of the worlds, all at the same time. Which version of the agent plays a
+rollout is decided by :class:`~torchrl_agent.algorithms.lagged_policy.LaggingPlayer`, not by who is quicker: so a run
+can be repeated, and whoever is quicker waits where it would get too far ahead. What travels goes through the CPU:
+rollouts to the learner; to the actors a ticket after every iteration, and the weights of new versions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from torch import Tensor, distributed
+from torch.utils._pytree import tree_map
+from torchrl.envs import EnvBase
+from typing_extensions import override
+
+from torchrl_agent.algorithms.actor_critic import ActorCritic
+from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.core import ranks
+from torchrl_agent.core.abilities import ability, own_seed, world_seed
+from torchrl_agent.core.spans import spanned
+from torchrl_agent.training.collector import RolloutCollector
+from torchrl_agent.training.learner import Learner, load_random_state, random_state, rows_of, with_rows
+from torchrl_agent.training.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
+
+LEARNER = 0
+"""Its rank; actors have the others."""
+GO_ON, SAVE, STOP = 0, 1, 2
+"""What a ticket asks for."""
+
+
+class RemoteCollector(RolloutCollector):
+    """The learner's end: has the actors play, and puts their rollouts next to each other.
+
+    Args:
+        env: all worlds; as they are when the first rollout is asked for, the actors play them.
+        algorithm: learns, and has a player that lags.
+        actors: how many there are.
+    """
+
+    def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int) -> None:
+        assert algorithm.player is not None
+        player, steps, autocast = algorithm.player, algorithm.config.rollout_steps, algorithm.updater.autocast
+        super().__init__(env, player.agent, steps, algorithm.acceleration, autocast, replays=True)
+        self.player, self.learning = player, algorithm.agent
+        self.accelerated = ()
+        self.stages: dict[int, int] = {}
+        """The curriculum's stage after so many iterations, as long as somebody may have to know."""
+        self.random: dict[str, Tensor | None] | None = None
+        """State of the actors' generators with which they begin; by default these ones'."""
+        self.seed: int | None = None
+        """Seed of the actors' worlds, where they begin new games because they could not be saved."""
+        self._actors = range(LEARNER + 1, LEARNER + 1 + actors)
+        self._mail = Outbox(2 * actors * (player.ahead + 1))
+        self._shares: list[TensorDict] = []
+        self._packed: list[Tensor] = []
+        self._coming: list[distributed.Work] = []
+        """The actors' next rollouts, if they may have played them."""
+        self._received = self._told = 0
+        self._mode = super().mode
+
+    @override
+    @property
+    def mode(self) -> str:
+        """How the actors play."""
+        return self._mode
+
+    @property
+    def begun(self) -> bool:
+        """Whether actors play by now."""
+        return bool(self._shares)
+
+    @override
+    @spanned("collect")
+    def collect(self) -> TensorDict:
+        """The next rollout [T, N]; its memory is used again by the next call."""
+        if self.begun:
+            self._send_ticket(GO_ON)
+        else:
+            self._begin()
+        self._receive()
+        for share, packed in zip(self._shares, self._packed, strict=True):
+            unpack(packed, share.values(True, True))
+        if self._received < self.player.rollouts_of(self.player.iterations):
+            self._listen()  # while this one is learnt from
+        assert self._buffers is not None
+        return self._buffers
+
+    def worlds(self) -> tuple[dict[str, Tensor] | None, dict[str, Any] | None]:
+        """Tensors of the worlds, and what the agent sees first, as the actors had them after the rollout learnt from
+        last; None for worlds that cannot say.
+        """
+        self._send_ticket(SAVE)
+        told = [receive(actor, WORLDS) for actor in self._actors]
+        self.random = told[0]["random"]
+        if told[0]["world"] is None:
+            return None, None
+        world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in told))
+        return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in told))
+
+    def stop(self) -> None:
+        """Let the actors end."""
+        if not self.begun:
+            distributed.broadcast_object_list([None], LEARNER)
+            return
+        self._send_ticket(STOP)
+        while self._received < self.player.rollouts_of(self._told):  # which they have played, or will before they ask
+            self._receive()
+        self._mail.wait()
+
+    def _begin(self) -> None:
+        """Tell actors what they begin with, and make room for what they play."""
+        self._note_stage()
+        begin = {"player": on_cpu(self.player.state_dict()), "stages": self.stages, "seed": self.seed, **snapshot(self)}
+        if self.random is not None:
+            begin["random"] = self.random
+        distributed.broadcast_object_list([begin], LEARNER)
+        told, *_ = [receive(actor, WORLDS) for actor in self._actors]  # all the same
+        self._mode, self._buffers = told["mode"], self._make_room(told)
+        self._shares = list(self._buffers.chunk(len(self._actors), 1))
+        size = sum(value.numel() * value.element_size() for value in self._shares[0].values(True, True))
+        self._packed = [torch.empty(size, dtype=torch.uint8) for _ in self._shares]
+        self._received = self._told = self.player.iterations
+
+    def _make_room(self, told: Mapping[str, Any]) -> TensorDict:
+        """Place for the rollouts of all actors, each of a :func:`layout`."""
+        steps, rows = told["shape"]
+        shape = (steps, rows * len(self._actors))
+        room = TensorDict({}, shape, device=self.env.device)
+        for key, rest, dtype in told["entries"]:
+            room.set(key, torch.zeros(*shape, *rest, dtype=dtype, device=self.env.device))
+        for key, rest in told["nested"]:
+            room.get(key).batch_size = (*shape, *rest)
+        return room
+
+    def _listen(self) -> None:
+        """Be ready for the next rollouts."""
+        ends = zip(self._actors, self._packed, strict=True)
+        self._coming = self._coming or [distributed.irecv(row, actor, tag=FRAMES) for actor, row in ends]
+
+    def _receive(self) -> None:
+        """Wait for the next rollouts."""
+        self._listen()
+        for work in self._coming:
+            work.wait()
+        self._coming = []
+        self._received += 1
+
+    def _note_stage(self) -> None:
+        curriculum = ability(self.env, "curriculum")
+        if curriculum is not None:
+            self.stages[self.player.iterations] = curriculum.stage
+        self.stages = self.player.still_played(self.stages)
+
+    def _send_ticket(self, wanted: int) -> None:
+        self._note_stage()
+        number = self.player.iterations
+        self._mail.send(torch.tensor([wanted, number, self.stages.get(number, 0)]), self._actors, TICKETS)
+        if wanted == GO_ON:
+            self._told = number
+            if self.player.publishes():
+                self._mail.send(pack(self.learning.state_dict().values()), self._actors, TICKETS)
+
+
+class ActorsLearner(Learner):
+    """A learner whose rollouts come from actors; a checkpoint is that of one process, and of any number of them.
+
+    Args:
+        env: all worlds.
+        algorithm: for all of them, with a player that lags.
+        actors: how many there are.
+        total_frames, experiment: as for :class:`~torchrl_agent.training.learner.Learner`.
+    """
+
+    collector: RemoteCollector
+
+    def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int, total_frames: int, experiment: Any) -> None:
+        collector = RemoteCollector(algorithm.agent.attach(env), algorithm, actors)
+        super().__init__(env, algorithm.agent, algorithm, collector, total_frames, experiment=experiment)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """What one process would save, and what the actors begin with besides."""
+        state = super().state_dict()
+        return {**state, "actors": {"random": self.collector.random, "stages": dict(self.collector.stages)}}
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from it, or from what one process saved."""
+        super().load_state_dict(state)
+        actors = state.get("actors", {"random": None, "stages": {}})
+        self.collector.random, self.collector.stages = actors["random"], dict(actors["stages"])
+
+    @override
+    def _begin_new_games(self, frames: int) -> None:
+        super()._begin_new_games(frames)
+        self.collector.seed = world_seed(self.env, self.experiment.seed, frames)
+
+    @override
+    def _worlds(self) -> dict[str, Any]:
+        if not self.collector.begun:
+            return super()._worlds()
+        world, root = self.collector.worlds()
+        if world is None:
+            return {"world": None, "root": None}
+        return {"world": with_rows(self.env.state_dict(), lambda mine, axis: world), "root": root}
+
+
+class Actor:
+    """The end of an actor: plays rollouts, as far ahead of the learner as it may, and sends them.
+
+    Args:
+        collector: plays its worlds.
+        player: says who plays.
+    """
+
+    def __init__(self, collector: RolloutCollector, player: LaggingPlayer) -> None:
+        self.collector, self.env, self.player = collector, collector.env, player
+        self.stages: dict[int, int] = {}
+        self._stage: int | None = None
+        self._snapshots: dict[int, dict[str, Any]] = {}
+        """What this actor was after so many rollouts, as long as the learner may ask for it."""
+        self._mail = Outbox(player.ahead + 1)
+
+    def run(self) -> None:
+        """Play until the learner needs no more."""
+        begin: list[Any] = [None]
+        distributed.broadcast_object_list(begin, LEARNER)
+        if begin[0] is None:
+            return
+        self._begin(begin[0])
+        first = self.player.iterations
+        for rollout in itertools.count(first):
+            self._snapshots[rollout] = snapshot(self.collector)
+            while self.player.rollouts_of(self.player.iterations) <= rollout:
+                if not self._follow_ticket():
+                    self._mail.wait()
+                    return
+            self.player.prepare(rollout)
+            self._set_stage(rollout)
+            frames = self.collector.collect()
+            if rollout == first:
+                send({**layout(frames), "mode": self.collector.mode}, LEARNER, WORLDS, self._mail)
+            self._mail.send(pack(frames.values(True, True)), [LEARNER], FRAMES)
+
+    def _begin(self, begin: Mapping[str, Any]) -> None:
+        self.player.load_state_dict(begin["player"])
+        self.stages = dict(begin["stages"])
+        if begin["world"] is not None:
+            mine = ranks.own_rows(begin["world"], -1)
+            self.env.load_state_dict(with_rows(self.env.state_dict(), lambda _, axis: mine))
+            self.collector.root.update_(TensorDict(ranks.own_rows(begin["root"], 0)))
+        elif begin.get("seed") is not None:
+            self.collector.restart(own_seed(self.env, begin["seed"]))
+        load_random_state(begin["random"], self.env.device)
+        self._stage = self._stage_for(self.player.iterations - 1)
+
+    def _follow_ticket(self) -> bool:
+        """Wait for the learner's next ticket and do what it asks for; False if that is to end."""
+        ticket = torch.empty(3, dtype=torch.int64)
+        wait(distributed.irecv(ticket, LEARNER, tag=TICKETS))
+        wanted, number, stage = ticket.tolist()
+        if wanted == SAVE:
+            send(self._snapshots[number], LEARNER, WORLDS, self._mail)
+        elif wanted == GO_ON:
+            self.player.iterations = number
+            self.stages = self.player.still_played({**self.stages, number: stage})
+            self._snapshots = {place: each for place, each in self._snapshots.items() if place > number}
+            if self.player.publishes():
+                state = {name: value.clone() for name, value in self.player.agent.state_dict().items()}
+                packed = pack(state.values())
+                wait(distributed.irecv(packed, LEARNER, tag=TICKETS))
+                unpack(packed, state.values())
+                self.player.keep(number, state)
+        return wanted != STOP
+
+    def _stage_for(self, rollout: int) -> int | None:
+        """The curriculum's stage in which a rollout is played: that of the version that plays."""
+        version = self.player.version_for(rollout)
+        known = [number for number in self.stages if number <= version]
+        return self.stages[max(known)] if known else None
+
+    def _set_stage(self, rollout: int) -> None:
+        stage = self._stage_for(rollout)
+        if stage is not None and stage != self._stage and ability(self.env, "curriculum") is not None:
+            self.env.curriculum.stage = self._stage = stage
+            self.env.begin_stage()
+
+
+def snapshot(collector: RolloutCollector) -> dict[str, Any]:
+    """Tensors of the worlds and what the agent sees first, None for worlds that cannot say, and the generators' states;
+    on the CPU.
+    """
+    env, known = collector.env, getattr(collector.env, "branchless", False)
+    return {
+        "world": on_cpu(rows_of(env.state_dict())) if known else None,
+        "root": on_cpu(collector.root.clone().to_dict()) if known else None,
+        "random": random_state(env.device),
+    }
+
+
+def layout(frames: TensorDictBase) -> dict[str, Any]:
+    """What frames [T, N] are made of, as plain values: shapes of entries and of nested tensordicts behind [T, N]."""
+    return {
+        "shape": tuple(frames.shape),
+        "entries": [(key, value.shape[2:], value.dtype) for key, value in frames.items(True, True)],
+        "nested": [(key, value.shape[2:]) for key, value in frames.items(True) if is_tensor_collection(value)],
+    }

@@ -1,0 +1,314 @@
+"""Playing: the policy steps every world and each frame lands in preallocated buffers on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.utils import NestedKey
+from torch import Tensor
+from torchrl.envs import Compose, EnvBase, TransformedEnv
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.core import ranks
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.spans import span, spanned
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured, fastest
+
+
+class RolloutCollector:
+    """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
+
+    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph, adds no
+    host sync, and on CUDA plays a whole rollout as one CUDA graph. It samples actions, whatever exploration type is
+    set around it: a loss that was compiled elsewhere may leave another one behind.
+
+    Args:
+        env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
+        agent: actor and critic.
+        steps: length T of a rollout.
+        acceleration: what to compile and capture.
+        autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would be
+            other ones than those that the agent acted by.
+        replays: the learner needs what followed every frame; otherwise pictures are kept once where they can be (see
+            :func:`kept_once`).
+        values: keep the critic's ``state_value`` of every frame too, which costs the critic's head alone.
+
+    Attributes:
+        root: what the agent will see first in the next rollout; it stays in its place.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        steps: int,
+        acceleration: AccelerationConfig,
+        autocast: Callable[[], AbstractContextManager] = nullcontext,
+        replays: bool = False,
+        values: bool = False,
+    ) -> None:
+        self.env, self.agent, self.steps, self.autocast = env, agent, steps, autocast
+        self.policy = agent.policy_and_value() if values else agent.policy
+        self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
+        self._once = [] if replays else kept_once(env, agent, steps)
+        self.statistics = episode_entries(env)
+        self._traceable = traceable = ability(env, "branchless", False)
+        self._play = Accelerated(
+            "the policy with the world's step" if traceable else "the policy",
+            (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
+            acceleration.step,
+            ability(env, "compile_options") if traceable else None,
+        )
+        self.accelerated: tuple[Accelerated, ...] = (self._play,)
+        self._rollout = Captured(
+            "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
+        )
+        self.root: TensorDictBase = self._tidy(env.reset()).clone()
+        if traceable:
+            fill_caches(env)
+        self._buffers: TensorDict | None = None
+        self._finals = self.root.select(*self._once).clone()
+
+    def restart(self, seed: int) -> None:
+        """Begin new games in all worlds."""
+        self.env.set_seed(seed)
+        self.root.update_(self._tidy(self.env.reset()))
+
+    @property
+    def mode(self) -> str:
+        """How rollouts are played, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        return fastest(self._rollout, self._play)
+
+    @spanned("collect")
+    @torch.no_grad()
+    def collect(self) -> TensorDict:
+        """The next rollout [T, N]; the buffers are used again by the next call.
+
+        Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
+        (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
+        what is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
+
+        Pictures that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
+        too; what a truncated episode showed last is in ``("next", "final")``, [N] for all steps of the rollout.
+        """
+        with set_exploration_type(ExplorationType.RANDOM):
+            self._rollout()
+        assert self._buffers is not None
+        return self._buffers
+
+    def _play_steps(self) -> None:
+        """Fill the buffers and move the root."""
+        root, finals = self.root, self._finals
+        for step in range(self.steps):
+            frame, root, finals = self._step(root, finals)
+            if self._buffers is None:
+                self._buffers = self._allocate(frame)
+            self._buffers[step].update_(frame)
+        if self._once:
+            assert self._buffers is not None
+            self._buffers[-1].get(keys.NEXT).update_(root.select(*self._once))
+            self._finals.update_(finals)
+        self.root.update_(root)
+
+    def _allocate(self, frame: TensorDictBase) -> TensorDict:
+        """Buffers for frames [N] of every step; what is kept once has a place more, and ``next`` looks one further."""
+        buffers = frame.exclude(*self._once).new_zeros(self.steps, *frame.shape)
+        following = buffers.get(keys.NEXT)
+        for key in self._once:
+            whole = frame.get(key).new_zeros(self.steps + 1, *frame.get(key).shape)
+            buffers.set(key, whole[:-1])
+            following.set(key, whole[1:])
+        if self._once:
+            following.set(keys.FINAL, self._finals.unsqueeze(0).expand(self.steps, *frame.shape))
+        return buffers
+
+    def _step(
+        self, root: TensorDictBase, finals: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
+        """The frame to keep, the next root, and what truncated episodes showed last."""
+        if self._once:
+            return self._play(root, finals)
+        if self._traceable:
+            return (*self._play(root), finals)
+        return (*self._split(*self._step_world(self._play(root))), finals)
+
+    def _act(self, root: TensorDictBase) -> TensorDictBase:
+        with self.autocast():
+            return self.policy(root.copy())  # what it writes is not for the next call to find
+
+    @spanned("world")
+    def _step_world(self, acted: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self.env.step_and_maybe_reset(acted)
+
+    def _advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        with span("policy"):
+            acted = self._act(root)
+        return self._step_world(acted)
+
+    def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self._split(*self._advance(root))
+
+    def _act_step_and_keep(
+        self, root: TensorDictBase, finals: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
+        played, following = self._advance(root)
+        after = played.get(keys.NEXT)
+        truncated = (after.get(keys.DONE) & ~after.get(keys.TERMINATED)).squeeze(-1)
+        kept = {key: choose_rows(truncated, after.get(key), finals.get(key)) for key in self._once}
+        return (*self._split(played, following), TensorDict(kept, finals.batch_size, device=finals.device))
+
+    def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """The frame to keep, and the next root with nothing but what the world gave."""
+        group = self.agent.group
+        alive, left = ([], []) if group is None else ([keys.ALIVE], [keys.TRUNCATED])
+        mine = [*self.agent.recorded_keys, *self._written, *alive]
+        later = [*(key for key in self.agent.critic.in_keys if key not in self._once), keys.REWARD, *alive, *left]
+        world = [keys.DONE, keys.TERMINATED, *self.statistics.values()]
+        shared = [] if group is None or keys.STATE not in self.agent.input_keys else [keys.STATE]
+        frame = played.select(
+            *shared,
+            *(under(group, key) for key in mine),
+            *(under(keys.NEXT, under(group, key)) for key in later),
+            *(under(keys.NEXT, key) for key in (*world, *shared)),
+            strict=group is None,
+        )
+        return frame, self._tidy(following)
+
+    def _tidy(self, root: TensorDictBase) -> TensorDictBase:
+        """The root with the same keys in the same order every time, so that nothing recompiles."""
+        return root.select(*sorted(root_keys(self.env), key=str), strict=False)
+
+
+def play(
+    env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, steps: int
+) -> Iterator[TensorDictBase]:
+    """Step all worlds with a policy, from the ``root`` of a reset on, and yield each step's tensordict [N], with what
+    followed under ``next``; worlds that end begin anew.
+
+    Plain and uncompiled: what plays much is a :class:`RolloutCollector`, or an evaluation's ``Player``.
+    """
+    for _ in range(steps):
+        played, root = env.step_and_maybe_reset(policy(root))
+        yield played
+
+
+def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
+    """What a rollout of so many steps need not hold twice, as a root and as what followed the frame before.
+
+    Pictures are most of a rollout's memory. Only where an episode ended does the next root not show what followed; an
+    actor-critic looks at that where the episode was truncated, which happens to a world at most once in a rollout that
+    is no longer than an episode may be (:func:`truncates_once`). So there is one place per world for it. Worlds of
+    which this is not known, and those that show no pictures, keep everything.
+    """
+    seen = [] if agent.group is not None else list(agent.critic.in_keys)
+    specs = env.full_observation_spec
+    pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
+    return pictures if ability(env, "branchless", False) and truncates_once(env, steps) else []
+
+
+def truncates_once(env: EnvBase, steps: int) -> bool:
+    """Whether no world is truncated twice in so many steps."""
+    limit = truncation_limit(env)
+    return limit is not None and steps <= limit
+
+
+def truncation_limit(env: EnvBase) -> int | None:
+    """Steps that lie at least between two truncations of a world; None if that is not known."""
+    if isinstance(env, TransformedEnv):
+        transform = env.transform
+        parts = list(transform) if isinstance(transform, Compose) else [transform]
+        return truncation_limit(env.base_env) if all(getattr(part, "keeps_ends", False) for part in parts) else None
+    return ability(env, "truncation_limit")
+
+
+def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """Where ``rows`` [N] the new values [N, ...], else the old ones."""
+    return torch.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
+
+
+def under(outer: str | None, key: NestedKey) -> NestedKey:
+    """The key inside another, or alone."""
+    inner = (key,) if isinstance(key, str) else key
+    return key if outer is None else (outer, *inner)
+
+
+def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
+    """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
+
+    An agent is ``done`` when its world is or it leaves, and ``terminated`` when it dies, whatever goes on without it;
+    who is ``truncated`` alone leaves without having died. Frames in
+    which it was dead already are marked by ``alive`` (left out if the world has no such key). The world's ``state`` is
+    every agent's. The rollout of a world without a group is returned as it is.
+    """
+    if group is None:
+        return rollout
+    mine, later = rollout.get(group).copy(), rollout.get((keys.NEXT, group)).copy()
+    left = ~later.pop(keys.ALIVE).unsqueeze(-1) if keys.ALIVE in later.keys() else None
+    cut = later.pop(keys.TRUNCATED).unsqueeze(-1) if keys.TRUNCATED in later.keys() else None
+    died = left if left is None or cut is None else left & ~cut
+    for key, own in ((keys.DONE, left), (keys.TERMINATED, died)):
+        of_world = rollout.get((keys.NEXT, key)).unsqueeze(-2).expand(*mine.shape, 1)
+        later.set(key, of_world if own is None else of_world | own)
+    if keys.STATE in rollout.keys():
+        for part, source in ((mine, rollout), (later, rollout.get(keys.NEXT))):
+            state = source.get(keys.STATE).unsqueeze(-2)
+            part.set(keys.STATE, state.expand(*mine.shape, state.shape[-1]))
+    mine.set(keys.NEXT, later)
+    return mine.flatten(1, 2)
+
+
+def fill_caches(env: EnvBase) -> None:
+    """Have the world remember its lists of keys now: compiled code would notice later that they changed."""
+    env.step_mdp(env.fake_tensordict())
+    for name in ("reward_keys", "done_keys", "action_keys", "state_keys"):
+        getattr(env, name)
+
+
+def root_keys(env: EnvBase) -> list[NestedKey]:
+    """What a world's root tensordict holds between steps."""
+    specs = (env.full_observation_spec, env.full_done_spec, env.full_state_spec)
+    return [key for spec in specs for key in spec.keys(True, True)]
+
+
+def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
+    """Where the world reports the statistics of its episodes: name -> key."""
+    spec = env.observation_spec
+    if keys.EPISODE in spec.keys():
+        return {name: (keys.EPISODE, name) for name in spec[keys.EPISODE].keys()}
+    found = {name: key for name, key in keys.TORCHRL_STATISTICS.items() if key in spec.keys()}
+    return {**found, keys.EPISODE_LENGTH: keys.COUNTED_LENGTH} if keys.COUNTED_LENGTH in spec.keys() else found
+
+
+@spanned("metrics")
+def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) -> dict[str, Tensor]:
+    """Final statistics of the episodes that ended in a rollout [T, N], of all ranks, in the order of time, by name on
+    the CPU: one transfer.
+    """
+    done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
+    following = rollout.get(keys.NEXT)
+    final = torch.stack([following.get(key).squeeze(-1).float() for key in entries.values()], -1)[done].cpu()
+    if ranks.size() > 1:
+        final = _in_order_of_time(final, done)
+    return dict(zip(entries, final.unbind(-1), strict=True))
+
+
+def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
+    """All ranks' rows [episodes, ...] about where worlds were ``done`` [T, N], as one process would have them."""
+    steps = done.nonzero()[:, 0].cpu()
+    everyones = [torch.cat(parts) for parts in zip(*ranks.everyones((final, steps)), strict=True)]
+    return everyones[0][everyones[1].argsort(stable=True)]
+
+
+def finished_worlds(rollout: TensorDictBase) -> Tensor:
+    """The world in which each of the :func:`finished_episodes` ended, by its number among those of all ranks, int64
+    [episodes] on the CPU.
+    """
+    done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
+    first = ranks.rank() * done.shape[1]
+    worlds = torch.arange(first, first + done.shape[1], device=done.device).expand(done.shape)[done].cpu()
+    return _in_order_of_time(worlds, done) if ranks.size() > 1 else worlds

@@ -1,0 +1,208 @@
+"""How good a policy is: the first episode of each world, fixed seeds, frozen statistics."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from torchrl_agent import keys
+from torchrl_agent.core.abilities import ability, world_seed
+from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.tables import student, wilson
+from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.training.collector import episode_entries, fill_caches
+
+logger = logging.getLogger(__name__)
+
+MAX_STEPS = 100_000
+"""Steps after which an evaluation ends, whether or not every world has finished its episode."""
+UNFINISHED = "unfinished"
+"""Which episodes of an evaluation, or how many in its summary, had not finished by then."""
+CHECK_EVERY = 50
+"""Steps between two looks at whether every world has finished, as looking makes the host wait for the device."""
+CHECK_EVERY_ON_CPU = 5
+"""The same where nobody has to wait."""
+
+
+class Player:
+    """Plays ``steps`` steps of a world with a policy at each call, and hands every step to ``watch``.
+
+    On CUDA the step is compiled and the steps are one CUDA graph; on a CPU, where one evaluation takes less time than
+    compiling, they run as they are.
+
+    Args:
+        env: a batched world.
+        policy: writes actions.
+        steps: of every world, per call.
+        watch: given the step's tensordict, it may write to tensors that stay where they are, and ask the device
+            nothing.
+        acceleration: what may be compiled and captured; None for nothing.
+    """
+
+    def __init__(
+        self,
+        env: EnvBase,
+        policy: TensorDictModuleBase,
+        steps: int,
+        watch: Callable[[TensorDictBase], None],
+        acceleration: AccelerationConfig | None = None,
+    ) -> None:
+        self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
+        config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
+        fast = env.device is not None and env.device.type == "cuda" and ability(env, "branchless", False)
+        options = ability(env, "compile_options")
+        self._step = Accelerated("the evaluation's step", self._act_and_step, fast and config.step, options)
+        self._play = Captured("the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None)
+        self.root = env.reset().clone()
+        if fast:
+            fill_caches(env)
+
+    def __call__(self) -> None:
+        """The next steps."""
+        self._play()
+
+    def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        return self.env.step_and_maybe_reset(self.policy(root.copy()))
+
+    def _play_steps(self) -> None:
+        root = self.root
+        for _ in range(self.steps):
+            played, root = self._step(root)
+            self.watch(played)
+        self.root.update_(root)
+
+
+class Evaluator:
+    """Plays until every world has finished its first episode, as often as asked; what was compiled serves all times.
+
+    Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being
+    left out.
+
+    Args:
+        policy: writes actions.
+        env: a batched world.
+        deterministic: take the likeliest action instead of drawing one.
+        max_steps: end after about so many; episodes that have not finished by then count as they are.
+        acceleration: on CUDA, what to compile and capture.
+    """
+
+    def __init__(
+        self,
+        policy: TensorDictModuleBase,
+        env: EnvBase,
+        deterministic: bool = True,
+        max_steps: int = MAX_STEPS,
+        acceleration: AccelerationConfig | None = None,
+    ) -> None:
+        self.env, self.max_steps, self.entries = env, max_steps, episode_entries(env)
+        self.mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
+        self.finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
+        self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
+        waits = env.device is not None and env.device.type != "cpu"
+        self.steps = CHECK_EVERY if waits else CHECK_EVERY_ON_CPU
+        self.play = Player(env, policy, self.steps, self._watch, acceleration)
+
+    @torch.no_grad()
+    def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
+        """Statistics of the episodes by name, each [N] on the CPU; besides, where episodes did not finish within
+        ``max_steps``, which is warned of, :data:`UNFINISHED` says which ones.
+
+        Args:
+            seed: begin anew with this one; without it the worlds are played as they were given, which is good once.
+        """
+        if seed is not None:
+            self.env.set_seed(world_seed(self.env, seed))
+            self.play.root.update_(self.env.reset())
+        self.finished.zero_()
+        self.final.zero_()
+        worlds = self.finished.numel()
+        with set_exploration_type(self.mode), Progress(worlds, "episode", "judging", leave=False) as progress:
+            for _ in range(math.ceil(self.max_steps / self.steps)):
+                self.play()
+                count = int(self.finished.sum())
+                progress.reach(count)
+                if count == worlds:
+                    break
+        episodes = dict(zip(self.entries, self.final.cpu().unbind(-1), strict=True))
+        if count == worlds:
+            return episodes
+        logger.warning(
+            "%d of %d worlds did not finish an episode within the %d steps of an evaluation: give the world a time "
+            "limit, such as Gymnasium's +world.max_episode_steps=N, or change evaluation.max_steps.",
+            worlds - count,
+            worlds,
+            self.max_steps,
+        )
+        return {**episodes, UNFINISHED: (~self.finished).float().cpu()}
+
+    def _watch(self, played: TensorDictBase) -> None:
+        following = played.get(keys.NEXT)
+        done = following.get(keys.DONE).squeeze(-1)
+        values = torch.stack([following.get(key).squeeze(-1).float() for key in self.entries.values()], -1)
+        self.final.copy_(torch.where(self.finished.unsqueeze(-1), self.final, values))
+        self.finished.logical_or_(done)
+
+
+def evaluate_policy(
+    policy: TensorDictModuleBase,
+    env: EnvBase,
+    deterministic: bool = True,
+    max_steps: int = MAX_STEPS,
+    acceleration: AccelerationConfig | None = None,
+) -> dict[str, Tensor]:
+    """The first episode of every world, once: see :class:`Evaluator`."""
+    return Evaluator(policy, env, deterministic, max_steps, acceleration)()
+
+
+def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
+    """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other
+    means; besides, how many episodes were ``unfinished``, where any was: they count as they were then.
+    """
+    returns = episodes[keys.EPISODE_RETURN].double()
+    summary: dict[str, Any] = {
+        "episodes": returns.numel(),
+        "return_mean": returns.mean().item(),
+        "return_std": returns.std(correction=0).item(),
+        "length_mean": episodes[keys.EPISODE_LENGTH].double().mean().item(),
+    }
+    if keys.EPISODE_WIN in episodes:
+        summary["win_rate"] = episodes[keys.EPISODE_WIN].double().mean().item()
+    if UNFINISHED in episodes:
+        summary[UNFINISHED] = int(episodes[UNFINISHED].sum())
+    known = (
+        UNFINISHED,
+        keys.EPISODE_RETURN,
+        keys.EPISODE_LENGTH,
+        keys.EPISODE_WIN,
+        keys.EPISODE_COMPLETE,
+        keys.EPISODE_STAGE,
+    )
+    summary.update({name: value.double().mean().item() for name, value in episodes.items() if name not in known})
+    return summary
+
+
+def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """95 % confidence intervals of ``return_mean`` (Student's t; infinite for one episode) and, if there is one, of
+    ``win_rate`` (:func:`~torchrl_agent.core.tables.wilson`).
+    """
+    count = summary["episodes"]
+    half = math.inf if count < 2 else student(count - 1) * summary["return_std"] / math.sqrt(count - 1)
+    result = {"return_mean": (summary["return_mean"] - half, summary["return_mean"] + half)}
+    if "win_rate" in summary:
+        result["win_rate"] = wilson(summary["win_rate"], count)
+    return result
+
+
+def clearly_other(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Figures whose :func:`intervals` in two summaries do not meet."""
+    theirs = intervals(other)
+    return [name for name, (low, high) in intervals(one).items() if high < theirs[name][0] or theirs[name][1] < low]

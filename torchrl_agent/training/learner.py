@@ -1,0 +1,282 @@
+"""World, agent, algorithm and collector put together, and all that a checkpoint has to hold."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.envs import EnvBase
+
+from torchrl_agent import keys
+from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.core import ranks
+from torchrl_agent.core.abilities import ability, own_seed
+from torchrl_agent.core.checkpoint import CheckpointError
+from torchrl_agent.core.devices import check_room
+from torchrl_agent.core.spans import spanned
+from torchrl_agent.models.agent import Agent
+from torchrl_agent.modules.specs import group_spec
+from torchrl_agent.optimization.sharding import own_state, whole_state
+from torchrl_agent.training.collector import (
+    RolloutCollector,
+    agent_rows,
+    finished_episodes,
+    kept_once,
+    truncates_once,
+)
+from torchrl_agent.training.governor import Governor, GovernorConfig
+from torchrl_agent.training.metrics import EpisodeWindow
+from torchrl_agent.transforms import get_statistics
+
+logger = logging.getLogger(__name__)
+
+
+class Learner:
+    """An agent that learns in a world. :func:`torchrl_agent.loop.iterate` turns its loop::
+
+        env = ArenaEnv(256)
+        agent = Agent(env)
+        learner = Learner(env, agent, PPO(agent, PPOConfig(), rows=256), total_frames=1_000_000)
+
+    Args:
+        env: a batched TorchRL environment.
+        agent: actor and critic for it.
+        algorithm: what improves the agent.
+        collector: plays the rollouts in ``agent.attach(env)``; by default ``algorithm.config.rollout_steps`` long,
+            compiled as the algorithm is.
+        total_frames: frames to train for, which a schedule of the learning rate stretches over.
+        governor: what takes collapses back, if anything does.
+        experiment: what it was made from, if anything was: only then can it be saved as a run.
+
+    Attributes:
+        frames: seen so far, by each member of a population, by all ranks together.
+        members: number of agents.
+
+    Raises:
+        ValueError: rollout and replay do not fit into memory.
+    """
+
+    members = 1
+
+    def __init__(
+        self,
+        env: EnvBase,
+        agent: Agent,
+        algorithm: Algorithm,
+        collector: RolloutCollector | None = None,
+        total_frames: int = 1_000_000,
+        governor: GovernorConfig | None = None,
+        experiment: Any = None,
+    ) -> None:
+        self.agent, self.algorithm, self.experiment = agent, algorithm, experiment
+        self.total_frames = total_frames
+        self.env: EnvBase = agent.attach(env) if collector is None else collector.env
+        self.device = algorithm.device
+        self.num_envs = self.env.batch_size[0]
+        steps = algorithm.config.rollout_steps if collector is None else collector.steps
+        if self.members == 1:  # else each begins as its own seed says, whatever its rank
+            ranks.begin_alike(agent)
+        algorithm.truncates_once = truncates_once(self.env, steps)
+        algorithm.set_env(self.env)
+        if collector is None:
+            self._check_room(steps)
+            replays = algorithm.replay is not None
+            collector = RolloutCollector(
+                self.env,
+                algorithm.behavior,
+                steps,
+                algorithm.acceleration,
+                algorithm.updater.autocast,
+                replays=replays,
+                values=algorithm.reads_values,
+            )
+        self.collector = collector
+        self.episodes = EpisodeWindow(max(100, self.num_envs * ranks.size()))
+        self.governor = None if governor is None else Governor(governor, algorithm, self.episodes.size)
+        self.frames = 0
+        self.number = 0
+
+    def _check_room(self, steps: int) -> None:
+        """Raise ValueError if all that is kept of the frames cannot fit into the device's free memory."""
+        once = [] if self.algorithm.replay is not None else kept_once(self.env, self.agent, steps)
+        frame = self.env.fake_tensordict().exclude(*((keys.NEXT, key) for key in once))
+        step = sum(value.numel() * value.element_size() for value in frame.values(True, True))
+        kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", "algorithm.rollout_steps"
+        needed = steps * step
+        if self.algorithm.replay is not None:
+            rows = math.prod(group_spec(self.env).shape)
+            size = self.algorithm.replay.size
+            kept, mend = f"{kept} with a replay of {size} frames", f"algorithm.replay_size, {mend}"
+            needed += size // rows * step
+        check_room(needed, self.device, kept, f"{mend} or world.num_envs")
+
+    def frames_played(self, rollout: TensorDict) -> int:
+        """Frames that all ranks have played while this one played a rollout."""
+        return rollout.numel() * ranks.size()
+
+    def rows(self, rollout: TensorDict) -> TensorDictBase:
+        """What is learnt from in a rollout, see :func:`~torchrl_agent.training.collector.agent_rows`."""
+        return agent_rows(rollout, self.agent.group)
+
+    def collect(self) -> TensorDict:
+        """The next rollout [T, N]."""
+        return self.collector.collect()
+
+    @spanned("learn")
+    def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
+        """Learn from a rollout; diagnostics as device scalars."""
+        rows = self.rows(rollout)
+        self.algorithm.anneal(self.frames / self.total_frames)
+        if self.governor is None:
+            return self.algorithm.learn(rows, learning_rate)
+        self.governor.begin(self.frames)
+        diagnostics = self.algorithm.learn(rows, learning_rate * self.governor.learning_rate_factor)
+        return {**diagnostics, **self.governor.judge(diagnostics)}
+
+    def present(self) -> Agent:
+        """The agent to judge, to film and to show, as it is now: of a population the best."""
+        return self.agent
+
+    def tolerates_non_finite(self, rollout: TensorDict) -> bool:
+        """Whether a rollout is learnt from in which the policy wrote numbers that are not finite: a population may."""
+        return False
+
+    def report(self, rollout: TensorDict) -> dict[str, float]:
+        """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
+        finished = finished_episodes(rollout, self.collector.statistics)
+        self.episodes.add(finished)
+        update = ability(self.env, "update_curriculum")
+        curriculum = {} if update is None else update(finished)
+        return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
+
+    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+        """What else happens after an iteration of which these are the metrics: other metrics."""
+        return {} if self.governor is None else self.governor.act(metrics, self.frames)
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent on first calls, which compile."""
+        return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.algorithm.accelerated))
+
+    def modes(self) -> dict[str, str]:
+        """How rollouts are played and updates made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        return {"rollout": self.collector.mode, "update": self.algorithm.mode}
+
+    def statistics(self) -> dict[str, Any]:
+        """Normalisation statistics as plain numbers."""
+        return get_statistics(self.agent.normalizer, self.algorithm.scaler)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
+        return {
+            "agent": whole_state(self.present().state_dict()),
+            "algorithm": self.algorithm.state_dict(),
+            "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
+            "governor": None if self.governor is None else self.governor.state_dict(),
+            "frames": self.frames,
+            "number": self.number,
+            **self.bookkeeping(),
+            **self._worlds(),
+            **random_state(self.device),
+        }
+
+    def _worlds(self) -> dict[str, Any]:
+        """The worlds and what the agent sees of them, as part of :meth:`state_dict`; on the first rank those of all."""
+        if not ability(self.env, "branchless", False):
+            return {"world": None, "root": None}
+        root = ranks.join_rows(self.collector.root.to_dict(), 0)
+        return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
+
+    def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
+        """Continue them, each rank its own."""
+        self.env.load_state_dict(with_rows(world, ranks.own_rows))
+        known = self.collector.root.keys(True, True)  # a picture had another key once
+        self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
+
+    def _begin_new_games(self, frames: int) -> None:
+        """Have worlds that are not saved play other games than before those frames."""
+        seed = 0 if self.experiment is None else self.experiment.seed
+        self.collector.restart(own_seed(self.env, seed, frames))
+
+    def _load_replay(self, state: dict[str, Any] | None) -> None:
+        """Continue the replay; an older checkpoint, or one that was copied without its file, has none."""
+        assert self.algorithm.replay is not None
+        if state is None:
+            logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
+        self.algorithm.replay.load_state_dict(state)
+
+    def bookkeeping(self) -> dict[str, Any]:
+        """What is kept of finished episodes, as part of :meth:`state_dict`."""
+        return {"episodes": self.episodes.state_dict()}
+
+    def load_bookkeeping(self, state: dict[str, Any]) -> None:
+        """Continue what :meth:`bookkeeping` kept."""
+        self.episodes.load_state_dict(state["episodes"])
+
+    def load_agent(self, state: dict[str, Any]) -> None:
+        """Continue the agent."""
+        self.agent.load_state_dict(own_state(self.agent, state))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue; a world without saved state (one that is not ours) begins new games, other ones each time.
+
+        Raises:
+            CheckpointError: the checkpoint is of another model or world.
+        """
+        try:
+            self.load_agent(state["agent"])
+            self.algorithm.load_state_dict(state["algorithm"])
+            if self.algorithm.replay is not None:
+                self._load_replay(state.get("replay"))
+            if self.governor is not None and state.get("governor") is not None:
+                self.governor.load_state_dict(state["governor"])
+            if state["world"] is not None:
+                self._load_worlds(state["world"], state["root"])
+            if state.get("curriculum") is not None and ability(self.env, "curriculum") is not None:
+                self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
+                self.env.begin_stage()
+            if state["world"] is None:
+                self._begin_new_games(state["frames"])
+            self.load_bookkeeping(state)
+            self.frames, self.number = state["frames"], state["number"]
+            load_random_state(state, self.device)
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise CheckpointError(
+                f"the checkpoint does not fit this configuration ({reason}): use the run's own config.yaml."
+            ) from None
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor | None]:
+    """Of the generators of the CPU and of the device; part of a :meth:`Learner.state_dict`."""
+    return {
+        "random": torch.get_rng_state(),
+        "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+    }
+
+
+def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
+    """Continue both generators; that of a device stays as it is if the state comes from a CPU."""
+    torch.set_rng_state(state["random"].cpu())
+    if device.type == "cuda" and state["random_cuda"] is not None:
+        torch.cuda.set_rng_state(state["random_cuda"].cpu(), device)
+
+
+def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of saved worlds, whose last axis is that of worlds."""
+    if "transform" in world:
+        return rows_of(world["world"])
+    return {name: value for name, value in world.items() if isinstance(value, torch.Tensor)}
+
+
+def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
+    """Saved worlds with tensors, whose last axis is that of worlds, that ``change`` makes of theirs; the states of a
+    curriculum and of transforms stay.
+    """
+    if "transform" in world:
+        return {**world, "world": with_rows(world["world"], change)}
+    return {**world, **change(rows_of(world), -1)}

@@ -1,0 +1,46 @@
+"""Inner rewards: what steps are to an agent's own character, beside what the world pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensordict import TensorDictBase
+from tensordict.utils import NestedKey
+from torchrl.envs.transforms import Transform
+
+from torchrl_agent.core.bounds import weight
+
+
+@dataclass
+class CharacterConfig:
+    """Inner rewards in training, for worlds whose agents have a character and show its drives."""
+
+    scale: float = weight(0.0)
+    """Weight of the sum of an agent's traits times its drives; 0 for none."""
+
+
+class CharacterReward(Transform):
+    """Adds an inner reward, ``scale * sum_k trait_k * drive_k``: a character is the weights of its drives (Jaderberg et
+    al. 2019, "Human-level performance in 3D multiplayer games with population-based reinforcement learning", whose
+    agents evolve such weights).
+
+    Learning sees it; the world's own ``("episode", "return")``, by which members of a population are judged, does not.
+
+    Args:
+        drives: key of what the last step was to each trait, [..., T].
+        character: key of the traits, [..., T].
+        reward: key of the reward, [..., 1].
+        scale: weight of the inner reward.
+    """
+
+    keeps_ends = True
+    """Episodes end with it where they end without it (see ``training/collector.py``)."""
+
+    def __init__(self, drives: NestedKey, character: NestedKey, reward: NestedKey, scale: float = 1.0) -> None:
+        super().__init__(in_keys=[reward], out_keys=[reward])
+        self.drives, self.character, self.scale = drives, character, scale
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        felt = next_tensordict.get(self.drives) * next_tensordict.get(self.character)
+        reward = next_tensordict.get(self.in_keys[0])
+        return next_tensordict.set(self.out_keys[0], reward + self.scale * felt.sum(-1, keepdim=True))

@@ -10,8 +10,8 @@ from launching import QUICK, assert_same, learnt_by_hand, torchrun, two_ranks
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
-from torchrl_agent.algorithms import actor_learner as actors
 from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.training import actor_learner as actors
 
 IMPALA = ("smoke", "algorithm=impala", "world.stage=1", *QUICK)
 LAG = ("algorithm.lag=2", "algorithm.refresh_every=1")

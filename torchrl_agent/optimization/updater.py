@@ -52,7 +52,7 @@ class Updater:
         module_names: the module of each parameter, whose gradient's norm is told.
         max_grad_norm: largest norm of a part's gradient.
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
-        shards: parameters that are in parts, of which the optimiser has this rank's own (see ``optimization/sharding.py``).
+        shards: parameters that are in parts, of which the optimizer has this rank's own (see ``sharding.py``).
         compile: the loss, and its backward pass with it.
         name: of the loss, for the log.
 

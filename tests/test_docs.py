@@ -45,7 +45,9 @@ DOCS = ROOT / "docs"
 AGENT_PAGES, ALGORITHM_PAGES = (sorted((DOCS / part).glob("*.md")) for part in ("agent", "algorithms"))
 UNFILMED = ("eyes", "apart", "forecaster", "regression", "regressed", "compared", "hasty", "in_half", "frugal")
 UNFILMED += ("as_the_device_likes",)
-UNCOMPILED = "__import__('torchrl_agent.optimization.compilation').optimization.compilation.AccelerationConfig(False, False, False, False)"
+UNCOMPILED = (
+    "__import__('torchrl_agent.optimization.compilation').optimization.compilation.AccelerationConfig(*[False] * 4)"
+)
 SMALLER = {
     "num_envs=64": "num_envs=2",
     "resume runs/first total_frames=1_500_000": "resume runs/first total_frames=4096",

@@ -75,9 +75,7 @@ def overrides(draw, config):
     return f"{draw(st.sampled_from(['', '', '+', '++']))}{key}={value}"
 
 
-@pytest.mark.parametrize(
-    "override", ["tuned=nan", "tuned=null", "tuned.ppo=3", "model.world_model.cem=-1", "model.world_model.cem=[]"]
-)
+@pytest.mark.parametrize("override", ["tuned=nan", "tuned=null", "tuned.ppo=3"])
 def test_a_section_that_is_a_number_is_refused(override):
     key = override.split("=")[0]
     with pytest.raises(ValueError, match=rf"{key} is .*: "):

@@ -152,7 +152,6 @@ VERBS = {
     "configs": ["configs", "run/config.yaml"],
     "pretrain": ["pretrain", "policy", "run/config.yaml"],
     "profile": ["profile", "run/config.yaml"],
-    "roofline": ["roofline", "run/config.yaml"],
     "bench speed": ["bench", "speed", "run/config.yaml"],
     "bench skill": ["bench", "skill", "run/config.yaml"],
 }
@@ -180,8 +179,6 @@ def test_nowhere_is_a_target_of_a_stranger_called(stranger, capfd, place, monkey
 def test_no_verb_calls_a_target_of_a_stranger(stranger, capfd, verb):
     if verb == "convert":
         pytest.importorskip("stable_baselines3")
-    if verb == "roofline":
-        pytest.importorskip("triton")
     stranger({"world/rules": MKDIR, "model/custom_modules": {"x": MKDIR}})
     refused(capfd, VERBS[verb], "world.rules._target_", "os.mkdir")
     assert sorted(os.listdir()) == ["evil.npy", "evil.pkl", "evil.py", "run"]  # and nothing was written

@@ -1,5 +1,5 @@
-"""Means, shares and variances over the frames that count: those in which somebody lived, and no padding
-(``keys.VALID``).
+"""Frames that do not count in a loss, as nobody lived in them or they are padding (``keys.VALID``): masks, and what of
+the targets' variance values explain.
 """
 
 from __future__ import annotations
@@ -8,32 +8,25 @@ import torch
 from torch import Tensor
 
 from torchrl_agent.core import ranks
-from torchrl_agent.modules.networks import masked_mean
 
 
-def where_counted(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Values [...], 0 in frames that do not count (bool [...]; None counts all)."""
-    return values if counted is None else torch.where(counted, values, 0.0)
+def masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Values [...], 0 where the mask (bool [...]; None for all) is false."""
+    return values if mask is None else torch.where(mask, values, 0.0)
 
 
-def mean_of_counted(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Mean over the frames that count."""
-    return values.mean() if counted is None else masked_mean(values, counted)
+def mask_fraction(mask: Tensor | None) -> Tensor | float:
+    """Fraction of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
+    return 1.0 if mask is None else ranks.mean(mask.float().mean()).clamp_min(1e-8)
 
 
-def share_of_counted(counted: Tensor | None) -> Tensor | float:
-    """Share of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
-    return 1.0 if counted is None else ranks.mean(counted.float().mean()).clamp_min(1e-8)
+def explained_variance(target: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Fraction of the targets' variance that the values explain."""
+    return 1 - _variance(target - values, mask) / _variance(target, mask).clamp_min(1e-8)
 
 
-def explained_variance(target: Tensor, values: Tensor, counted: Tensor) -> Tensor:
-    """Share of the targets' variance that the values explain, of the ``counted`` frames."""
-    return 1 - _variance(target - values, counted) / _variance(target, counted).clamp_min(1e-8)
-
-
-def _variance(values: Tensor, counted: Tensor) -> Tensor:
-    """Variance of the ``counted`` values."""
-    count = counted.sum().clamp_min(1)
-    mean = torch.where(counted, values, 0.0).sum() / count
-    variance = torch.where(counted, (values - mean) ** 2, 0.0).sum() / count
-    return ranks.moments(mean, variance, counted.sum())[1]
+def _variance(values: Tensor, mask: Tensor) -> Tensor:
+    count = mask.sum().clamp_min(1)
+    mean = torch.where(mask, values, 0.0).sum() / count
+    variance = torch.where(mask, (values - mean) ** 2, 0.0).sum() / count
+    return ranks.moments(mean, variance, mask.sum())[1]

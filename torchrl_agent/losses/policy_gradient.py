@@ -1,9 +1,9 @@
-"""What algorithms with a policy and a critic minimise, read from top to bottom: the clipped objective (PPO), the policy
-gradient (A2C), and the policy gradient with V-trace's advantages (IMPALA).
+"""Losses of algorithms with a policy and a critic: the clipped objective (PPO), the policy gradient (A2C), and the
+policy gradient with V-trace's advantages (IMPALA).
 
-Each objective is made of one of TorchRL's losses. It asks the policy itself, once, and hands the log-probabilities on
-(:class:`PrecomputedLogProb`): so ratios are bounded and frames that do not count (``keys.VALID``) are left out before
-TorchRL's arithmetic begins, nothing waits for the host, and all of it compiles as one graph.
+PPO's and A2C's are TorchRL's losses with the arithmetic written out: the policy is asked once, ratios are bounded,
+frames that do not count (``keys.VALID``) are left out, nothing waits for the host, and all of it compiles as one graph.
+Where every frame counts, TorchRL's own forward gives the same numbers.
 
 Shapes: ``B`` frames, or ``B`` sequences of ``T`` frames; what is called [...] is either [B] or [B, T].
 """
@@ -12,25 +12,21 @@ from __future__ import annotations
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import (
-    ProbabilisticTensorDictModule,
-    ProbabilisticTensorDictSequential,
-    TensorDictModuleBase,
-)
+from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModuleBase, dispatch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torchrl.objectives import A2CLoss, ClipPPOLoss
 from torchrl.objectives.value.functional import vtrace_advantage_estimate
+from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import explained_variance, mean_of_counted, share_of_counted, where_counted
+from torchrl_agent.losses.masked import explained_variance, mask_fraction, masked
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.distributions import ClippedNormal
+from torchrl_agent.modules.networks import masked_mean
 
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
-PRECOMPUTED = "precomputed_log_prob"
-"""What TorchRL's losses take for the log-probability of the actions taken, [...]."""
 BOOTSTRAP = "bootstrap_value"
 """The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
 PAID = ("controller_reward", "controller_done", "controller_terminated")
@@ -62,17 +58,16 @@ class AgentLoss(nn.Module):
         return losses
 
 
-class PPOLoss(nn.Module):
-    """The clipped objective of proximal policy optimisation (Schulman et al. 2017), by
-    :class:`~torchrl.objectives.ClipPPOLoss`, with the critic's squared error and an entropy bonus.
+class PPOLoss(ClipPPOLoss):
+    """The clipped objective of proximal policy optimization (Schulman et al. 2017, equations 7 and 9).
 
     Reads the ``advantage``, ``value_target``, ``state_value``, ``action`` and ``action_log_prob`` of the rollout.
 
     Args:
-        actor: the policy's head.
-        critic: the state value's head.
-        clip_epsilon: range of the probability ratio.
-        clip_value: range of the value's change, or None.
+        actor_network: the policy's head.
+        critic_network: the state value's head.
+        clip_epsilon: clipping range of the probability ratio.
+        clip_value: clipping range of the value's change, or None.
         critic_coeff: weight of the critic's loss.
         entropy_coeff: weight of the entropy bonus.
         normalize_advantage: zero mean and unit standard deviation of the minibatch's advantages.
@@ -80,107 +75,129 @@ class PPOLoss(nn.Module):
 
     def __init__(
         self,
-        actor: ProbabilisticTensorDictSequential,
-        critic: TensorDictModuleBase,
+        actor_network: ProbabilisticTensorDictSequential,
+        critic_network: TensorDictModuleBase,
         *,
-        clip_epsilon: float,
-        clip_value: float | None,
-        critic_coeff: float,
-        entropy_coeff: float,
-        normalize_advantage: bool,
+        clip_epsilon: float = 0.2,
+        clip_value: float | None = None,
+        critic_coeff: float = 1.0,
+        entropy_coeff: float = 0.01,
+        normalize_advantage: bool = False,
     ) -> None:
-        super().__init__()
-        self.actor = actor
-        self.clipped = ClipPPOLoss(
-            precomputed_policy(),
-            critic,
+        super().__init__(
+            actor_network,
+            critic_network,
             clip_epsilon=clip_epsilon,
-            critic_coeff=1.0,  # the weight is ours, so that it may be 0 and the error is known
+            entropy_coeff=entropy_coeff,
             loss_critic_type="l2",
             normalize_advantage=normalize_advantage,
-            reduction="none",  # the means are ours, as what TorchRL does to them cannot run for members at once
-            entropy_bonus=False,  # ours, as TorchRL's asks the device whether the entropy is finite
             log_explained_variance=False,
             functional=False,
         )
-        # a plain number: TorchRL asks whether it is 0, and of a tensor the host would wait for the answer
-        self.clipped.clip_value = clip_value
-        self.register_buffer("critic_coeff", torch.tensor(critic_coeff), persistent=False)
-        self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
+        self.critic_coeff.fill_(critic_coeff)  # here, as TorchRL leaves out a critic whose weight is 0
+        self.clip_value = clip_value  # a plain number: of a tensor the host would wait for the answer
+        self.out_keys = ["loss_objective", "loss_critic", "loss_entropy"]
 
-    def forward(self, encoded: TensorDictBase) -> TensorDict:
+    @dispatch
+    @override
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played:
         ``kl`` (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the
         extremes of the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
-        policy, counted = self.actor.get_dist(encoded), encoded.get(keys.VALID, None)
-        log_ratio = policy.log_prob(encoded.get(keys.ACTION)) - encoded.get(keys.LOG_PROB)
-        log_ratio = where_counted(log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), counted)
+        policy, valid = self.actor_network.get_dist(tensordict), tensordict.get(keys.VALID, None)
+        log_prob, old_log_prob = policy.log_prob(tensordict.get(keys.ACTION)), tensordict.get(keys.LOG_PROB)
+        # ratio of pi(a|s) to the policy that played
+        log_ratio = masked((log_prob - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), valid)
+        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
 
-        # TorchRL's ratio is exp(log_prob - action_log_prob): the ratio goes in as if what played had had probability 1
-        given = {PRECOMPUTED: log_ratio, keys.LOG_PROB: torch.zeros_like(log_ratio)}
-        found = self.clipped(encoded.copy().update(given))
-        losses = found.select("value_clip_fraction", "max_ratio", strict=False)
-        losses.update(mean_losses(found, counted, self.critic_coeff))
-        losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
+        # policy: the smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A
+        advantage = tensordict.get(keys.ADVANTAGE)
+        advantage = self._maybe_normalize_advantage(advantage, tensordict, update_norm=False).squeeze(-1)
+        gain = torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values
 
-        log_ratio, share = log_ratio.detach(), share_of_counted(counted)
-        ratio = log_ratio.exp()
-        return losses.update(
+        # critic: (V - target)^2, of the clipped V if that is larger
+        error, value_clips = self._value_error(tensordict)
+        value_loss = masked_mean(error.squeeze(-1), valid)
+
+        ratio, counted = log_ratio.detach().exp(), mask_fraction(valid)
+        return TensorDict(
             {
-                "kl": (ratio - 1 - log_ratio).mean() / share,
-                "clip_fraction": found.get("clip_fraction") / share,
-                "clip_range": self.clipped.clip_epsilon.clone(),
+                "loss_objective": masked_mean(-gain, valid),
+                "loss_critic": self.critic_coeff * value_loss,
+                "scaled_value_loss": value_loss.detach(),
+                **entropy_bonus(policy, valid, self.entropy_coeff),
+                "kl": (ratio - 1 - log_ratio.detach()).mean() / counted,
+                "clip_fraction": (clipped != log_ratio).to(log_ratio.dtype).mean() / counted,
+                "clip_range": self.clip_epsilon.clone(),
+                "max_ratio": ratio.max(),
                 "min_ratio": ratio.min(),
+                **value_clips,
             }
         )
 
+    def _value_error(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Squared error of the critic's values [..., 1], and the fraction of them that are clipped, if they are."""
+        target, value = tensordict.get(keys.VALUE_TARGET), self.critic_network(tensordict.copy()).get(keys.VALUE)
+        error = (value - target).square()
+        if self.clip_value is None:
+            return error, {}
+        old = tensordict.get(keys.VALUE)
+        change = value - old
+        clipped = change.clamp(-self.clip_value, self.clip_value)
+        error = torch.maximum(error, (old + clipped - target).square())
+        return error, {"value_clip_fraction": (clipped != change).to(value.dtype).mean()}
 
-class PolicyGradientLoss(nn.Module):
-    """The policy gradient with a critic (Mnih et al. 2016), ``-log pi(a|s) advantage``, by
-    :class:`~torchrl.objectives.A2CLoss`, with the critic's squared error and an entropy bonus.
+
+class PolicyGradientLoss(A2CLoss):
+    """The policy gradient with a critic (Mnih et al. 2016, section 4).
 
     Reads ``advantage``, ``value_target`` and ``action``.
 
     Args:
-        actor: the policy's head.
-        critic: the state value's head.
+        actor_network: the policy's head.
+        critic_network: the state value's head.
         critic_coeff: weight of the critic's loss.
         entropy_coeff: weight of the entropy bonus.
     """
 
     def __init__(
         self,
-        actor: ProbabilisticTensorDictSequential,
-        critic: TensorDictModuleBase,
+        actor_network: ProbabilisticTensorDictSequential,
+        critic_network: TensorDictModuleBase,
         *,
-        critic_coeff: float,
-        entropy_coeff: float,
+        critic_coeff: float = 1.0,
+        entropy_coeff: float = 0.01,
     ) -> None:
-        super().__init__()
-        self.actor = actor
-        self.policy_gradient = A2CLoss(
-            precomputed_policy(),
-            critic,
-            critic_coeff=1.0,  # the weight is ours, so that it may be 0 and the error is known
-            loss_critic_type="l2",
-            reduction="none",
-            entropy_bonus=False,
-            functional=False,
+        super().__init__(
+            actor_network, critic_network, entropy_coeff=entropy_coeff, loss_critic_type="l2", functional=False
         )
-        self.register_buffer("critic_coeff", torch.tensor(critic_coeff), persistent=False)
-        self.register_buffer("entropy_coeff", torch.tensor(entropy_coeff), persistent=False)
+        self.critic_coeff.fill_(critic_coeff)  # here, as TorchRL leaves out a critic whose weight is 0
+        self.out_keys = ["loss_objective", "loss_critic", "loss_entropy"]
 
-    def forward(self, encoded: TensorDictBase) -> TensorDict:
+    @dispatch
+    @override
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """``loss_objective``, ``loss_critic``, ``loss_entropy``; ``entropy``."""
-        policy = self.actor.get_dist(encoded)
-        return self.losses(encoded, policy, policy.log_prob(encoded.get(keys.ACTION)))
+        policy = self.actor_network.get_dist(tensordict)
+        return self.losses(tensordict, policy, policy.log_prob(tensordict.get(keys.ACTION)))
 
-    def losses(self, encoded: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
+    def losses(self, tensordict: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
         """The same, of a policy that has been asked for the log-probability [...] of the actions."""
-        found, counted = self.policy_gradient(encoded.copy().set(PRECOMPUTED, log_prob)), encoded.get(keys.VALID, None)
-        losses = TensorDict(mean_losses(found, counted, self.critic_coeff))
-        return losses.update(entropy_bonus(policy, counted, self.entropy_coeff))
+        valid = tensordict.get(keys.VALID, None)
+        # policy: -log pi(a|s) A; critic: (V - target)^2
+        objective = -log_prob.unsqueeze(-1) * tensordict.get(keys.ADVANTAGE)
+        value = self.critic_network(tensordict.copy()).get(keys.VALUE)
+        error = (value - tensordict.get(keys.VALUE_TARGET)).square()
+        value_loss = masked_mean(error.squeeze(-1), valid)
+        return TensorDict(
+            {
+                "loss_objective": masked_mean(objective.squeeze(-1), valid),
+                "loss_critic": self.critic_coeff * value_loss,
+                "scaled_value_loss": value_loss.detach(),
+                **entropy_bonus(policy, valid, self.entropy_coeff),
+            }
+        )
 
 
 class VTraceLoss(nn.Module):
@@ -222,7 +239,7 @@ class VTraceLoss(nn.Module):
         """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played: ``kl``
         and the extremes of the ratio; ``entropy`` and ``explained_variance``.
         """
-        policy = self.objective.actor.get_dist(encoded)
+        policy = self.objective.actor_network.get_dist(encoded)
         log_prob = policy.log_prob(encoded.get(keys.ACTION))
         log_ratio, values, advantage, target = self.advantages(encoded, log_prob.detach().unsqueeze(-1))
         encoded.update({keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})  # the modules' own losses read them too
@@ -234,7 +251,7 @@ class VTraceLoss(nn.Module):
         ratio = log_ratio.exp()
         return losses.update(
             {
-                "kl": (ratio - 1 - log_ratio).mean() / share_of_counted(valid),
+                "kl": (ratio - 1 - log_ratio).mean() / mask_fraction(valid),
                 "max_ratio": ratio.amax(),
                 "min_ratio": ratio.amin(),
                 "explained_variance": explained_variance(target, values, counted),
@@ -267,50 +284,11 @@ class VTraceLoss(nn.Module):
         return log_ratio, values, advantage, target
 
 
-def mean_losses(found: TensorDictBase, counted: Tensor | None, critic_coeff: Tensor) -> dict[str, Tensor]:
-    """Means of the losses [...] of the policy and of the critic over the frames that count, and that of the critic
-    without its weight: ``scaled_value_loss``, the mean squared error in scaled rewards.
-    """
-    error = mean_of_counted(found.get("loss_critic"), counted)
-    objective = mean_of_counted(found.get("loss_objective"), counted)
-    return {"loss_objective": objective, "loss_critic": critic_coeff * error, "scaled_value_loss": error.detach()}
-
-
 def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:
     """``loss_entropy``, which rewards a policy for being undecided, the ``entropy``, and ``std``, the mean standard
     deviation of continuous actions in the world's units.
     """
-    entropy = where_counted(policy.entropy(), counted)
-    bonus = mean_of_counted(coefficient * entropy, counted)
+    entropy = masked(policy.entropy(), counted)
+    bonus = masked_mean(coefficient * entropy, counted)
     deviation = {"std": policy.scale.detach().mean()} if isinstance(policy, ClippedNormal) else {}
-    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / share_of_counted(counted), **deviation}
-
-
-# --- a policy that has been asked ---------------------------------------------------------------------------------
-
-
-class PrecomputedLogProb(Distribution):
-    """The distribution of actions of a policy that has been asked already: it knows the log-probability of those taken.
-
-    Args:
-        log_prob: theirs, [...].
-    """
-
-    def __init__(self, log_prob: Tensor) -> None:
-        super().__init__(log_prob.shape, validate_args=False)
-        self.precomputed = log_prob
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """What it was given, [...]."""
-        return self.precomputed
-
-
-def precomputed_policy() -> ProbabilisticTensorDictModule:
-    """An actor for TorchRL's losses that reads :data:`PRECOMPUTED` instead of asking a network once more."""
-    return ProbabilisticTensorDictModule(
-        in_keys={"log_prob": PRECOMPUTED},
-        out_keys=[keys.ACTION],
-        distribution_class=PrecomputedLogProb,
-        return_log_prob=True,
-        log_prob_key=keys.LOG_PROB,
-    )
+    return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / mask_fraction(counted), **deviation}

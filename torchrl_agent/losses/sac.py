@@ -9,9 +9,9 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import mean_of_counted
 from torchrl_agent.losses.twin_critic import TwinValueLoss
 from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.modules.networks import masked_mean
 
 
 class SoftActorCriticLoss(TwinValueLoss):
@@ -39,10 +39,10 @@ class SoftActorCriticLoss(TwinValueLoss):
         temperature = self.agent.log_alpha.detach().exp()
         of_values = self.value_losses(tensordict, now, self.targets(tensordict, temperature))
         soft_value, entropy = self.soft_value(now, temperature, self.frozen_values)
-        undecided = mean_of_counted(entropy.detach(), counted)
+        undecided = masked_mean(entropy.detach(), counted)
         return TensorDict(
             {
-                "loss_actor": -mean_of_counted(soft_value.squeeze(-1), counted),
+                "loss_actor": -masked_mean(soft_value.squeeze(-1), counted),
                 "loss_temperature": self.agent.log_alpha * (undecided - self.target_entropy),
                 "entropy": undecided,
                 "temperature": temperature,

@@ -7,9 +7,9 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import mean_of_counted
 from torchrl_agent.losses.twin_critic import TwinValueLoss
 from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.modules.networks import masked_mean
 
 
 class DeterministicActorCriticLoss(TwinValueLoss):
@@ -42,7 +42,7 @@ class DeterministicActorCriticLoss(TwinValueLoss):
             features = self.features(now)
             action = self.agent.deterministic_policy.network(features).float().tanh()  # in -1 to 1
             first, _ = self.frozen_values(features, action)
-            losses["loss_actor"] = -mean_of_counted(first.squeeze(-1), tensordict.get(keys.VALID, None))
+            losses["loss_actor"] = -masked_mean(first.squeeze(-1), tensordict.get(keys.VALID, None))
         return TensorDict(losses)
 
     @torch.no_grad()

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torchrl.objectives.value.functional import td0_return_estimate
 
 from torchrl_agent import keys
-from torchrl_agent.losses.masked import mean_of_counted
+from torchrl_agent.modules.networks import masked_mean
 
 
 class TwinValueLoss(nn.Module):
@@ -61,8 +61,8 @@ class TwinValueLoss(nn.Module):
         huber = nn.functional.smooth_l1_loss(values, target.expand_as(values), reduction="none").sum(0).squeeze(-1)
         squared = errors.detach().square().amax(0)
         return {
-            "loss_value": mean_of_counted(huber if weight is None else weight * huber, counted),
-            "mean_td_error": mean_of_counted(squared.sqrt().squeeze(-1), counted),
+            "loss_value": masked_mean(huber if weight is None else weight * huber, counted),
+            "mean_td_error": masked_mean(squared.sqrt().squeeze(-1), counted),
             keys.TD_ERROR: squared,
         }
 

@@ -155,9 +155,13 @@ def have_later(sequences: Tensor, ahead: int) -> Tensor:
     return torch.arange(steps, device=sequences.device) < steps - ahead
 
 
-def masked_mean(values: Tensor, counted: Tensor) -> Tensor:
-    """Mean of the ``counted`` values (0 if there are none); of several ranks their parts, whose mean it is."""
-    return torch.where(counted, values, 0.0).sum() / ranks.mean(counted.sum()).clamp_min(1 / ranks.size())
+def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of the values where the mask (bool; None for all) is true, 0 if it is nowhere; of several ranks their parts,
+    whose mean it is.
+    """
+    if mask is None:
+        return values.mean()
+    return torch.where(mask, values, 0.0).sum() / ranks.mean(mask.sum()).clamp_min(1 / ranks.size())
 
 
 def symlog(value: Tensor) -> Tensor:

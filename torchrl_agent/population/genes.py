@@ -15,7 +15,7 @@ from torchrl_agent.population.config import NEUTRAL, TRAIT, FamilyConfig, Popula
 PLACES = {
     "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
     "algorithm.critic_coeff": "loss.objective.critic_coeff",
-    "algorithm.clip_epsilon": "loss.objective.clipped.clip_epsilon",
+    "algorithm.clip_epsilon": "loss.objective.clip_epsilon",
     "algorithm.gamma": "scaler.gamma",
 }
 """Hyper-parameters that lie in a member's own tensors, and where."""

@@ -91,7 +91,7 @@ def test_pins_are_read_from_constraints(tmp_path):
 
 
 def test_every_tested_version_of_torch_is_one_that_the_makefile_tries():
-    makefile = (Path(doctor.__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    makefile = (Path(doctor.__file__).parents[2] / "Makefile").read_text(encoding="utf-8")
     *tried, newest = re.search(r"^TORCH \?= (.*)$", makefile, re.MULTILINE)[1].split()
     tested = {".".join(map(str, doctor.minor(version))) for version in doctor.TESTED_VERSIONS["torch"]}
     assert newest == "newest"
@@ -109,7 +109,7 @@ def test_constants_agree_with_constraints():
 def test_extras_are_those_of_the_project():
     import tomllib
 
-    path = Path(doctor.__file__).parents[1] / "pyproject.toml"
+    path = Path(doctor.__file__).parents[2] / "pyproject.toml"
     declared = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     bare = {extra: {re.split(r"[\[<>=]", name)[0] for name in names} for extra, names in declared.items()}
     bare["box2d"] = {"box2d"}  # what the extra of Gymnasium brings

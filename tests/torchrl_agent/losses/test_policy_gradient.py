@@ -252,6 +252,29 @@ def test_ppo_is_torchrls_where_every_frame_counts(clip_value):
     torch.testing.assert_close(own, gradients)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("clip_value", [None, 0.3])
+def test_the_clipped_loss_takes_the_place_of_the_one_that_it_is_derived_from(clip_value, normalize):
+    """In one object: its forward beside that of its parent, which TorchRL wrote, with tensors by name as well."""
+    agent, rollout = played()
+    data, _ = PPO(agent, PPOConfig(rollout_steps=16, minibatch_size=128), 8, EAGER).advantages(rollout)
+    data[keys.VALUE] += 0.5 * torch.randn_like(data[keys.VALUE])
+    settings = {"clip_value": clip_value, "normalize_advantage": normalize, "critic_coeff": 0.5, "entropy_coeff": 0.02}
+    loss = objectives.PPOLoss(agent.actor, agent.critic, clip_epsilon=0.1, **settings)
+    found, expected = loss(data.copy()), ClipPPOLoss.forward(loss, data.copy())
+    for name in ("loss_objective", "loss_critic", "loss_entropy", "clip_fraction"):
+        assert found[name] == expected[name], name
+    named = loss(**{key: data[key] for key in loss.in_keys if key in data.keys()})
+    assert named == tuple(found[name] for name in loss.out_keys)
+
+
+def test_a_critic_whose_loss_has_no_weight_is_still_judged():
+    agent, rollout = played()
+    data, _ = PPO(agent, PPOConfig(rollout_steps=16, minibatch_size=128), 8, EAGER).advantages(rollout)
+    found = objectives.PPOLoss(agent.actor, agent.critic, critic_coeff=0.0)(data)
+    assert found["loss_critic"] == 0 and found["scaled_value_loss"] > 0
+
+
 def test_the_policy_gradient_is_torchrls_where_every_frame_counts():
     agent, rollout = played()
     config = A2CConfig(rollout_steps=16)
@@ -322,7 +345,7 @@ def test_what_does_not_count_might_as_well_not_be_there(kind, config):
 @pytest.mark.parametrize(
     ("module", "private"),
     [
-        (objectives, set()),
+        (objectives, {"_maybe_normalize_advantage"}),
         (action_value_objective, set()),
         (counted, set()),
         (updates, {"_foreach_norm", "_foreach_copy_"}),

@@ -57,8 +57,8 @@ def drawn(panel):
 
 
 def test_seeds_of_one_configuration_are_one_group_and_settings_tell_groups_apart(tmp_path):
-    folders = [make_run(tmp_path / f"low-{seed}", seed, ppo__gamma=0.9) for seed in (0, 1)]
-    folders += [make_run(tmp_path / f"high-{seed}", seed, ppo__gamma=0.99, run__film=False) for seed in (0, 1, 2)]
+    folders = [make_run(tmp_path / f"low-{seed}", seed, algorithm__gamma=0.9) for seed in (0, 1)]
+    folders += [make_run(tmp_path / f"high-{seed}", seed, algorithm__gamma=0.99, run__film=False) for seed in (0, 1, 2)]
     folders.append(make_run(tmp_path / "pole", config="cartpole"))
     groups = report.group_runs(folders)
     assert {label: [run.seed for run in runs] for label, runs in groups.items()} == {
@@ -88,7 +88,9 @@ def test_a_seed_given_again_begins_another_group(tmp_path):
 
 def test_configurations_that_differ_in_much_are_named_by_a_run(tmp_path):
     plain = make_run(tmp_path / "plain")
-    other = make_run(tmp_path / "other", ppo__gamma=0.5, ppo__lmbda=0.5, total_frames=99, ppo__num_epochs=9)
+    other = make_run(
+        tmp_path / "other", algorithm__gamma=0.5, algorithm__lmbda=0.5, total_frames=99, algorithm__num_epochs=9
+    )
     assert list(report.group_runs([plain, other])) == [f"smoke from {plain}", f"smoke from {other}"]
 
 

@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
     def refuse(parsed):
         (tmp_path / "missing" / "film.gif").write_bytes(b"")
 
-    monkeypatch.setattr("torchrl_agent.cli.configs.run", refuse)
+    monkeypatch.setattr("torchrl_agent.cli.configs.run_configs", refuse)
     assert cli.main(["configs", "smoke"]) == 2
     assert f"{tmp_path / 'missing' / 'film.gif'} cannot be read or written (No such file" in capsys.readouterr().err
 

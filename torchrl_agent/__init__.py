@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 HOMES = {
     "Experiment": "experiment",
     "Iteration": "loop",
-    "Learner": "learner",
-    "check_world": "world_check",
-    "evaluate": "judging",
+    "Learner": "training.learner",
+    "check_world": "training.world_check",
+    "evaluate": "experiment.judging",
     "iterate": "loop",
     "learn": "loop",
     "load": "runs.load",

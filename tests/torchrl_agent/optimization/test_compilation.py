@@ -53,7 +53,7 @@ def test_a_fallback_names_the_file_and_the_line():
     line = inspect.getsourcelines(asks_the_device)[1] + 1
     with pytest.raises(Exception) as caught:
         torch.compile(asks_the_device, fullgraph=True)(torch.ones(2))
-    assert reason(caught.value).endswith(f"(test_compile.py:{line})")
+    assert reason(caught.value).endswith(f"(test_compilation.py:{line})")
 
 
 def test_errors_of_an_eager_function_are_its_own(caplog):

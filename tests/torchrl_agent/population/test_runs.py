@@ -199,7 +199,7 @@ def test_numbers_that_are_no_genes_are_those_of_the_configuration_when_a_populat
     learner.load_state_dict(state)
     numbers = learner.algorithm.numbers
     assert numbers["algorithm.learning_rate.initial"].tolist() == pytest.approx([0.005] * 4)
-    assert learner.algorithm.stack.others()["loss.objective.clipped.clip_epsilon"].tolist() == pytest.approx([0.05] * 4)
+    assert learner.algorithm.stack.others()["loss.objective.clip_epsilon"].tolist() == pytest.approx([0.05] * 4)
     assert torch.equal(numbers[ENTROPY], state["evolution"]["genes"][ENTROPY].float())
     assert torch.equal(learner.algorithm.stack.others()["scaler.gamma"], state["evolution"]["genes"][GAMMA].float())
 

@@ -17,7 +17,7 @@ from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import iterate
 from torchrl_agent.population.config import NEUTRAL
-from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.evolution import EvolutionStep
 from torchrl_agent.population.inheritance import MONEY
 from torchrl_agent.population.learner import PopulationLearner
 
@@ -132,7 +132,7 @@ def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]
     return learner, sum(found) / len(found)
 
 
-def generations(look: Look, following: Look) -> Tensor:
+def generations(look: EvolutionStep, following: EvolutionStep) -> Tensor:
     """Mean fitness of the parents of those who were born at a look, and their own at the following one, each in
     standard deviations from the mean of that look, [children, 2]; without those of whom either is not known.
     """

@@ -21,7 +21,7 @@ from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned, interval
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.training.evaluator import CHECK_EVERY, Player
+from torchrl_agent.training.evaluator import CHECK_EVERY, Stepper
 
 LEAST_SHARE = 0.2
 """A module's claim may be tested where this share of the return without it is to be gained."""
@@ -135,7 +135,7 @@ def play(world: Any, player: TensorDictModuleBase, seed: int) -> Tensor:
         total.add_(torch.where(finished, 0.0, reward))
         finished.logical_or_(following.get(keys.DONE).squeeze(-1))
 
-    steps = Player(world, player, CHECK_EVERY, watch)
+    steps = Stepper(world, player, CHECK_EVERY, watch)
     for _ in range(math.ceil(MAX_STEPS / CHECK_EVERY)):
         steps()
         if finished.all():

@@ -16,7 +16,7 @@ from benchmarks.arguments import add_config
 from torchrl_agent.cli.arguments import add_seeds
 from torchrl_agent.core.tables import interval, rank_correlation
 from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
-from torchrl_agent.evaluation.matches import Contestant, check_games, contestants_of, play_tournament, snapshots_of
+from torchrl_agent.evaluation.matches import Competitor, check_games, contestants_of, play_tournament, snapshots_of
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import WAYS
 from torchrl_agent.population.config import LeagueConfig
@@ -27,7 +27,7 @@ from torchrl_agent.runs.run import train
 TEACHER = "turret"
 """The scripted player that members meet which meet nobody else."""
 WAY = list(WAYS)[1]
-"""Members are judged as they learnt to play: by sampled actions."""
+"""Members are judged as they learned to play: by sampled actions."""
 OLDER = "against its members' older selves"
 AGE = "Kendall's tau of the age of their past selves and the share taken from them"
 WON = 0.55
@@ -56,7 +56,7 @@ def measure_league(
     config: str, overrides: Sequence[str], seeds: Sequence[int], games: int, exploit_frames: int
 ) -> dict[str, Any]:
     """Trains, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
-    player alone: equal updates, frames learnt from, and first weights.
+    player alone: equal updates, frames learned from, and first weights.
 
     Args:
         config: a league.
@@ -126,7 +126,7 @@ def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
     """Shares of the points that trained populations take from each other."""
     members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
     everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
-    played = play_tournament(league, [*everybody, *map(Contestant, scripted)], games)[WAY]
+    played = play_tournament(league, [*everybody, *map(Competitor, scripted)], games)[WAY]
     shares, size = played.standings(len(everybody) + len(scripted)).shares(0), len(members["league"])
     at = {name: slice(index * size, (index + 1) * size) for index, name in enumerate(members)}
     return {
@@ -173,13 +173,13 @@ def _finish(experiment: Experiment) -> None:
         pass
 
 
-def _against_past(league: Experiment, run: Path, members: Sequence[Contestant], games: int) -> dict[str, Any]:
+def _against_past(league: Experiment, run: Path, members: Sequence[Competitor], games: int) -> dict[str, Any]:
     """Shares of the points that members take from their own snapshots, by the frames that these had seen."""
     by_frames: dict[int, list[float]] = {}
     snapshots = snapshots_of(run, league.device)
     for index, member in enumerate(members):
         past = [each for each in snapshots if each.member == index]
-        met = [member, *(Contestant(f"{each.frames}", each.agent) for each in past)]
+        met = [member, *(Competitor(f"{each.frames}", each.agent) for each in past)]
         table = play_tournament(league, met, games)[WAY].standings(len(met)).shares(0)
         for each, share in zip(past, table[0, 1:].tolist(), strict=True):
             by_frames.setdefault(each.frames, []).append(share)

@@ -15,8 +15,8 @@ from torchrl_agent.cli.arguments import check_least, print_table
 from torchrl_agent.core.devices import use_device
 from torchrl_agent.evaluation.matches import match_world
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.optimization.compilation import Accelerated
-from torchrl_agent.population.agent import Party, SeatedPolicy
+from torchrl_agent.optimization.compilation import CompiledFunction
+from torchrl_agent.population.agent import PolicyGroup, SeatedPolicy
 from torchrl_agent.population.seats import SEATS, seat_table
 from torchrl_agent.population.stack import Stack
 from torchrl_agent.profiling.timing import seconds_per_call
@@ -53,12 +53,14 @@ def measure_matches(config: str, overrides: Sequence[str], players: int, rows: i
     table = seat_table(rows // SEATS // players, players)
     policies = {
         "one agent": agents[0].policy,
-        "all": SeatedPolicy([Party(Stack(agents), agents[0].policy, table.members)], [], group),
+        "all": SeatedPolicy([PolicyGroup(Stack(agents), agents[0].policy, table.members)], [], group),
     }
     with torch.no_grad():
         found = {
             name: seconds_per_call(
-                functools.partial(_act, Accelerated(name, policy, experiment.acceleration.step), root), 3.0, env.device
+                functools.partial(_act, CompiledFunction(name, policy, experiment.acceleration.step), root),
+                3.0,
+                env.device,
             )
             for name, policy in policies.items()
         }
@@ -71,5 +73,5 @@ def measure_matches(config: str, overrides: Sequence[str], players: int, rows: i
     }
 
 
-def _act(policy: Accelerated, root: TensorDictBase) -> None:
+def _act(policy: CompiledFunction, root: TensorDictBase) -> None:
     policy(root.copy())

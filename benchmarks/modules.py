@@ -22,8 +22,8 @@ from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.networks import Join, masked_mean
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
+from torchrl_agent.modules.networks import GatedConcat, masked_mean
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.profiling.speed import Timed, device_name, measure_in_own_process
 from torchrl_agent.profiling.timing import peak_flops, seconds_per_call
 from torchrl_agent.training.collector import agent_rows
@@ -81,7 +81,7 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
             ("learn", _learning(loss), minibatch),
         ):
             for mode in ("eager", "compiled"):
-                part = Accelerated(f"{name}'s {what}", function, mode == "compiled")
+                part = CompiledFunction(f"{name}'s {what}", function, mode == "compiled")
                 with set_recurrent_mode(what == "learn" and minibatch.ndim == 2):
                     if mode == "eager":
                         flops = count_flops(partial(_with_gradients, function, given))
@@ -131,7 +131,7 @@ def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictMo
     modules["perception"] = TensorDictSequential(agent.normalizer, modules["perception"])
     losses["perception"] = _BeliefLoss()
     result = [(name, module, nn.Sequential(module, losses[name])) for name, module in modules.items()]
-    join = [part for part in agent.encoder if isinstance(part, Join)]
+    join = [part for part in agent.encoder if isinstance(part, GatedConcat)]
     controller = TensorDictSequential(*join, *agent.actor_head)
     return [*result, ("controller", controller, nn.Sequential(*join, objective))]
 

@@ -28,7 +28,7 @@ from torchrl_agent.core.abilities import ability
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.training.collector import RolloutCollector, fill_caches
 
@@ -43,7 +43,7 @@ UNCOMPILED: dict[tuple[type, str], str | None] = {
     (RolloutCollector, "collect"): "keeping the frames",
     (ActorCritic, "values"): "the critic's values",
     (Updater, "_clip_gradients"): "clipping",
-    (Updater, "_apply_gradients"): "the optimiser",
+    (Updater, "_apply_gradients"): "the optimizer",
     (torch.Tensor, "backward"): None,  # lowered with the loss
 }
 """Stages of an iteration in which operations run eagerly, by method."""
@@ -227,7 +227,7 @@ def lower_training(
 
 
 def _make_moments(updater: Updater) -> None:
-    """Let the optimiser make its moments, which it does in its first step only."""
+    """Let the optimizer make its moments, which it does in its first step only."""
     for parameter in updater.parameters:
         parameter.grad = torch.zeros_like(parameter)
     updater.optimizer.step()
@@ -243,7 +243,7 @@ def recorded(
     parts: dict[str, Part] = {}
     watched = Uncompiled(REST)
 
-    def call(function: Accelerated, *args: Any) -> Any:
+    def call(function: CompiledFunction, *args: Any) -> Any:
         if not function.compiled:
             return function.eager(*args)
         with watched.stage(None):
@@ -256,7 +256,7 @@ def recorded(
                     part.add(graph, assemble)
             return function.eager(*args)
 
-    with mock.patch.object(Accelerated, "__call__", call), watched.stages(UNCOMPILED), watched:
+    with mock.patch.object(CompiledFunction, "__call__", call), watched.stages(UNCOMPILED), watched:
         yield parts, watched.work
 
 

@@ -1,4 +1,4 @@
-"""Every kind of learning, in the smallest size: for what must hold on a device whatever is learnt."""
+"""Every kind of learning, in the smallest size: for what must hold on a device whatever is learned."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ def _one_hot(index: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 
 def _grouped(tensors, with_indices=False):
-    """By the device that Python sees (optimisers and gradient clipping ask)."""
+    """By the device that Python sees (optimizers and gradient clipping ask)."""
     return {
         (GPU if any(isinstance(value, CudaTensor) for column in group[0] for value in column) else device, dtype): group
         for (device, dtype), group in _groups(tensors, with_indices).items()

@@ -18,7 +18,14 @@ from envs import ArenaEnv, TownEnv
 from envs.arena import observation
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.loop import iterate
-from torchrl_agent.optimization.compilation import COMPILED, CUDA_GRAPH, EAGER, MODES, Accelerated, Captured
+from torchrl_agent.optimization.compilation import (
+    COMPILED,
+    CUDA_GRAPH,
+    EAGER,
+    MODES,
+    CompiledFunction,
+    CudaGraphFunction,
+)
 from torchrl_agent.runs.film import film_policy
 
 PER_ITERATION = 4
@@ -33,7 +40,7 @@ def gpu():
 
 @pytest.fixture
 def trusted(monkeypatch):
-    """Worlds are not tried before they are learnt from, which is a third of a short training: all are played below."""
+    """Worlds are not tried before they are learned from, which is a third of a short training: all are played below."""
     monkeypatch.setattr("torchrl_agent.experiment.build.check_world", lambda env: None)
 
 
@@ -99,7 +106,7 @@ def test_a_function_is_one_launch_from_its_third_call_on(gpu):
         total.add_(value)
         return {"twice": total * 2}
 
-    part = Captured("adding", add, torch.device("cuda"))
+    part = CudaGraphFunction("adding", add, torch.device("cuda"))
     for number in (1.0, 2.0, 3.0, 4.0):
         value = torch.full((2,), number, device="cuda")
         gpu.reset()
@@ -115,7 +122,7 @@ def test_inputs_that_moved_are_copied_to_where_the_graph_reads(gpu):
     def double(data):
         return data["a"] * 2
 
-    part = Captured("doubling", double, torch.device("cuda"))
+    part = CudaGraphFunction("doubling", double, torch.device("cuda"))
     for number in range(5):
         data = TensorDict({"a": torch.full((3,), float(number), device="cuda")}, [3])
         assert part(data).tolist() == [2.0 * number] * 3
@@ -129,7 +136,7 @@ def test_what_cannot_be_recorded_has_not_run_and_goes_on_without(gpu, caplog):
         state.add_(1)
         return bool(state > 0)  # the host asks
 
-    part = Captured("the step", step, torch.device("cuda"))
+    part = CudaGraphFunction("the step", step, torch.device("cuda"))
     with caplog.at_level(logging.WARNING):
         for number in range(1, 6):
             assert part() is True
@@ -143,13 +150,13 @@ def test_what_cannot_be_recorded_has_not_run_and_goes_on_without(gpu, caplog):
 def test_a_recording_that_compiles_anew_falls_back_to_compiled_code(gpu):
     states = [torch.zeros(2, device="cuda"), torch.zeros(3, device="cuda")]
     calls = []
-    part = Accelerated("adding", lambda state: state.add_(1), compile=True)
+    part = CompiledFunction("adding", lambda state: state.add_(1), compile=True)
 
     def step():
         calls.append(1)
         part(states[len(calls) == 3])  # the recording meets inputs of another shape
 
-    captured = Captured("the steps", step, torch.device("cuda"))
+    captured = CudaGraphFunction("the steps", step, torch.device("cuda"))
     for _ in range(5):
         captured()
     assert not captured.captured and part.mode == COMPILED
@@ -158,7 +165,7 @@ def test_a_recording_that_compiles_anew_falls_back_to_compiled_code(gpu):
 
 def test_after_a_move_the_graph_is_recorded_anew(gpu):
     holder = {"state": torch.zeros(1, device="cuda")}
-    part = Captured("adding", lambda: holder["state"].add_(1), torch.device("cuda"))
+    part = CudaGraphFunction("adding", lambda: holder["state"].add_(1), torch.device("cuda"))
     for _ in range(4):
         part()
     holder["state"] = torch.full((1,), 10.0, device="cuda")
@@ -225,7 +232,7 @@ def test_the_game_is_the_cpus(gpu, make, options):
 
 
 def metrics_of(gpu, learner, iterations):
-    """What each iteration learnt, and the waits and launches of the last."""
+    """What each iteration learned, and the waits and launches of the last."""
     loop, found = iterate(learner), []
     for _ in range(iterations):
         gpu.reset()

@@ -229,7 +229,7 @@ def test_an_agent_with_memory_plays_as_its_page_says():
     names = agent_page("perception")
     assert names["played"]["agents", "hidden"].shape == (4, 20, 1, 1, 128)
     assert names["belief"].mean.shape == (4, 4, 64)
-    assert names["belief"].known_state.shape == (4, 4, 8 + 2)
+    assert names["belief"].proprioception.shape == (4, 4, 8 + 2)
     assert names["belief"].social_cues.shape == (4, 4, 3, 14)
 
 
@@ -237,7 +237,7 @@ def test_an_agent_imagines_and_plans_as_its_page_says():
     names = agent_page("world_model")
     assert names["futures"]["states"].shape == (4, 1, 2, 3, 8 + 2)
     assert names["futures"]["actions"].equal(names["plans"])
-    assert names["dreamt"].shape == (4, 1, 5)
+    assert names["dreamed"].shape == (4, 1, 5)
     assert names["planned"]["agents", "plan", "actions"].shape == (4, 3, 1, 5)
 
 
@@ -387,7 +387,7 @@ def test_guides_and_notebooks_import_only_what_is_public():
 
 
 @pytest.mark.slow
-def test_a_world_of_your_own_is_learnt(folder):
+def test_a_world_of_your_own_is_learned(folder):
     run_page(DOCS / "howto" / "own_world.md")
     assert float(re.search(r'"win_rate": ([\d.]+)', (folder / "runs/treasure/summary.json").read_text())[1]) > 0.95
     with Image.open(folder / "treasure.gif") as film:
@@ -545,7 +545,7 @@ def test_a_population_learns_as_its_page_says(folder):
     names: dict = {}
     exec(learning.replace('"device=cpu"', '"device=cpu", "total_frames=512"'), names)
     assert len(names["population"].member_metrics) == 4
-    assert names["agent"] is names["population"].present(2)
+    assert names["agent"] is names["population"].best_agent(2)
     words = [
         "population.members=3",
         "population.every=256",

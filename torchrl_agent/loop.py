@@ -14,7 +14,7 @@ from torchrl_agent import keys
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.experiment.judging import Judge
+from torchrl_agent.experiment.judging import PeriodicEvaluator
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import MODES
 from torchrl_agent.optimization.schedules import learning_rate
@@ -33,12 +33,12 @@ class Iteration:
     metrics: dict[str, float]
     learner: Learner
     rollout: TensorDict
-    """The frames just learnt from [T, N]; its memory is used again by the next iteration."""
+    """The frames just learned from [T, N]; its memory is used again by the next iteration."""
 
     @property
     def agent(self) -> Agent:
         """Actor and critic; of a population the best."""
-        return self.learner.present()
+        return self.learner.best_agent()
 
 
 def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterator[Iteration]:
@@ -66,7 +66,7 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
     """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
-    judge = None if learner.experiment is None else Judge(learner.experiment, learner.present())
+    judge = None if learner.experiment is None else PeriodicEvaluator(learner.experiment, learner.best_agent())
     while learner.frames < learner.total_frames:
         # play
         start = time.perf_counter()
@@ -82,7 +82,7 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             learner.algorithm.check(diagnostics)
 
         # count frames and episodes, move the curriculum, let a population evolve
-        reported = learner.report(rollout)
+        reported = learner.log_episodes(rollout)
         played = learner.frames_played(rollout)
         new = played // learner.members
         learner.frames += new
@@ -93,19 +93,19 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
             **{f"acceleration/{part}": float(MODES.index(mode)) for part, mode in learner.modes().items()},
             **_speed(learner, played, start, collected),
         }
-        metrics |= learner.conclude(metrics)
+        metrics |= learner.end_iteration(metrics)
 
         # evaluate, if it is time
-        if judge is not None and judge.due(learner.frames, new):
-            learner.present()
+        if judge is not None and judge.is_due(learner.frames, new):
+            learner.best_agent()
             metrics |= ranks.first(judge)
         yield Iteration(learner.number, learner.frames, metrics, learner, rollout)
-        if judge is not None and judge.content_with(metrics):
+        if judge is not None and judge.target_reached(metrics):
             return
 
 
 def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
-    """Whether a rollout can be learnt from: if its numbers are finite, or if the learner tolerates it that its policy
+    """Whether a rollout can be learned from: if its numbers are finite, or if the learner tolerates it that its policy
     wrote others. If a governor has undone such a policy, another rollout has to be played.
 
     Raises:
@@ -117,11 +117,11 @@ def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
         names = [path[-1] for path in error.culprits]
         written = {key[-1] if isinstance(key, tuple) else key for key in learner.collector.policy.out_keys}
         from_policy = set(names) <= written
-        tolerated = from_policy and learner.tolerates_non_finite(rollout)
+        tolerated = from_policy and learner.tolerates_nonfinite(rollout)
         if not tolerated:
             if learner.governor is None or not from_policy:
                 raise
-            learner.governor.undo(f"{', '.join(names)} not finite", learner.frames, float(learner.episodes.total))
+            learner.governor.rollback(f"{', '.join(names)} not finite", learner.frames, float(learner.episodes.total))
         # the next rollout begins with the agent's memory, which holds the same numbers
         learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))
         return tolerated

@@ -124,8 +124,8 @@ def _run(name: str, variant: str, overrides: list[str]) -> Run:
     changes = (*claim["base"], *claim["variants"][variant], *overrides)
     lesson = {key: tuple(value) if isinstance(value, list) else value for key, value in lesson.items()}
     lessons = tuple(sorted(lesson.items()))
-    afterwards = (*claim["afterwards"][variant], *overrides) if "afterwards" in claim else ()
-    return Run(kind, changes, lessons, elsewhere, claim.get("config", CONFIG), claim.get("watched"), afterwards)
+    afterward = (*claim["afterward"][variant], *overrides) if "afterward" in claim else ()
+    return Run(kind, changes, lessons, elsewhere, claim.get("config", CONFIG), claim.get("watched"), afterward)
 
 
 def _measure_all(runs: list[Run], seeds: list[int], jobs: int, kept: Kept) -> None:

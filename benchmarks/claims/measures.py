@@ -36,9 +36,9 @@ CONFIG = "small_town"
 EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
 """Of the evaluation; further figures are in ``town.py``."""
-WITHOUT, ELSEWHERE, AFTERWARDS = "return_without_", "return_in_", "return_afterwards_"
+WITHOUT, ELSEWHERE, AFTERWARDS = "return_without_", "return_in_", "return_afterward_"
 """What the figures of a trained agent begin with in which a module says nothing, which plays in another world, or which
-has learnt on in one for so many frames.
+has learned on in one for so many frames.
 """
 PLAYED = 4
 """Steps of a game before a reset in the middle of it, and after."""
@@ -53,7 +53,7 @@ class Run:
     overrides: tuple[str, ...]
     lesson: tuple[tuple[str, Any], ...] = ()
     """Of pre-training, before the training if that is the kind: ``module``, fields of
-    :class:`~torchrl_agent.pretrain.PretrainConfig`, and ``frozen``, whether what was taught learns no more afterwards.
+    :class:`~torchrl_agent.pretrain.PretrainConfig`, and ``frozen``, whether what was taught learns no more afterward.
     """
     elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
@@ -61,7 +61,7 @@ class Run:
     """The configuration, by name."""
     watched: str | None = None
     """Instead of training: the player in whose games the pre-trained agent looks on."""
-    afterwards: tuple[str, ...] = ()
+    afterward: tuple[str, ...] = ()
     """Changes of the configuration, of its world too, in which the trained agent learns on: everything but the agent
     begins anew.
     """
@@ -121,12 +121,12 @@ def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
 
 
 def learning_on(run: Run, seed: int, agent: Agent) -> dict[str, float]:
-    """The trained agent's return in what comes afterwards, by the frames that it has learnt from there; nothing where
+    """The trained agent's return in what comes afterward, by the frames that it has learned from there; nothing where
     nothing comes.
     """
-    if not run.afterwards:
+    if not run.afterward:
         return {}
-    experiment = run.experiment(seed, *run.afterwards)
+    experiment = run.experiment(seed, *run.afterward)
     learner = experiment.make_learner(agent=copy.deepcopy(agent))
     found = {f"{AFTERWARDS}0": evaluate(experiment, learner.agent)["return_mean"]}
     for iteration in iterate(learner):

@@ -173,7 +173,7 @@ def _recovery(figures: Figures) -> list[Check]:
 
 def _new_purpose(figures: Figures) -> list[Check]:
     planned, flat = figures["with manager"], figures["flat"]
-    mine, theirs = _curves_afterwards(planned), _curves_afterwards(flat)
+    mine, theirs = _curves_afterward(planned), _curves_afterward(flat)
     bars = [end - (1 - END) * abs(end) for end in _returns(theirs, -1)]
     return [
         _equal_size(planned, flat),
@@ -187,8 +187,8 @@ def _new_purpose(figures: Figures) -> list[Check]:
     ]
 
 
-def _curves_afterwards(figures: dict[str, list[float]]) -> list[list[tuple[int, float]]]:
-    """By seed: pairs of frames and return, as the agent learnt on."""
+def _curves_afterward(figures: dict[str, list[float]]) -> list[list[tuple[int, float]]]:
+    """By seed: pairs of frames and return, as the agent learned on."""
     points = {int(name.removeprefix(AFTERWARDS)): name for name in figures if name.startswith(AFTERWARDS)}
     seeds = range(len(figures[points[0]]))
     return [[(frames, figures[points[frames]][seed]) for frames in sorted(points)] for seed in seeds]

@@ -114,7 +114,7 @@ def _named(func: Any, args: tuple, kwargs: dict) -> Iterator[tuple[bool, Any]]:
     for index, argument in enumerate(func._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         writes = argument.alias_info is not None and argument.alias_info.is_write
-        yield writes and argument.name != "grads", value  # which fused optimisers could unscale, but here need not
+        yield writes and argument.name != "grads", value  # which fused optimizers could unscale, but here need not
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -102,7 +102,7 @@ class WorldParallelEnv(ParallelEnv):
         )
 
     def state(self) -> NDArray:
-        """Everything about the world, for centralised critics."""
+        """Everything about the world, for centralized critics."""
         if "state" not in self.world.observation_spec.keys():
             raise ValueError(f"{type(self.world).__name__} shows no state of the whole world: do without.")
         if self._root.is_empty():

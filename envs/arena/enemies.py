@@ -12,9 +12,9 @@ from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wr
 
 
 def move_enemies(state: State, rules: Rules) -> State:
-    """Every enemy moves straight towards the ship; its cooldown ticks."""
+    """Every enemy moves straight toward the ship; its cooldown ticks."""
     enemies = state.enemies
-    dx, dy = _towards(state.ship.x - enemies.x, state.ship.y - enemies.y)
+    dx, dy = _toward(state.ship.x - enemies.x, state.ship.y - enemies.y)
     alive = enemies.health > 0
     x = clamp_disc(enemies.x + dx * enemies.speed, rules.enemy_radius, rules.width)
     y = clamp_disc(enemies.y + dy * enemies.speed, rules.enemy_radius, rules.height)
@@ -26,7 +26,7 @@ def move_enemies(state: State, rules: Rules) -> State:
     return state._replace(enemies=enemies)
 
 
-def _towards(dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+def _toward(dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     """Unit vector along (dx, dy); zero if there is no distance."""
     inverse = torch.rsqrt(squared_distance(dx, dy).clamp_min(1e-12))
     return dx * inverse, dy * inverse
@@ -37,7 +37,7 @@ def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
     enemies, ship, pool = state.enemies, state.ship, state.enemy_shots
     luck = chance.uniform(STREAM_SHOTS, rules.max_enemies)
     wants = (enemies.health > 0) & (enemies.cooldown == 0) & (luck < rules.enemy_shoot_probability)
-    dx, dy = _towards(ship.x - enemies.x, ship.y - enemies.y)
+    dx, dy = _toward(ship.x - enemies.x, ship.y - enemies.y)
     straight = (dx == 0) & (dy == 0)  # an enemy on top of the ship shoots along +x, the bearing of the zero vector
     new = Projectiles(
         x=enemies.x,

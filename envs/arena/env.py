@@ -22,7 +22,7 @@ from envs.arena.scoring import ends, reward, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.base.curriculum import load_curriculum
-from envs.base.game import Moment, Names
+from envs.base.game import GameStep, Names
 from envs.base.snapshot import Snapshot
 from envs.base.world import World
 from envs.toolkit.chance import Chance
@@ -54,7 +54,7 @@ class ArenaEnv(World):
         desynchronize: start worlds at random step counts, so that they do not all end at once.
         action_repeat: steps of the game with the same action in each step of the world; their rewards are added up.
         mirror: show each world so that the nearest spawner is to the ship's right (style 2: right of and below it), in
-            a mirror if need be, and take actions as they look there: what is learnt on one side holds on the other.
+            a mirror if need be, and take actions as they look there: what is learned on one side holds on the other.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
@@ -150,7 +150,7 @@ class ArenaEnv(World):
         return exchanged(action, choose_mirrors(state, self.style), self.style) if self.mirror else action
 
     @override
-    def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
+    def _advance(self, action: Tensor, snapshot: Snapshot) -> GameStep:
         return super()._advance(self.as_seen(action, snapshot.state), snapshot)
 
     @override

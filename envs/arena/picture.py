@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from envs.arena.rules import Rules
 from envs.arena.state import State
-from envs.base.episode import Episode
+from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 
@@ -36,7 +36,9 @@ GRID_LINES = 8
 """Cells of the grid along the width."""
 
 
-def draw(state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
+def draw(
+    state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
+) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:
@@ -116,7 +118,7 @@ def draw_ship(canvas: Canvas, ship: Any, color: Color, rules: Rules) -> None:
     canvas.bar((ship.x, ship.y + radius * 2.8), (radius * 4, radius * 0.6), share, health_color(share), EMPTY)
 
 
-def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
+def _draw_header(canvas: Canvas, one: State, episode: EpisodeStats, rules: Rules) -> None:
     progress, phases = one.progress, len(rules.phases)
     share = one.ship.health / rules.ship_health
     if progress.phase >= phases:

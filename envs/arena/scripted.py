@@ -197,7 +197,7 @@ def follow(plans: Plans, state: State, rules: Rules, style: int) -> Course:
     return Course(x, (ship.y + dy).clamp(rim, rules.height - rim), rotation)
 
 
-# --- judgement -------------------------------------------------------------------------------------------------------
+# --- judgment -------------------------------------------------------------------------------------------------------
 
 
 def focus(state: State, taste: Taste) -> State:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-class Episode(NamedTuple):
+class EpisodeStats(NamedTuple):
     """What every game reports of its running episodes, [N] or as said."""
 
     total_reward: Tensor
@@ -16,11 +16,11 @@ class Episode(NamedTuple):
     length: Tensor
     """Steps of the game so far, float32."""
     complete: Tensor
-    """Whether it began at the game's beginning, bool; desynchronised worlds begin midway."""
+    """Whether it began at the game's beginning, bool; desynchronized worlds begin midway."""
     stage: Tensor
     """Index of the curriculum's stage in which it began, int16; 0 without a curriculum."""
 
-    def add(self, reward: Tensor, steps: Tensor | int = 1) -> Episode:
+    def add(self, reward: Tensor, steps: Tensor | int = 1) -> EpisodeStats:
         """The books after so many ``steps`` that brought ``reward``."""
         return self._replace(total_reward=self.total_reward + reward, length=self.length + steps)
 
@@ -35,10 +35,10 @@ class Episode(NamedTuple):
         }
 
 
-def begin_episode(stage: Tensor, num_agents: int | None, complete: bool) -> Episode:
+def begin_episode(stage: Tensor, num_agents: int | None, complete: bool) -> EpisodeStats:
     """Episodes before their first step, in the curriculum's ``stage`` int16 [N]."""
     zero = torch.zeros_like(stage, dtype=torch.float32)
-    return Episode(
+    return EpisodeStats(
         total_reward=zero if num_agents is None else zero.expand(num_agents, -1),
         length=zero,
         complete=torch.full_like(stage, complete, dtype=torch.bool),

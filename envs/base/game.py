@@ -14,15 +14,15 @@ from torch import Tensor
 
 from envs.base.action_range import ActionRange
 from envs.base.contract import GROUP
-from envs.base.episode import Episode, begin_episode
+from envs.base.episode import EpisodeStats, begin_episode
 from envs.base.players import RandomPlayer
 from envs.base.snapshot import Snapshot
-from envs.base.waiting import Step
+from envs.base.waiting import AutoResetStep
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import choose, map_record, write
 
 
-class Moment(NamedTuple):
+class GameStep(NamedTuple):
     """What a step makes of the games."""
 
     state: Any
@@ -68,7 +68,7 @@ class Game:
         raise NotImplementedError
 
     def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
-        """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronise."""
+        """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronize."""
         raise NotImplementedError
 
     def respawn(self, state: Any, settings: Any, chance: Chance) -> Any:
@@ -114,7 +114,7 @@ class Game:
 
     # --- the step, resets included, which is compiled as one; and a reset beside it ----------------------------------
 
-    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> Step:
+    def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> AutoResetStep:
         """Step all worlds, then replace those that ended, and update ``snapshot`` in place."""
         action = self._action_range.nearest(action)
         state, reward, terminated, truncated, steps, chance = self._advance(action, snapshot)
@@ -139,29 +139,29 @@ class Game:
         fresh = self._report(after.state, after.episode) | _not_done(done)
         ended["episode"] = self._statistics(state, episode)  # here, where a compiler puts it beside what replaces it
         write(snapshot, after)
-        return Step(ended, fresh, last)
+        return AutoResetStep(ended, fresh, last)
 
-    def _advance(self, action: Tensor, snapshot: Snapshot) -> Moment:
+    def _advance(self, action: Tensor, snapshot: Snapshot) -> GameStep:
         """The games after :attr:`action_repeat` steps with one action."""
         if self.action_repeat == 1:
             chance = snapshot.chance.tick()
             state = self.advance(snapshot.state, action, chance)
-            return Moment(state, *self.outcome(state), 1, chance)
+            return GameStep(state, *self.outcome(state), 1, chance)
         reward, steps = torch.zeros_like(snapshot.episode.total_reward), torch.zeros_like(snapshot.episode.length)
         ended = torch.zeros_like(snapshot.untouched)
-        moment = Moment(snapshot.state, reward, ended, ended, steps, snapshot.chance)
+        moment = GameStep(snapshot.state, reward, ended, ended, steps, snapshot.chance)
         for _ in range(self.action_repeat):
             moment = self._advance_further(moment, action)
         return moment
 
     @torch.compiler.nested_compile_region  # compiled once, however often a step repeats it
-    def _advance_further(self, moment: Moment, action: Tensor) -> Moment:
+    def _advance_further(self, moment: GameStep, action: Tensor) -> GameStep:
         """One more step with the same action; a game that has ended stays as it ended."""
         state, reward, terminated, truncated, steps, chance = moment
         goes_on, chance = ~(terminated | truncated), chance.tick()
         later = self.advance(state, action, chance)
         earned, dies, time_is_up = self.outcome(later)
-        after = Moment(
+        after = GameStep(
             choose(goes_on, later, state),
             reward + torch.where(goes_on, earned, 0.0),
             terminated | (goes_on & dies),
@@ -187,13 +187,13 @@ class Game:
         write(snapshot, snapshot._replace(state=state, episode=episode, chance=chance, untouched=untouched))
         return self._report(state, episode) | _not_done(snapshot.untouched)
 
-    def _report(self, state: Any, episode: Episode) -> dict[str, Any]:
+    def _report(self, state: Any, episode: EpisodeStats) -> dict[str, Any]:
         """Observations [N, ...] and episode statistics [N, 1], in memory of their own."""
         observed: dict[str, Any] = dict(self.observe(state))
         observed["episode"] = self._statistics(state, episode)
         return observed
 
-    def _statistics(self, state: Any, episode: Episode) -> dict[str, Tensor]:
+    def _statistics(self, state: Any, episode: EpisodeStats) -> dict[str, Tensor]:
         """Episode statistics [N, 1]."""
         statistics = episode.statistics() | self.statistics(state)
         return {name: value.unsqueeze(-1).clone() for name, value in statistics.items()}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from envs.base.episode import Episode
+from envs.base.episode import EpisodeStats
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import named_tensors
 
@@ -17,7 +17,7 @@ class Snapshot(NamedTuple):
 
     state: Any
     """The game's record."""
-    episode: Episode
+    episode: EpisodeStats
     """What is reported of the running episodes, whatever the game."""
     settings: Any
     """A record of per-world settings that fresh worlds are made with (such as their difficulty); survives resets."""

@@ -25,13 +25,13 @@ class StagedGame(Game):
     device: torch.device
     _snapshot: Snapshot
     _first: int
-    """Number of the first of these worlds in the set that they are part of (see :meth:`take_part`)."""
+    """Number of the first of these worlds in the set that they are part of (see :meth:`take_shard`)."""
     _total: int
     """Worlds in that set."""
 
     def split_curriculum(self, groups: int) -> None:
-        """Let so many equal groups of neighbouring worlds go through the curriculum, each at its own pace; where other
-        processes play some of the worlds (see :meth:`take_part`), the groups are those of the whole set.
+        """Let so many equal groups of neighboring worlds go through the curriculum, each at its own pace; where other
+        processes play some of the worlds (see :meth:`take_shard`), the groups are those of the whole set.
 
         Raises:
             ValueError: the worlds cannot be divided like that.
@@ -42,7 +42,7 @@ class StagedGame(Game):
             self.curriculum.num_envs = self._total // groups
             self.curricula = [copy.deepcopy(self.curriculum) for _ in range(groups)]
 
-    def take_part(self, first: int, total: int) -> None:
+    def take_shard(self, first: int, total: int) -> None:
         """Let these be the worlds from number ``first`` on of a set of so many in ``total``, which other processes play
         the rest of: from the next seed on row i plays what row ``first + i`` of the set would, and the curriculum waits
         for as many episodes as it would there.

@@ -10,7 +10,7 @@ from torch import Tensor
 from envs.toolkit.records import choose
 
 
-class Step(NamedTuple):
+class AutoResetStep(NamedTuple):
     """What a step of all worlds gave."""
 
     ended: dict[str, Any]
@@ -28,11 +28,11 @@ class Step(NamedTuple):
         done = self.ended["done"].squeeze(-1)
         return done if self.reset is None else done & ~self.reset
 
-    def reset_by(self, worlds: Tensor) -> Step:
+    def reset_by(self, worlds: Tensor) -> AutoResetStep:
         """The step after a reset of ``worlds``, bool [N]."""
         return self._replace(reset=worlds if self.reset is None else worlds | self.reset)
 
-    def held_by(self, earlier: Step, reward: tuple[str, ...]) -> Step:
+    def held_by(self, earlier: AutoResetStep, reward: tuple[str, ...]) -> AutoResetStep:
         """This step, without effect on the worlds that had ended in an ``earlier`` one and still wait: they end once
         more, and earn nothing. ``reward`` is the way to it.
         """
@@ -44,7 +44,7 @@ class Step(NamedTuple):
             inner = inner[key]
         inner[reward[-1]] = torch.zeros_like(inner[reward[-1]])
         last = self.last if earlier.last is None or self.last is None else choose(worlds, earlier.last, self.last)
-        return Step(_pick(worlds, held, self.ended), _pick(worlds, earlier.fresh, self.fresh), last)
+        return AutoResetStep(_pick(worlds, held, self.ended), _pick(worlds, earlier.fresh, self.fresh), last)
 
 
 def _pick(worlds: Tensor, new: Any, old: Any) -> Any:

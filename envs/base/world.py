@@ -25,10 +25,10 @@ from typing_extensions import Self
 from envs.base.action_range import ActionRange
 from envs.base.arguments import checked_device, checked_number, checked_repeat, checked_seed
 from envs.base.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
-from envs.base.episode import Episode, begin_episode
+from envs.base.episode import EpisodeStats, begin_episode
 from envs.base.snapshot import Snapshot, load_snapshot
 from envs.base.staged_game import StagedGame
-from envs.base.waiting import Step
+from envs.base.waiting import AutoResetStep
 from envs.toolkit.chance import seed_chance
 from envs.toolkit.records import choose, map_record, named_tensors, write
 
@@ -94,7 +94,7 @@ class World(StagedGame, EnvBase):
         self._first, self._total = 0, num_envs
         self._transition: Callable = self._advance_and_replace
         self._compiled: dict[str, Any] | None = None
-        self._last_step: Step | None = None
+        self._last_step: AutoResetStep | None = None
         self._show_last = False
 
     # --- specs and the first worlds ----------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class World(StagedGame, EnvBase):
         return self._snapshot.state
 
     @property
-    def episode(self) -> Episode:
+    def episode(self) -> EpisodeStats:
         """The books of the running episodes (the live tensors, as :attr:`state`)."""
         return self._snapshot.episode
 

@@ -31,7 +31,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         module: Python module with a ``parallel_env``, such as ``mpe2.simple_spread_v3``.
         num_envs: number of worlds.
         device: of their tensors.
-        show_state: also show PettingZoo's ``state`` [N, G], for a centralised critic.
+        show_state: also show PettingZoo's ``state`` [N, G], for a centralized critic.
         show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
         **kwargs: arguments of ``parallel_env``, such as ``render_mode="rgb_array"``, with which the world can be drawn.
 
@@ -186,7 +186,7 @@ def _shared_spaces(world: Any, module: str) -> tuple[spaces.Box, spaces.Box | sp
     seen, act = world.observation_space(agents[0]), world.action_space(agents[0])
     if any(world.observation_space(agent) != seen or world.action_space(agent) != act for agent in agents):
         raise ValueError(
-            f"the agents of {module} differ in what they see or do, but one policy is learnt for all: choose another "
+            f"the agents of {module} differ in what they see or do, but one policy is learned for all: choose another "
             "world."
         )
     if not isinstance(seen, spaces.Box) or not isinstance(act, (spaces.Box, spaces.Discrete)):

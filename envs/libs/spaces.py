@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 ACTION_MASK = "action_mask"
 """The key under which a world shows which actions are legal."""
 _RESERVED = """
-    action action_log_prob advantage alive belief cell character company done drives end_probability episode
-    episode_length episode_reward epsilon features final forecast futures goal goal_steps_left goal_type hidden
-    imagined is_init loc logits next observation_normalized others others_hidden others_number plan potential
-    priority_weight privileged reward scale shifted_valid social state state_value step_count steps_to_next_obs
-    td_error terminated truncated value_target wish
+    action action_log_prob advantage alive belief cell character done drives end_probability episode episode_length
+    episode_reward epsilon features final forecast futures goal goal_embedding goal_steps_left goal_type hidden
+    imagination_features is_init loc logits next observation_normalized others others_hidden others_number plan
+    potential priority_weight privileged reward scale shifted_valid social social_embedding state state_value
+    step_count steps_to_next_obs td_error terminated truncated value_target
 """
 RESERVED = frozenset(_RESERVED.split())
 """Keys that mean something else beside an observation; a part of that name is called ``NAME_seen``."""

@@ -26,7 +26,7 @@ class VectorVmasEnv(Drawn, VmasEnv):
         scenario: VMAS's name, such as ``balance`` or ``navigation``.
         num_envs: number of worlds.
         max_steps: steps until the world is truncated.
-        show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralised critic.
+        show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralized critic.
         show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
         render_mode: ``rgb_array`` for a world that can be drawn.
         **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
@@ -54,7 +54,7 @@ class VectorVmasEnv(Drawn, VmasEnv):
         super().__init__(scenario, num_envs=num_envs, **kwargs)
         if self.het_specs:
             raise ValueError(
-                f"the agents of VMAS's {scenario!r} differ in what they see or do, but one policy is learnt for all: "
+                f"the agents of VMAS's {scenario!r} differ in what they see or do, but one policy is learned for all: "
                 "choose another scenario."
             )
 

@@ -1,6 +1,6 @@
 """Counter-based randomness: (seed, world, clock, stream) -> numbers, without any generator.
 
-A generator hands out numbers in the order they are asked for, so a world's luck would depend on how many neighbours it
+A generator hands out numbers in the order they are asked for, so a world's luck would depend on how many neighbors it
 has, and ``torch.Generator`` cannot be traced by ``torch.compile``. Here every number is a hash of where it is used:
 world 7 draws the same numbers alone or in a crowd, eager or compiled, on a CPU or a GPU.
 

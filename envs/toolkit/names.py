@@ -1,4 +1,4 @@
-"""Names that were misspelt."""
+"""Names that were misspelled."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class TownEnv(World):
     envs/town/observation.py), ``("agents", "others_number")`` int64 [N, A, V] (who stands in each slot of the visible
     others), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
     ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
-    [N, A, 1]; ``state`` [N, G], the whole world for centralised critics; ``done``, ``terminated`` (all agents are
+    [N, A, 1]; ``state`` [N, G], the whole world for centralized critics; ``done``, ``terminated`` (all agents are
     dead), ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the
     running episode, means over the agents (with many agents their last bit may depend on ``num_envs``), final where
     ``("next", "done")``.

@@ -276,7 +276,7 @@ def pressing_need(meters: Tensor, tables: Tables) -> Tensor:
 
 
 def global_state(state: State, rules: Rules) -> Tensor:
-    """Everything about a world at a glance for centralised critics, [N, F]: meters, places and life of all agents, all
+    """Everything about a world at a glance for centralized critics, [N, F]: meters, places and life of all agents, all
     places, the hour, the share of time gone.
     """
     agents, layout, settings = state.agents, state.layout, state.settings

@@ -138,7 +138,7 @@ def _draw_box(canvas: Canvas, box: tuple[float, float, float, float], color: Col
 
 
 def draw_agent(canvas: Canvas, one: State, rules: Rules, agent: int, pixel: Point, radius: float) -> None:
-    """A disc with the agent's number and its family's color as rim, or a grey cross if it is dead; ``radius`` in
+    """A disc with the agent's number and its family's color as rim, or a gray cross if it is dead; ``radius`` in
     pixels.
     """
     (x, y), arm = pixel, radius * 0.62

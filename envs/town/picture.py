@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.base.episode import Episode
+from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
 from envs.toolkit.records import row
 from envs.town.panel import (
@@ -48,11 +48,13 @@ ROOMY = 18
 """Cells of at least so many pixels hold their label."""
 
 
-def draw(state: State, episode: Episode, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
+def draw(
+    state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
+) -> NDArray[np.uint8]:
     """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
-    Places have two letters and are grey while they are closed. Agents are discs with their number and the color of
-    their family as rim, the dead are grey crosses, and dots beside a disc are its cues. In fog the brighter ground is
+    Places have two letters and are gray while they are closed. Agents are discs with their number and the color of
+    their family as rim, the dead are gray crosses, and dots beside a disc are its cues. In fog the brighter ground is
     what agent 0 sees.
 
     Raises:
@@ -213,7 +215,7 @@ def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) ->
         canvas.disc(world_point(canvas, (x, y)), size / canvas.scale, PALETTE[cue % len(PALETTE)], GROUND, 0.7)
 
 
-def _draw_header(canvas: Canvas, one: State, episode: Episode, rules: Rules) -> None:
+def _draw_header(canvas: Canvas, one: State, episode: EpisodeStats, rules: Rules) -> None:
     agents = rules.num_agents
     alive = sum(one.agents.alive[:agents])
     short = len(rules.name) < 6

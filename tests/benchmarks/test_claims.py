@@ -162,7 +162,7 @@ def test_who_is_twice_as_fast_needs_half_the_frames_to_what_the_other_has_in_the
         figures = {
             side: {"parameters": [1.0] * 3}
             | {
-                f"return_afterwards_{at}": list(values)
+                f"return_afterward_{at}": list(values)
                 for at, values in zip(frames, zip(*curves, strict=True), strict=True)
             }
             for side, curves in sides
@@ -182,8 +182,8 @@ def test_who_is_twice_as_fast_needs_half_the_frames_to_what_the_other_has_in_the
 
 def test_nine_tenths_of_a_loss_is_a_worse_loss():
     """So that whoever ends with one has reached its own mark."""
-    flat = {"parameters": [1.0] * 2, "return_afterwards_0": [-30.0, -20.0], "return_afterwards_100": [-10.0, -8.0]}
-    mine = {"parameters": [1.0] * 2, "return_afterwards_0": [-10.9, -50.0], "return_afterwards_100": [-9.0, -8.0]}
+    flat = {"parameters": [1.0] * 2, "return_afterward_0": [-30.0, -20.0], "return_afterward_100": [-10.0, -8.0]}
+    mine = {"parameters": [1.0] * 2, "return_afterward_0": [-10.9, -50.0], "return_afterward_100": [-9.0, -8.0]}
     checks = judge("new purpose", {"with manager": mine, "flat": flat})
     assert checks[1]["values"] == [0, 100] and checks[1]["found"].endswith("against 100 +- 0")
 
@@ -406,17 +406,17 @@ def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
 def test_a_trained_agent_learns_on_in_a_changed_world():
     config = ("total_frames=1024", "world.num_envs=8", *QUICK[2:])
     run = ablations._run("new purpose", "flat", [*config, "evaluation.every=512"])
-    changed = run.experiment(0, *run.afterwards)
+    changed = run.experiment(0, *run.afterward)
     agent, fresh = (changed.make_learner().agent for _ in range(2))
     torch.manual_seed(0)
     for parameter in agent.parameters():
         parameter.data.normal_()
     found = measures.learning_on(run, 0, agent)
-    assert list(found) == [f"return_afterwards_{frames}" for frames in (0, 512, 1024)]
+    assert list(found) == [f"return_afterward_{frames}" for frames in (0, 512, 1024)]
     as_it_was, untaught = (evaluate(changed, one)["return_mean"] for one in (agent, fresh))
-    assert found["return_afterwards_0"] == as_it_was != untaught
-    assert found["return_afterwards_1024"] != as_it_was, "a copy has learnt"
-    learner = run.experiment(0, *run.afterwards, "algorithm.lag=1").make_learner(agent=agent)
+    assert found["return_afterward_0"] == as_it_was != untaught
+    assert found["return_afterward_1024"] != as_it_was, "a copy has learned"
+    learner = run.experiment(0, *run.afterward, "algorithm.lag=1").make_learner(agent=agent)
     mine, played = (parameters_to_vector(each.parameters()) for each in (agent, learner.algorithm.behavior))
     assert torch.equal(mine, played), "who plays with older weights begins with the same"
     with pytest.raises(ValueError, match="one agent was given to learn on"):

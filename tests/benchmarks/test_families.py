@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.__main__ import main
 from benchmarks.families import correlation, generations, gini, sign_test
-from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.evolution import EvolutionStep
 
 SMALL = (
     "device=cpu",
@@ -44,11 +44,11 @@ def test_the_sign_test_by_hand():
 def test_children_are_compared_with_the_mean_of_their_parents():
     fitness = torch.tensor([0.0, 1.0, 2.0, 3.0])
     parents = torch.tensor([[2, 3], [1, 1], [2, 2], [3, 3]])
-    look = Look(1, fitness, parents, {}, {})
-    later = Look(2, torch.tensor([8.0, 4.0, 4.0, 0.0]), parents, {}, {})
+    look = EvolutionStep(1, fitness, parents, {}, {})
+    later = EvolutionStep(2, torch.tensor([8.0, 4.0, 4.0, 0.0]), parents, {}, {})
     deviation = math.sqrt(1.25)
     assert generations(look, later).tolist() == [pytest.approx([1 / deviation, 4 / math.sqrt(8)])]
-    unknown = Look(2, torch.tensor([math.nan, 4.0, 4.0, 0.0]), parents, {}, {})
+    unknown = EvolutionStep(2, torch.tensor([math.nan, 4.0, 4.0, 0.0]), parents, {}, {})
     assert generations(look, unknown).shape == (0, 2)
 
 

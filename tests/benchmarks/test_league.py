@@ -8,7 +8,7 @@ from benchmarks.__main__ import main
 from benchmarks.league import measure_league, rivals
 from benchmarks.matches import measure_matches
 from torchrl_agent import Experiment
-from torchrl_agent.evaluation.matches import Contestant, Games, Snapshot
+from torchrl_agent.evaluation.matches import Competitor, Games, Snapshot
 from torchrl_agent.profiling.timing import seconds_per_call
 
 SMALL = [
@@ -66,7 +66,7 @@ def test_past_selves_are_judged_by_their_age(monkeypatch):
     monkeypatch.setattr(league, "snapshots_of", lambda *_: past)
     monkeypatch.setattr(league, "play_tournament", play)
     whole = Experiment.load("duel_league", *SMALL)  # of 128 frames
-    found = league._against_past(whole, None, [Contestant("0"), Contestant("1")], games=2)
+    found = league._against_past(whole, None, [Competitor("0"), Competitor("1")], games=2)
     assert found["against its members' past, oldest first"] == [1.0, 0.0, 0.5]
     assert found[league.OLDER] == 1.0  # those of fewer than 64 frames
     assert found[league.AGE] == pytest.approx(1 / 3)  # two pairs of three

@@ -106,7 +106,7 @@ def test_a_memory_is_a_loop_over_time_that_never_waits():
         assert all(used.spilled == 0 for used in machine_code(graph.kernels).values())
 
 
-def test_nothing_is_pretended_afterwards():
+def test_nothing_is_pretended_afterward():
     before = torch.cuda.is_available(), torch.utils._triton.has_triton()
     with pretended_h100():
         assert torch.cuda.is_available()

@@ -87,7 +87,7 @@ def test_the_command_prints_a_table_and_keeps_it(tmp_path, monkeypatch, capsys):
     assert parts.keys() - compiled == {*UNCOMPILED.values(), REST} - {None}
     weights = sum(each.numel() for each in small_experiment("smoke", []).make_learner().algorithm.updater.parameters)
     moved = parts["the loss"]["calls"] * 7 * 4 * weights  # Adam reads four numbers of a weight and writes three
-    assert moved < parts["the optimiser"]["bytes"] < 1.1 * moved
+    assert moved < parts["the optimizer"]["bytes"] < 1.1 * moved
     assert not any(part["waits"] for part in (row["world"], *row["parts"]))
     h100, h200 = row["per_second"]["H100"], row["per_second"]["H200"]
     assert h100["training"] < h100["world"] < h200["world"]

@@ -591,7 +591,7 @@ def test_worlds_that_will_be_compiled_can_be_pickled(make):
     assert same(play(env.eager(), plan), play(copy.eager(), plan))
 
 
-def test_desynchronised_worlds_do_not_end_at_once():
+def test_desynchronized_worlds_do_not_end_at_once():
     env = WORLDS["arena"](num_envs=256, seed=0, desynchronize=True)
     steps = env.state.progress.step
     assert steps.min() < 300
@@ -599,7 +599,7 @@ def test_desynchronised_worlds_do_not_end_at_once():
     assert steps.unique().numel() > 200
 
 
-def test_the_ends_of_desynchronised_worlds_are_spread_and_their_first_episodes_called_incomplete():
+def test_the_ends_of_desynchronized_worlds_are_spread_and_their_first_episodes_called_incomplete():
     worlds, length = 400, 50
     rules = Rules(max_steps=length)
     env = WORLDS["arena"](num_envs=worlds, seed=0, desynchronize=True, rules=rules)

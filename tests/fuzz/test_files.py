@@ -84,7 +84,7 @@ def test_a_run_with_a_damaged_file_is_read_or_refused_in_a_sentence(outcome, run
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    """What Stable-Baselines3 saves of a model that has learnt nothing yet."""
+    """What Stable-Baselines3 saves of a model that has learned nothing yet."""
     gymnasium, baselines = pytest.importorskip("gymnasium"), pytest.importorskip("stable_baselines3")
     path = tmp_path_factory.mktemp("archives") / "model.zip"
     model = baselines.PPO("MlpPolicy", gymnasium.make("CartPole-v1"), policy_kwargs={"net_arch": [4]}, device="cpu")

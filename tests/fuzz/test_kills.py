@@ -112,7 +112,7 @@ def test_a_killed_run_goes_on_to_the_same_end(tmp_path, undisturbed, algorithm, 
             code = in_a_process(folder, algorithm, chance.randrange(1, 80) if attempt < 3 else None)
             assert code in (0, -signal.SIGKILL), f"process {attempt + 1} of run {number} failed"
             if checkpoints(folder / "checkpoints")[-1:] == [folder / "checkpoints" / "checkpoint_256.pt"]:
-                break  # all is learnt, even where the kill came before the summary
+                break  # all is learned, even where the kill came before the summary
         found, last = end(folder)
         assert found == rows
         for part in ("agent", "algorithm", "world", "frames"):

@@ -1,4 +1,4 @@
-"""Worlds of strangers with anything wrong in them: refused in one sentence before training, or learnt from."""
+"""Worlds of strangers with anything wrong in them: refused in one sentence before training, or learned from."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def worlds(draw):
 
 
 @given(worlds())
-def test_a_strange_world_is_refused_in_a_sentence_or_learnt_from(outcome, parts):
+def test_a_strange_world_is_refused_in_a_sentence_or_learned_from(outcome, parts):
     with outcome() as checked:
         try:
             env = Strange(*parts)

@@ -26,7 +26,7 @@ def simple_agent(num_envs=1):
 
 
 def make_ppo(num_envs=1, rollout_steps=1, **changes):
-    """A PPO of the simple agent, in which nothing is scaled or normalised."""
+    """A PPO of the simple agent, in which nothing is scaled or normalized."""
     defaults = {"minibatch_size": num_envs * rollout_steps, "num_epochs": 1, "scale_rewards": False}
     config = PPOConfig(rollout_steps=rollout_steps, **{**defaults, "normalize_advantage": False, **changes})
     return PPO(simple_agent(num_envs), config, num_envs, EAGER)

@@ -72,7 +72,7 @@ def assert_same(one, other, where=""):
         assert one == other, where
 
 
-def learnt_by_hand(experiment, iterations):
+def learned_by_hand(experiment, iterations):
     """Weights where one process plays and learns in turn, each with random numbers of its own."""
     learner = experiment.make_learner()
     playing = learning = torch.get_rng_state()
@@ -82,7 +82,7 @@ def learnt_by_hand(experiment, iterations):
         playing = torch.get_rng_state()
         torch.set_rng_state(learning)
         learner.improve(rollout, experiment.algorithm.learning_rate.initial)
-        learner.report(rollout)
+        learner.log_episodes(rollout)
         learner.frames += rollout.numel()
         learning = torch.get_rng_state()
     return learner.agent.state_dict()

@@ -1,7 +1,7 @@
 """Every learner, of two ranks and of one process: both learn the same in as many frames; run by two processes."""
 
 import torch
-from launching import QUICK, learnt_by_hand
+from launching import QUICK, learned_by_hand
 
 from torchrl_agent import Experiment
 from torchrl_agent.core import ranks
@@ -65,7 +65,7 @@ with ranks.started(60):
     assert len(found) == (ranks.rank() == 0)
     with ranks.alone():
         for result in found:
-            assert_alike("impala", result, (256, learnt_by_hand(impala, 2)))
+            assert_alike("impala", result, (256, learned_by_hand(impala, 2)))
 
     for sentence, words in REFUSED.items():
         try:

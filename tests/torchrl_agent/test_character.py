@@ -1,4 +1,4 @@
-"""Inner rewards: by hand, learnt from, and never what members are judged by."""
+"""Inner rewards: by hand, learned from, and never what members are judged by."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_the_world_pays_and_reports_what_it_did_before():
     assert seen > 0.1, "nobody felt anything, so nothing is shown"
 
 
-def test_it_is_learnt_from_in_training_alone():
+def test_it_is_learned_from_in_training_alone():
     weights = []
     for scale in (0, 5):
         experiment = Experiment.load("town", *SMALL, DRIVES, f"character.scale={scale}")

@@ -267,7 +267,7 @@ def test_a_dqn_goes_on_as_a_dqn_that_acts_alike(tmp_path):
     )
     assert (algorithm.gamma, algorithm.batch_size, algorithm.rollout_steps, algorithm.replay_size) == (0.95, 16, 2, 500)
     assert (algorithm.learning_rate.initial, algorithm.max_grad_norm, algorithm.target_rate) == (1e-3, 7, 0.5)
-    assert algorithm.replay_ratio == 16 * 3 / 2  # frames learnt from per frame played
+    assert algorithm.replay_ratio == 16 * 3 / 2  # frames learned from per frame played
     assert algorithm.target_interval == 30  # updates within 20 frames
     assert (algorithm.epsilon_initial, algorithm.epsilon_final, algorithm.epsilon_frames) == (1.0, 0.2, 100)
     assert agent.exploration.epsilon.item() == pytest.approx(model.exploration_rate)
@@ -651,7 +651,7 @@ def test_a_run_of_ours_becomes_a_model_that_predicts_alike(tmp_path, capsys):
 def test_there_and_back_again_is_the_same(folder, tmp_path):
     run, _ = from_sb3(folder / "cartpole.zip", "cartpole", [*QUIET, f"run.folder={tmp_path}"], "there")
     paths, _ = to_sb3(run, tmp_path / "back")
-    assert paths == [tmp_path / "back.zip"]  # nothing is normalised, so no statistics
+    assert paths == [tmp_path / "back.zip"]  # nothing is normalized, so no statistics
     with pytest.raises(ValueError, match=r"back.zip/more.zip cannot be written: choose another place"):
         to_sb3(run, paths[0] / "more.zip")
     assert to_sb3(run, tmp_path / "new" / "folder" / "back.zip")[0][0].is_file()
@@ -705,7 +705,7 @@ def test_action_values_become_a_dqn_that_predicts_alike(tmp_path, capsys):
     worlds.training = False
     model = DQN.load(tmp_path / "model.zip", env=worlds, device="cpu")
     assert (model.num_timesteps, model.gamma, model.train_freq.frequency) == (512, 0.97, 8)
-    assert model.gradient_steps == 4  # 8 x 32 frames learnt from, in batches of 64, per rollout of 8 steps of 4 worlds
+    assert model.gradient_steps == 4  # 8 x 32 frames learned from, in batches of 64, per rollout of 8 steps of 4 worlds
     assert (model.target_update_interval, model.exploration_fraction) == (40, 0.25)
     assert model.exploration_rate == pytest.approx(0.05)
     raw = [playing.reset()] + [playing.step(np.full(20, step % 5))[0] for step in range(24)]

@@ -198,7 +198,7 @@ def test_unknown_keys_and_wrong_types_are_refused_by_name(override, culprit):
         ("seed=x", None),
     ],
 )
-def test_a_misspelt_key_is_asked_about(override, meant):
+def test_a_misspelled_key_is_asked_about(override, meant):
     with pytest.raises(ValueError, match="see 'torchrl-agent configs NAME'") as caught:
         Experiment.load("smoke", override)
     assert re.findall(r"did you mean (\w+)\?", one_sentence(caught)) == ([] if meant is None else [meant])

@@ -1,4 +1,4 @@
-"""Exported agents: the file alone plays as the live agent does, memory and normaliser included."""
+"""Exported agents: the file alone plays as the live agent does, memory and normalizer included."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def rows_of(tensordict, group):
 def follow(run, name, call):
     """Play with the live agent; let ``call`` see the same observations with states of its own, and compare."""
     experiment, agent = load_agent(run, "cpu")
-    assert float(agent.normalizer.running.count) > 90  # a normaliser that does something
+    assert float(agent.normalizer.running.count) > 90  # a normalizer that does something
     part = parts(agent)[name]
     if name == "policy":
         assert {("next", key) for key in agent.memory} <= set(part.out_keys), "or it could not be played on"

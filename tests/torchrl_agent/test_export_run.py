@@ -51,9 +51,9 @@ def test_it_holds_the_agent_alone(run, shared):
 
 def test_its_figures_are_those_of_its_agent(run, shared):
     summary = json.loads((shared / "summary.json").read_text(encoding="utf-8"))
-    assert summary["ways"]["likeliest"] == summary["evaluation"] == evaluate(*load(shared, "cpu"))
+    assert summary["ways"]["deterministic"] == summary["evaluation"] == evaluate(*load(shared, "cpu"))
     assert summary["evaluation"] == evaluate(*load(run, "cpu"))
-    assert set(summary["ways"]) == {"likeliest", "sampled"}
+    assert set(summary["ways"]) == {"deterministic", "stochastic"}
     assert summary["frames"] == 1024
     assert summary["metrics"] == json.loads((run / "summary.json").read_text(encoding="utf-8"))["metrics"]
 

@@ -8,7 +8,7 @@ import torch
 
 from envs import DuelEnv
 from torchrl_agent import Experiment, cli, train
-from torchrl_agent.evaluation.matches import Contestant, Games, match, points, seat_contestants
+from torchrl_agent.evaluation.matches import Competitor, Games, match, points, seat_contestants
 from torchrl_agent.population.seats import pairings
 from torchrl_agent.training.evaluator import evaluate_policy
 
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
 def test_each_has_the_first_seat_in_half_of_the_worlds():
     env = DuelEnv(6, seed=0)
     players = env.players()
-    seated = seat_contestants([Contestant("scripted"), Contestant("turret")], pairings(2, 6), env)
+    seated = seat_contestants([Competitor("scripted"), Competitor("turret")], pairings(2, 6), env)
     root = env.reset()
     for _ in range(30):  # until they do not do the same
         actions = {name: players[name](root.copy())["agents", "action"] for name in ("scripted", "turret")}
@@ -60,7 +60,7 @@ def test_the_turret_takes_most_points_of_the_one_that_flies_from_either_seat():
     shares, seats = [], pairings(2, 256)
     for order in (("turret", "scripted"), ("scripted", "turret")):
         env.set_seed(3)
-        found = evaluate_policy(seat_contestants([Contestant(name) for name in order], seats, env), env)
+        found = evaluate_policy(seat_contestants([Competitor(name) for name in order], seats, env), env)
         shares.append(points(Games(*seats.T, found["win"] + found["draw"] / 2)))
     assert shares[0]["share"] > 0.8
     assert shares[0]["share"] + shares[1]["share"] == pytest.approx(1)
@@ -70,26 +70,26 @@ def test_a_run_meets_a_run_and_a_scripted_player(runs, capsys):
     one, other = runs
     found = match(one, other, games=16, device="cpu")
     back = match(other, one, games=16, device="cpu")
-    for way in ("likeliest", "sampled"):
+    for way in ("deterministic", "stochastic"):
         assert found[way]["won"] + found[way]["drawn"] + found[way]["lost"] == 16
-    assert found["likeliest"]["share"] == 1 - back["likeliest"]["share"]
+    assert found["deterministic"]["share"] == 1 - back["deterministic"]["share"]
     assert match(one, other, games=16, device="cpu") == found, "the same games again"
     assert cli.main(["match", one, "turret", "--games", "16", "--device", "cpu", "--json"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("likeliest actions: ")
-    assert json.loads(printed[-1])["likeliest"]["share"] < 0.5
+    assert json.loads(printed[-1])["deterministic"]["share"] < 0.5
     config = Path(one) / "config.yaml"
     stated = config.read_text().replace("  num_envs: 8", "  num_envs: 8\n  opponent: null")
     config.write_text(stated.replace("    opponent: scripted", "    opponent: scripted\n    rules: {max_steps: 20}"))
-    assert match(one, other, games=16, device="cpu")["likeliest"]["drawn"] >= found["likeliest"]["drawn"]
+    assert match(one, other, games=16, device="cpu")["deterministic"]["drawn"] >= found["deterministic"]["drawn"]
 
 
 def test_agents_that_remember_meet_each_other_and_scripted_players(tmp_path):
     short = ["policy=gru", "world.rules.max_steps=40"]
     one, other = (trained(tmp_path, f"gru {seed}", *short, f"seed={seed}") for seed in range(2))
-    assert match(one, "turret", games=8, device="cpu")["likeliest"]["share"] < 0.6
+    assert match(one, "turret", games=8, device="cpu")["deterministic"]["share"] < 0.6
     found, back = match(one, other, games=8, device="cpu"), match(other, one, games=8, device="cpu")
-    assert found["likeliest"]["share"] == 1 - back["likeliest"]["share"]
+    assert found["deterministic"]["share"] == 1 - back["deterministic"]["share"]
 
 
 def test_what_cannot_meet_is_refused_in_one_sentence(runs, tmp_path, capsys):

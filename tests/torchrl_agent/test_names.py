@@ -1,4 +1,4 @@
-"""Names that were misspelt, wherever one is chosen."""
+"""Names that were misspelled, wherever one is chosen."""
 
 import pytest
 

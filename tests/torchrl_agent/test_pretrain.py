@@ -20,7 +20,7 @@ from torchrl_agent.models.pretrained import (
     read_module,
     save_module,
 )
-from torchrl_agent.modules.networks import NEARLY_SHUT, Join, symlog
+from torchrl_agent.modules.networks import NEARLY_SHUT, GatedConcat, symlog
 from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.records import auroc
 from torchrl_agent.modules.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
@@ -257,7 +257,7 @@ def test_a_loaded_module_gives_the_same_bits(taught, name):
         elif name == "world_model":
             belief = each.perception(each.normalizer(root.clone()))[keys.BELIEF]
             plan = torch.zeros(*belief.shape, 1, 3, dtype=torch.int64)
-            outputs.append(each.world_model.imagine(belief["mean"], belief["known_state"], plan)["states"])
+            outputs.append(each.world_model.imagine(belief["mean"], belief["proprioception"], plan)["states"])
         elif name == "social_model":
             outputs.append(each.social_model(each.perception(each.normalizer(root.clone())))[keys.SOCIAL, "goal"])
         else:
@@ -285,26 +285,26 @@ def test_compiled_losses_equal_eager(name):
 
 def test_the_controller_reads_a_module_at_once_that_was_taught_before(tmp_path):
     def gates(agent):
-        (join,) = (part for part in agent.encoder if isinstance(part, Join))
+        (join,) = (part for part in agent.encoder if isinstance(part, GatedConcat))
         return dict(zip(join.in_keys[1:], join.gates.tolist(), strict=True))
 
     mine, file = agent(), tmp_path / "module.pt"
     before = gates(mine)
-    assert set(before) == {keys.COMPANY, keys.IMAGINED, keys.WISH}
+    assert set(before) == {keys.SOCIAL_EMBEDDING, keys.IMAGINATION_FEATURES, keys.GOAL_EMBEDDING}
     assert all(gate == pytest.approx(NEARLY_SHUT) for gate in before.values())
     save_module(file, agent("seed=2"), "social_model", RewardScaler(1))
     load_module(mine, file)
-    assert gates(mine) == {**before, keys.COMPANY: 1.0}
+    assert gates(mine) == {**before, keys.SOCIAL_EMBEDDING: 1.0}
 
 
 def test_a_policy_hears_the_other_modules_as_when_it_was_taught(tmp_path):
     one, file = agent("seed=2"), tmp_path / "module.pt"
-    (join,) = (part for part in one.encoder if isinstance(part, Join))
+    (join,) = (part for part in one.encoder if isinstance(part, GatedConcat))
     join.gates.data.copy_(torch.tensor([0.3, 0.5, 0.7]))
     save_module(file, one, "policy", RewardScaler(1))
     for mine in (agent(), agent("seed=3")):
         load_module(mine, file, frozen=True)
-        (join,) = (part for part in mine.encoder if isinstance(part, Join))
+        (join,) = (part for part in mine.encoder if isinstance(part, GatedConcat))
         assert join.gates.tolist() == pytest.approx([0.3, 0.5, 0.7])
         assert not join.gates.requires_grad, "a frozen policy learns nothing"
 
@@ -361,8 +361,8 @@ def test_frozen_modules_stay_and_others_learn(taught):
             for name in ("perception", "social_model")
             for value in agent_modules(learner.agent)[name].parameters()
         }
-        optimised = {id(value) for value in learner.algorithm.updater.parameters}
-        assert not fixed & optimised
+        optimized = {id(value) for value in learner.algorithm.updater.parameters}
+        assert not fixed & optimized
         assert iteration.metrics["train/updates"] > 0
     trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}
     for name in ("perception", "social_model"):
@@ -462,8 +462,8 @@ def test_goals_are_recorded_and_thoughts_are_not():
     mine = experiment.make_agent(env)
     rollout = collect(env, mine, choose_players(env, ["wait"], False), 8 * 16, 16, goals=True)
     there = set(rollout.keys(True, True))
-    assert set(mine.manager.recalled_keys) <= there
-    assert not there & (set(mine.recalled_keys) - set(mine.manager.recalled_keys)), "they would be of untaught modules"
+    assert set(mine.manager.replayed_keys) <= there
+    assert not there & (set(mine.replayed_keys) - set(mine.manager.replayed_keys)), "they would be of untaught modules"
 
 
 def test_every_player_has_worlds_of_its_own(recorded):
@@ -571,7 +571,7 @@ class Clock(WorldModel):
         reward = symlog(torch.ones(known.shape[:-1]))
         return {
             "belief": belief,
-            "known_state": known + 0.1,
+            "proprioception": known + 0.1,
             "reward": reward,
             "end": known[..., 0] - 9,  # unlikely, though likelier as time goes on
             "opinions": opinions,
@@ -581,7 +581,7 @@ class Clock(WorldModel):
 def test_the_world_model_is_measured_by_hand():
     steps = torch.arange(20.0).reshape(1, 20, 1)
     own = (0.1 * steps).expand(2, 20, 1)
-    belief = TensorDict({"mean": torch.zeros(2, 20, 3), "known_state": own}, [2, 20])
+    belief = TensorDict({"mean": torch.zeros(2, 20, 3), "proprioception": own}, [2, 20])
     actions, reward = torch.zeros(2, 20, dtype=torch.int64), torch.ones(2, 20, 1)
     data = frames(2, 20, **{keys.BELIEF: belief, keys.ACTION: actions, keys.REWARD: reward})
     data[keys.TERMINATED][:, -1] = data[keys.DONE][:, -1] = True
@@ -608,7 +608,7 @@ class Doubtful(WorldModel):
 
 def test_errors_are_told_from_the_least_confident_quarter_on():
     own = torch.arange(5.0).reshape(1, 5, 1)
-    belief = TensorDict({"mean": torch.zeros(1, 5, 3), "known_state": own}, [1, 5])
+    belief = TensorDict({"mean": torch.zeros(1, 5, 3), "proprioception": own}, [1, 5])
     data = frames(1, 5, **{keys.BELIEF: belief, keys.ACTION: torch.zeros(1, 5, dtype=torch.int64)})
     model = Doubtful(3, 1, [2], WorldModelConfig(enabled=True, horizon=1), "silu", 0.9)
     found = calibration(model, data)["error_by_confidence_quartile"]
@@ -624,7 +624,7 @@ def test_the_policy_is_measured_against_the_most_frequent_action():
     assert figures["accuracy"] == figures["accuracy_of_the_most_frequent"] == pytest.approx(2 / 3)
     train = frames(1, 4, **{keys.ACTION: torch.zeros(1, 4, dtype=torch.int64)})
     figures = CloningLoss([3]).figures(data, train)
-    assert figures["accuracy_of_the_most_frequent"] == pytest.approx(1 / 3), "frequent in what was learnt from"
+    assert figures["accuracy_of_the_most_frequent"] == pytest.approx(1 / 3), "frequent in what was learned from"
 
 
 def test_cloning_leaves_out_the_dead_and_the_forbidden():

@@ -105,7 +105,7 @@ def test_advantages_of_the_dead_do_not_count():
 def test_worlds_of_a_part_play_the_games_of_the_set():
     """Rows 2 and 3 of a set of four, by a world of two."""
     whole, part = (Experiment.load("smoke", "device=cpu", f"world.num_envs={n}").make_world() for n in (4, 2))
-    part.take_part(2, 4)
+    part.take_shard(2, 4)
     assert part.curriculum.num_envs == 4
     seen = []
     for world in (whole, part):
@@ -183,7 +183,7 @@ TOWN = (
     "world.num_envs=8",
     "world.level=L6",
     "model.hidden_sizes=[32,32]",
-    "model.centralised_critic=true",
+    "model.centralized_critic=true",
     "algorithm.minibatch_size=2048",
     *EAGER,
 )

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from launching import QUICK, assert_same, learnt_by_hand, torchrun, two_ranks
+from launching import QUICK, assert_same, learned_by_hand, torchrun, two_ranks
 from tensordict import TensorDict
 
 from torchrl_agent import Experiment
-from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.training import actor_learner as actors
 
 IMPALA = ("smoke", "algorithm=impala", "world.stage=1", *QUICK)
@@ -56,7 +56,7 @@ def rows(run):
 )
 def test_each_rollout_is_played_by_the_newest_version_that_is_old_enough(lag, every, versions):
     agent = torch.nn.Linear(1, 1)
-    player = LaggingPlayer(agent, lag, every)
+    player = LaggedPolicy(agent, lag, every)
     played = []
     for iteration in range(7):
         played.append(player.version)
@@ -64,7 +64,7 @@ def test_each_rollout_is_played_by_the_newest_version_that_is_old_enough(lag, ev
         if iteration:
             assert player.agent.bias.item() == player.version or player.version == 0
         agent.bias.data.fill_(iteration + 1)
-        player.learnt(agent)
+        player.learned(agent)
         player.prepare(iteration + 1)
     assert played == versions
     # with the versions of n iterations all rollouts can be played that want none after n
@@ -107,7 +107,7 @@ def an_actor(monkeypatch, device="cpu", lag=1):
     monkeypatch.setattr(actors.distributed, "irecv", receive)
     monkeypatch.setattr(actors, "wait", lambda work: None)
     collector = SimpleNamespace(env=SimpleNamespace(device=torch.device(device)))
-    return actors.Actor(collector, LaggingPlayer(torch.nn.Linear(1, 1), lag)), tickets
+    return actors.Actor(collector, LaggedPolicy(torch.nn.Linear(1, 1), lag)), tickets
 
 
 def test_an_actor_forgets_stages_in_which_nobody_plays_any_more(monkeypatch):
@@ -153,7 +153,7 @@ def test_what_a_rollout_is_made_of_is_told_with_nested_sizes():
 def test_actors_play_a_town_and_go_on_in_it(tmp_path):
     """Worlds with a group, which has a nested tensordict of its own."""
     torchrun(tmp_path, "train", *TOWN, "run.name=whole", "run.checkpoint_every=128")
-    assert_same(checkpoint(tmp_path / "runs/whole", 256)["agent"], learnt_by_hand(Experiment.load(*TOWN), 4))
+    assert_same(checkpoint(tmp_path / "runs/whole", 256)["agent"], learned_by_hand(Experiment.load(*TOWN), 4))
     torchrun(tmp_path, "train", *TOWN, "run.name=halves", "run.checkpoint_every=128", "total_frames=128")
     torchrun(tmp_path, "resume", "runs/halves", "total_frames=256", processes=3)
     assert_same(*(checkpoint(tmp_path / "runs" / name, 256) for name in ("whole", "halves")))
@@ -168,7 +168,7 @@ def test_actors_play_what_one_process_plays(tmp_path, changes):
     two, three = (checkpoint(tmp_path / "runs" / name, 4096) for name in "23")
     assert_same(two, three)
     assert rows(tmp_path / "runs/2") == rows(tmp_path / "runs/3")
-    expected = learnt_by_hand(Experiment.load(*words), 8)
+    expected = learned_by_hand(Experiment.load(*words), 8)
     assert_same(two["agent"], expected)
     lags = [float(row["train/lag"]) for row in rows(tmp_path / "runs/2")]
     assert lags == ([0, 1, 2, 2, 2, 2, 2, 2] if changes else [0, 1] * 4)

@@ -6,7 +6,7 @@ import pytest
 
 from torchrl_agent import Experiment
 from torchrl_agent.core import ranks
-from torchrl_agent.experiment.rank_checks import check_actors, check_ranks, own_num_envs, take_part
+from torchrl_agent.experiment.rank_checks import check_actors, check_ranks, own_num_envs, take_shard
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def test_a_rank_plays_its_share_of_the_worlds(third_of_three):
     experiment = Experiment.load("smoke", "device=cpu", "world.num_envs=12", "seed=5")
     assert own_num_envs(experiment) == 4
     parts = []
-    ours = SimpleNamespace(batch_size=(4,), branchless=True, take_part=lambda *part: parts.append(part))
-    assert take_part(experiment, ours) == 5
+    ours = SimpleNamespace(batch_size=(4,), branchless=True, take_shard=lambda *part: parts.append(part))
+    assert take_shard(experiment, ours) == 5
     assert parts == [(8, 12)]
-    assert take_part(experiment, SimpleNamespace(batch_size=(4,), branchless=True)) == 5 + 8
+    assert take_shard(experiment, SimpleNamespace(batch_size=(4,), branchless=True)) == 5 + 8
     with ranks.alone():
         assert own_num_envs(experiment) is None
-        assert take_part(experiment, ours) == 5
+        assert take_shard(experiment, ours) == 5
     assert len(parts) == 1
 
 

@@ -48,7 +48,7 @@ def test_agents_of_two_ranks_draw_what_those_of_one_process_draw(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [("model.centralised_critic=true",), ("model.memory=gru",)], ids=["ctde", "memory"])
+@pytest.mark.parametrize("changes", [("model.centralized_critic=true",), ("model.memory=gru",)], ids=["ctde", "memory"])
 def test_agents_of_two_ranks_are_those_of_one_process(tmp_path, monkeypatch, changes):
     monkeypatch.chdir(tmp_path)
     words = ("train", *TOWN, *changes)

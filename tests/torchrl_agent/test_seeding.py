@@ -11,7 +11,7 @@ import torch
 from torchrl_agent import Experiment, evaluate
 from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import own_seed, world_seed
-from torchrl_agent.experiment.judging import Judge
+from torchrl_agent.experiment.judging import PeriodicEvaluator
 from torchrl_agent.loop import iterate, make_learner
 
 games: list[int] = []
@@ -119,7 +119,7 @@ def test_no_game_is_played_by_two_trainings_or_evaluations(world):
 
     first, again, other = (begun(TRAINED, lambda seed=seed: training(seed)) for seed in (0, 0, 1))
     assert first == again
-    judge = Judge(learners[0].experiment, learners[0].agent)
+    judge = PeriodicEvaluator(learners[0].experiment, learners[0].agent)
     on_the_way = begun(JUDGED, judge)
     final = begun(JUDGED, lambda: evaluate(learners[0].experiment, learners[0].agent))
     sets = [{*each} for each in (first, other, on_the_way, final)]
@@ -142,7 +142,7 @@ def test_a_row_of_a_rank_is_the_row_of_the_whole_set(monkeypatch):
     monkeypatch.setattr(ranks, "_size", 3)
     monkeypatch.setattr(ranks, "_rank", 2)
     assert own_seed(env, 5) == world_seed(env, 5) + 8
-    assert own_seed(SimpleNamespace(branchless=True, take_part=print), 5) == 5  # knows its rows itself
+    assert own_seed(SimpleNamespace(branchless=True, take_shard=print), 5) == 5  # knows its rows itself
 
 
 def test_seeds_leave_room_for_rows_and_know_when_a_training_goes_on():

@@ -107,7 +107,7 @@ def test_what_is_made_of_one_goes_to_the_present_folder(tmp_path):
 
 @pytest.fixture
 def untouched(tmp_path, monkeypatch):
-    """An empty present folder; afterwards the package is as it was."""
+    """An empty present folder; afterward the package is as it was."""
     monkeypatch.chdir(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in SHIPPED.rglob("*")}
     yield tmp_path

@@ -46,8 +46,8 @@ class GlobalCritic(nn.Module):
         return self.network(state).unsqueeze(-2).expand(*state.shape[:-1], AGENTS, 1)
 
 
-def make_critic(env, centralised):
-    if centralised:
+def make_critic(env, centralized):
+    if centralized:
         return TensorDictModule(
             GlobalCritic(env.observation_spec["state"].shape[-1]), ["state"], [("agents", "state_value")]
         )
@@ -72,11 +72,11 @@ def test_the_collector_plays_the_town_with_our_policy():
     assert chosen.all()
 
 
-@pytest.mark.parametrize(("kind", "centralised"), [(MAPPOLoss, True), (IPPOLoss, False)])
-def test_torchrls_multi_agent_losses_learn_from_the_town(kind, centralised):
+@pytest.mark.parametrize(("kind", "centralized"), [(MAPPOLoss, True), (IPPOLoss, False)])
+def test_torchrls_multi_agent_losses_learn_from_the_town(kind, centralized):
     torch.manual_seed(0)
     env = town()
-    actor, critic = make_actor(env), make_critic(env, centralised)
+    actor, critic = make_actor(env), make_critic(env, centralized)
     (data,) = Collector(env, actor, frames_per_batch=FRAMES, total_frames=FRAMES)
     loss = kind(actor, critic)
     loss.set_keys(

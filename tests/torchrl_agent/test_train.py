@@ -24,7 +24,7 @@ from envs.arena import observation
 from torchrl_agent import Experiment, cli, evaluate, learn, load_agent, train
 from torchrl_agent.core.checkpoint import CheckpointError, checkpoints, load_checkpoint
 from torchrl_agent.experiment.compose import CONFIGS
-from torchrl_agent.experiment.judging import Judge
+from torchrl_agent.experiment.judging import PeriodicEvaluator
 from torchrl_agent.loop import check_finite
 from torchrl_agent.optimization.updater import NonFiniteError
 from torchrl_agent.runs import writer as run_writer
@@ -382,8 +382,8 @@ def test_an_existing_folder_that_is_no_run_is_refused_and_untouched(tmp_path):
 
 
 def test_a_run_that_cannot_begin_leaves_its_name_free(tmp_path):
-    with pytest.raises(ValueError, match="centralised_critic"):
-        play(smoke(tmp_path, "model.centralised_critic=true"))
+    with pytest.raises(ValueError, match="centralized_critic"):
+        play(smoke(tmp_path, "model.centralized_critic=true"))
     history, _ = play(smoke(tmp_path, "total_frames=512"))
     assert len(history) == 1
 
@@ -533,7 +533,7 @@ def test_divergence_before_the_first_checkpoint_says_so(tmp_path):
 # --- learning and judging
 
 
-def test_the_identity_task_is_learnt_in_seconds(tmp_path, tiny_worlds):
+def test_the_identity_task_is_learned_in_seconds(tmp_path, tiny_worlds):
     experiment = tiny(tmp_path)
     first, *_, last = train(experiment)
     assert first.metrics["rollout/ep_rew_mean"] < 0.6  # a third by chance
@@ -593,7 +593,7 @@ def test_the_best_checkpoint_is_the_one_that_was_judged_best(tmp_path, tiny_worl
 def test_looks_on_the_way_choose_by_other_games_than_those_that_judge(tmp_path):
     experiment = smoke(tmp_path, "evaluation.episodes=4", "+evaluation.world.rules={max_steps: 60}")
     agent = experiment.make_learner().agent
-    look = Judge(experiment, agent)()
+    look = PeriodicEvaluator(experiment, agent)()
     experiment.evaluation.seed += 1
     assert look["eval/return_mean"] == evaluate(experiment, agent)["return_mean"]
     experiment.evaluation.seed -= 1

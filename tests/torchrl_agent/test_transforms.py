@@ -1,4 +1,4 @@
-"""Normalisation against numpy and by hand, alone, inside environments and on disk."""
+"""Normalization against numpy and by hand, alone, inside environments and on disk."""
 
 import json
 import math
@@ -57,7 +57,7 @@ def test_batches_of_which_some_rows_count_give_the_statistics_of_those_rows_by_h
         assert [value.item() for value in (running.mean, running.var, running.count)] == pytest.approx([2, 4, 4])
 
 
-def test_normalised_frames_have_zero_mean_and_unit_variance():
+def test_normalized_frames_have_zero_mean_and_unit_variance():
     normalizer = ObservationNormalizer(["observation"], [5])
     data = batches(3.0, 2.0)
     for batch in data:
@@ -84,7 +84,7 @@ def test_large_means_give_the_right_statistics():
     numpy.testing.assert_allclose(normalizer.running.var, flat(data).var(0), rtol=0.1)
 
 
-def test_normalising_is_subtract_divide_clip():
+def test_normalizing_is_subtract_divide_clip():
     normalizer = ObservationNormalizer(["observation"], [3], clip=2.0, epsilon=0.25)
     normalizer.running.mean.copy_(torch.tensor([1.0, 0.0, 0.0]))
     normalizer.running.var.copy_(torch.tensor([3.75, 0.0, 0.0]))
@@ -115,7 +115,7 @@ def test_bytes_of_a_picture_are_read_as_numbers_between_0_and_1():
     assert normalizer(seen)["joined"].dtype == torch.float32
 
 
-def test_as_a_module_it_joins_and_normalises_and_leaves_the_statistics_alone():
+def test_as_a_module_it_joins_and_normalizes_and_leaves_the_statistics_alone():
     normalizer = ObservationNormalizer(["near", "far"], [1, 2], "joined")
     normalizer.running.mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
     frames = TensorDict({"near": torch.ones(4, 1), "far": torch.tensor([[3.0, 3.0]]).expand(4, 2)}, [4])
@@ -286,7 +286,7 @@ def test_in_an_environment_every_step_of_every_world_is_counted_once(wrapper):
 
 
 @pytest.mark.parametrize("wrapper", [BranchlessTransformedEnv, TransformedEnv])
-def test_partial_resets_normalise_but_do_not_change_the_statistics(wrapper):
+def test_partial_resets_normalize_but_do_not_change_the_statistics(wrapper):
     normalizer, scaler = transforms(4)
     env = wrapper(ArenaEnv(4, seed=3), Compose(normalizer, scaler))
     env.rollout(5, break_when_any_done=False)

@@ -116,8 +116,8 @@ def test_films_are_made_on_the_way_and_change_nothing(tmp_path):
     assert [image.step for image in shown] == [32, 64, 96]
     assert shown[-1].encoded_image_string == (run / "films" / f"{96:012}.gif").read_bytes()
     rows = [(tmp_path / name / "small" / "metrics.csv").read_text(encoding="utf-8") for name in ("with", "without")]
-    learnt = [[line.split(",")[: header_of(text).index("time/fps")] for line in text.splitlines()] for text in rows]
-    assert learnt[0] == learnt[1]
+    learned = [[line.split(",")[: header_of(text).index("time/fps")] for line in text.splitlines()] for text in rows]
+    assert learned[0] == learned[1]
 
 
 def header_of(text):

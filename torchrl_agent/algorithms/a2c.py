@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): every frame of a rollout is learnt from once."""
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): every frame of a rollout is learned from once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class A2C(OnPolicyActorCritic):
     def draws(self, count: int) -> Iterator[Draw]:
         """All at once, or each share; in a random order where modules are taught by the first frames of a draw."""
         parts = self.config.num_minibatches
-        at_once = parts == 1 and self.agent.taught_share == 1
+        at_once = parts == 1 and self.agent.auxiliary_fraction == 1
         return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
 
     @override

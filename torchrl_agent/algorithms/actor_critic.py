@@ -17,20 +17,20 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm, AlgorithmConfig
-from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import number, share, weight
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.masked import explained_variance
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
 """Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
 INTRINSIC = "intrinsic_reward"
 """What the agent's modules pay the controller, [..., 1]."""
-OPTION_ENDS = "option_ends"
+OPTION_DONE = "option_done"
 """Where that ends before the episode does, bool [..., 1], if it is all that the controller learns from."""
 Draw: TypeAlias = "Tensor | slice"
 """Which frames or sequences an update is made with."""
@@ -51,7 +51,7 @@ class ActorCriticConfig(AlgorithmConfig):
     critic_coeff: float = weight(0.5)
     """Weight of the value loss."""
     lag: int = number(0, least=0)
-    """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learnt."""
+    """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learned."""
 
 
 class ActorCritic(Algorithm):
@@ -63,19 +63,19 @@ class ActorCritic(Algorithm):
     """
 
     frames_at_once = FRAMES_AT_ONCE
-    player: LaggingPlayer | None = None
+    player: LaggedPolicy | None = None
     """The older copy of the agent that plays, if ``lag`` is above 0."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
+        self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
         self.iteration: Callable[[TensorDict], dict[str, Tensor]] = self.captured
         if config.lag:
             self.lags()
 
     def lags(self, refresh_every: int = 1) -> None:
         """Let an older copy of the agent play."""
-        self.player = LaggingPlayer(self.agent, self.config.lag, refresh_every)
+        self.player = LaggedPolicy(self.agent, self.config.lag, refresh_every)
         self.behavior, self.reads_values = self.player.agent, False  # an older critic's values would be older, too
 
     @override
@@ -96,7 +96,7 @@ class ActorCritic(Algorithm):
             numbers["lag"] = self.player.iterations - self.player.version_for(self.player.iterations)
         diagnostics = self.iteration(rollout)
         if self.player is not None:
-            self.player.learnt(self.agent)
+            self.player.learned(self.agent)
             self.player.prepare(self.player.iterations)
         return {**diagnostics, **{name: torch.full((), float(n), device=self.device) for name, n in numbers.items()}}
 
@@ -110,10 +110,10 @@ class ActorCritic(Algorithm):
         if self.player is None:
             return super().tensors()
         older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
-        return {**super().tensors(), **{f"behaviour.{name}": value for name, value in older.items()}}
+        return {**super().tensors(), **{f"behavior.{name}": value for name, value in older.items()}}
 
     @override
-    def taken_back(self) -> None:
+    def on_rollback(self) -> None:
         """Called where an earlier state was put back: versions of the player that were kept since become that state."""
         if self.player is not None:
             self.player.take_back(self.agent)
@@ -137,7 +137,7 @@ class ActorCritic(Algorithm):
         ``acted`` in they are those of the goals pursued then; in others, modules that have to choose take the
         likeliest.
         """
-        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.recalled_keys if acted else [])).reshape(-1)
+        chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.replayed_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
         with self.updater.autocast(), recall, set_exploration_type(ExplorationType.DETERMINISTIC):
             values = [self.recorded_values(self.agent.critic(chunk)) for chunk in chosen.split(self.frames_at_once)]
@@ -167,7 +167,7 @@ class ActorCritic(Algorithm):
     def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
         """What a loss needs of a rollout [T, rows], besides what is estimated."""
         data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
-        data.update(self.agent.look_back(rollout, reward, next_values, self.config.lmbda))
+        data.update(self.agent.compute_targets(rollout, reward, next_values, self.config.lmbda))
         alive = rollout.get(keys.ALIVE, None)
         return data if alive is None else data.set(keys.VALID, alive)
 
@@ -180,7 +180,7 @@ class ActorCritic(Algorithm):
         return iter(ranks.permutation(count, self.device).split(size))
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
-        """Let the normaliser learn the frames, which before the updates would have moved the policy away from the one
+        """Let the normalizer learn the frames, which before the updates would have moved the policy away from the one
         that played; returns what the updates [updates] tell, the value loss in the world's rewards besides.
         """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
@@ -191,7 +191,7 @@ class ActorCritic(Algorithm):
 
 
 class OnPolicyActorCritic(ActorCritic):
-    """An actor-critic whose advantages are those of the policy that played, by generalised advantage estimation
+    """An actor-critic whose advantages are those of the policy that played, by generalized advantage estimation
     (Schulman et al. 2016).
 
     Attributes:
@@ -206,7 +206,7 @@ class OnPolicyActorCritic(ActorCritic):
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
-        self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
         self.accelerated = (self.estimate, *self.accelerated)
 
     def draws(self, count: int) -> Iterator[Draw]:
@@ -236,7 +236,7 @@ class OnPolicyActorCritic(ActorCritic):
             value,
             next_value[..., :1],
             judged.get(INTRINSIC),
-            judged.get(OPTION_ENDS),
+            judged.get(OPTION_DONE),
         )
         data = self.recorded(rollout, reward, next_value)
         data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
@@ -244,7 +244,7 @@ class OnPolicyActorCritic(ActorCritic):
 
     def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
         """What the agent thinks of a rollout [T, rows]: the critic's ``state_value`` of its frames, :data:`NEXT_VALUE`
-        and, if a module has any, :data:`INTRINSIC` and :data:`OPTION_ENDS`.
+        and, if a module has any, :data:`INTRINSIC` and :data:`OPTION_DONE`.
         """
         following = rollout.get(keys.NEXT)
         done, last = following.get(keys.DONE), self.last_values(following)
@@ -255,7 +255,7 @@ class OnPolicyActorCritic(ActorCritic):
             keys.VALUE: values[..., :1],
             NEXT_VALUE: next_values,
             INTRINSIC: self.agent.intrinsic_reward(rollout),
-            OPTION_ENDS: self.agent.option_ends(rollout),
+            OPTION_DONE: self.agent.option_done(rollout),
         }
         return {key: value for key, value in found.items() if value is not None}
 
@@ -272,7 +272,7 @@ class OnPolicyActorCritic(ActorCritic):
         values: Tensor,
         next_values: Tensor,
         intrinsic: Tensor | None,
-        option_ends: Tensor | None,
+        option_done: Tensor | None,
     ) -> tuple[Tensor, ...]:
         """Advantages, value targets, the world's scaled rewards and the share of variance that the values explain."""
         self.scaler.update(reward, done, alive)
@@ -282,7 +282,7 @@ class OnPolicyActorCritic(ActorCritic):
             self.config.lmbda,
             values,
             next_values,
-            *what_the_controller_gets(reward, done, terminated, intrinsic, option_ends),
+            *what_the_controller_gets(reward, done, terminated, intrinsic, option_done),
             time_dim=0,
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
@@ -290,7 +290,7 @@ class OnPolicyActorCritic(ActorCritic):
 
 
 def what_the_controller_gets(
-    reward: Tensor, done: Tensor, terminated: Tensor, intrinsic: Tensor | None, option_ends: Tensor | None
+    reward: Tensor, done: Tensor, terminated: Tensor, intrinsic: Tensor | None, option_done: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The controller's reward, and where what it learns from is done and terminated: the world's with what modules pay
     besides, or that alone, each option for itself.
@@ -300,10 +300,10 @@ def what_the_controller_gets(
         done: the episode ended with the step.
         terminated: it ended for good.
         intrinsic: see ``Agent.intrinsic_reward``.
-        option_ends: see ``Agent.option_ends``.
+        option_done: see ``Agent.option_done``.
     """
     if intrinsic is None:
         return reward, done, terminated
-    if option_ends is None:
+    if option_done is None:
         return reward + intrinsic, done, terminated
-    return intrinsic, done | option_ends, terminated | option_ends
+    return intrinsic, done | option_done, terminated | option_done

@@ -16,7 +16,7 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import check_ranges, choice, count, number, share
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured, fastest
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.optimization.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.optimization.schedules import ADAPTIVE, LearningRateConfig, check_schedule
 from torchrl_agent.optimization.sharding import check_shards, own, sharded
@@ -85,9 +85,9 @@ class Algorithm(ABC):
     """It wants the critic's values of the frames as they were when the agent played."""
     adapts_rate: ClassVar[bool] = False
     """Its updates measure the KL that an adaptive learning rate follows."""
-    captured: Captured
+    captured: CudaGraphFunction
     replay: Replay | None = None
-    """Frames that are learnt from again, if it keeps any: large, so they are saved apart."""
+    """Frames that are learned from again, if it keeps any: large, so they are saved apart."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         check_config(config)
@@ -118,7 +118,7 @@ class Algorithm(ABC):
         )
         graphs = self.acceleration.cudagraphs and ranks.size() == 1  # what ranks say to each other is in no graph
         self.graphs_on = device if graphs and device.type == "cuda" else None
-        self.accelerated: tuple[Accelerated, ...] = (self.updater.loss,)
+        self.accelerated: tuple[CompiledFunction, ...] = (self.updater.loss,)
 
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
@@ -149,7 +149,7 @@ class Algorithm(ABC):
         return fastest(self.captured, self.updater.loss)
 
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimiser of these parameters, with a learning rate that is a tensor where the device allows it."""
+        """The optimizer of these parameters, with a learning rate that is a tensor where the device allows it."""
         return make_adam(parameters, self.config.learning_rate.initial, self.config.adam_epsilon)
 
     def check(self, metrics: dict[str, float]) -> None:
@@ -169,11 +169,11 @@ class Algorithm(ABC):
         result |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
         return {**result, **self.updater.tensors()}
 
-    def taken_back(self) -> None:  # noqa: B027  nothing is the right thing for most
+    def on_rollback(self) -> None:  # noqa: B027  nothing is the right thing for most
         """Called where an earlier state was copied into :meth:`tensors`."""
 
     def state_dict(self) -> dict:
-        """Optimiser, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
+        """Optimizer, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
         scaler = self.scaler.state_dict()
         scaler["returns"] = ranks.join_rows(scaler["returns"], 0)
         return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}
@@ -189,7 +189,7 @@ class Algorithm(ABC):
         returns = ranks.own_rows(state["reward_scaler"]["returns"], 0)
         self.scaler.load_state_dict({**state["reward_scaler"], "returns": returns})
         self.updater.load_state_dict(state)
-        self.captured.forget()  # the optimiser's moments have moved
+        self.captured.forget()  # the optimizer's moments have moved
 
 
 def check_config(config: AlgorithmConfig) -> None:

@@ -18,7 +18,7 @@ from torchrl_agent.core.bounds import FRAMES, count, share
 from torchrl_agent.losses.dqn import ActionValueLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.q_agent import ValueAgent
+from torchrl_agent.models.q_agent import QAgent
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
 
@@ -46,13 +46,13 @@ class DQN(OffPolicy):
     name = "dqn"
     config_class = DQNConfig
     config: DQNConfig
-    agent: ValueAgent
+    agent: QAgent
 
     @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with action values."""
-        return ValueAgent(env, model, config.gamma, config.dueling)
+        return QAgent(env, model, config.gamma, config.dueling)
 
     @override
     def make_loss(self) -> ActionValueLoss:

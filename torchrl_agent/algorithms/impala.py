@@ -1,7 +1,7 @@
 """IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames which an older policy played, made
 right by V-trace.
 
-The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggingPlayer`). So
+The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggedPolicy`). So
 learning truly is off-policy, as it is where many machines play for one that learns; where there are several processes,
 they do (``torchrl_agent/training/actor_learner.py``).
 """
@@ -22,7 +22,7 @@ from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.losses.policy_gradient import BOOTSTRAP, PAID, AgentLoss, PolicyGradientLoss, VTraceLoss
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
 
@@ -65,7 +65,7 @@ class IMPALA(ActorCritic):
             )
         super().__init__(agent, config, rows, acceleration)
         self.lags(config.refresh_every)
-        self.scaled_rewards = Accelerated("the reward scaler", self._scale_rewards, self.acceleration.advantages)
+        self.scaled_rewards = CompiledFunction("the reward scaler", self._scale_rewards, self.acceleration.advantages)
         self.accelerated = (self.scaled_rewards, *self.accelerated)
 
     @override
@@ -96,8 +96,8 @@ class IMPALA(ActorCritic):
         bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
-        intrinsic, option_ends = self.agent.intrinsic_reward(rollout), self.agent.option_ends(rollout)
-        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
+        intrinsic, option_done = self.agent.intrinsic_reward(rollout), self.agent.option_done(rollout)
+        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_done)
         data = self.recorded(rollout, reward, bootstrap)
         data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
         return data.transpose(0, 1)

@@ -15,7 +15,7 @@ from torchrl_agent.models.agent import Agent
 State = dict[str, Tensor]
 
 
-class LaggingPlayer:
+class LaggedPolicy:
     """The copy of an agent that plays. Each rollout, counted from 0, is played by its version :meth:`version_for`: what
     the agent was after so many iterations.
 
@@ -26,7 +26,7 @@ class LaggingPlayer:
 
     Attributes:
         agent: the copy.
-        iterations: that the agent has learnt in.
+        iterations: that the agent has learned in.
         version: what the copy is.
     """
 
@@ -47,7 +47,7 @@ class LaggingPlayer:
 
     @property
     def ahead(self) -> int:
-        """How many rollouts may have been played since the one that is learnt from."""
+        """How many rollouts may have been played since the one that is learned from."""
         return self.lag + self.refresh_every
 
     def still_played(self, stages: Mapping[int, int]) -> dict[int, int]:
@@ -60,8 +60,8 @@ class LaggingPlayer:
         """Whether the agent is a version as it is now."""
         return self.iterations % self.refresh_every == 0
 
-    def learnt(self, agent: Agent) -> None:
-        """Note that the agent has learnt in one more iteration."""
+    def learned(self, agent: Agent) -> None:
+        """Note that the agent has learned in one more iteration."""
         self.iterations += 1
         if self.publishes():
             self.keep(self.iterations, agent.state_dict())
@@ -86,7 +86,7 @@ class LaggingPlayer:
     def state_dict(self) -> dict[str, Any]:
         """The copy, and versions whose time has not come."""
         return {
-            "behaviour": {name: value.clone() for name, value in self.agent.state_dict().items()},
+            "behavior": {name: value.clone() for name, value in self.agent.state_dict().items()},
             "iterations": self.iterations,
             "version": self.version,
             "later": {version: dict(state) for version, state in self._later.items()},
@@ -94,7 +94,7 @@ class LaggingPlayer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from :meth:`state_dict`."""
-        self.agent.load_state_dict(state["behaviour"])
+        self.agent.load_state_dict(state["behavior"])
         self.iterations = state["iterations"]
         self.version = state["version"]
         self._later = dict(state["later"])

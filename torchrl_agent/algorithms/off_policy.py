@@ -20,7 +20,7 @@ from torchrl_agent.algorithms.hindsight import HindsightReplay, goal_outcome
 from torchrl_agent.algorithms.replay import Replay, n_step_transitions
 from torchrl_agent.core.bounds import FRAMES, MOST, count, number, share
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.updater import summarize_updates
 
 
@@ -82,13 +82,13 @@ class OffPolicy(Algorithm):
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
         self.replay = self._make_replay(rows)
-        self._transitions = Accelerated("the n-step function", self._assemble, self.acceleration.advantages)
+        self._transitions = CompiledFunction("the n-step function", self._assemble, self.acceleration.advantages)
         self.accelerated = (self._transitions, *self.accelerated)
         graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
-        self.captured = Captured("the update", self._update_from_replay, graphs_on)
+        self.captured = CudaGraphFunction("the update", self._update_from_replay, graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
-        """Frames that have still to be learnt from."""
+        """Frames that have still to be learned from."""
 
     @abstractmethod
     def make_target(self) -> Follower:

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017): advantages, then epochs of clipped minibatch updates, all on the
+"""Proximal policy optimization (Schulman et al. 2017): advantages, then epochs of clipped minibatch updates, all on the
 device.
 """
 
@@ -21,7 +21,7 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import FRAMES, count, number
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import AccelerationConfig, Captured
+from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE, AdaptiveRate
 
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
@@ -51,7 +51,7 @@ class PPOConfig(ActorCriticConfig):
 
 
 class PPO(OnPolicyActorCritic):
-    """Proximal policy optimisation; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
+    """Proximal policy optimization; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`."""
 
     name = "ppo"
     config_class = PPOConfig
@@ -78,7 +78,7 @@ class PPO(OnPolicyActorCritic):
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
             self.iteration = self.improve
-            self.epoch = self.captured = Captured("an epoch's updates", self._epoch, self.graphs_on)
+            self.epoch = self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

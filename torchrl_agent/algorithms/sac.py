@@ -15,7 +15,7 @@ from torchrl_agent.losses.sac import SoftActorCriticLoss
 from torchrl_agent.losses.twin_critic import Polyak
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
 
@@ -27,7 +27,7 @@ class SACConfig(OffPolicyConfig):
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
     num_steps: int = count(1)
     initial_temperature: float = number(1.0, above=0)
-    """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learnt."""
+    """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learned."""
     target_entropy: float | None = any_number(None)
     """Entropy in nats that the temperature makes the policy have, of continuous actions in -1 to 1, whatever their
     range; None is the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a
@@ -41,7 +41,7 @@ class SAC(OffPolicy):
     name = "sac"
     config_class = SACConfig
     config: SACConfig
-    agent: SoftAgent
+    agent: SACAgent
     loss: SoftActorCriticLoss
 
     @override
@@ -49,7 +49,7 @@ class SAC(OffPolicy):
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with a policy and action values."""
         check_config(config)
-        return SoftAgent(env, model, config.gamma, config.initial_temperature)
+        return SACAgent(env, model, config.gamma, config.initial_temperature)
 
     @override
     def make_loss(self) -> SoftActorCriticLoss:

@@ -16,7 +16,7 @@ from torchrl_agent.losses.td3 import DeterministicActorCriticLoss
 from torchrl_agent.losses.twin_critic import Polyak
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.models.td3_agent import TD3Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
@@ -44,11 +44,11 @@ class TD3(OffPolicy):
     name = "td3"
     config_class = TD3Config
     config: TD3Config
-    agent: DeterministicAgent
+    agent: TD3Agent
     loss: DeterministicActorCriticLoss
 
     def __init__(
-        self, agent: DeterministicAgent, config: TD3Config, rows: int, acceleration: AccelerationConfig | None = None
+        self, agent: TD3Agent, config: TD3Config, rows: int, acceleration: AccelerationConfig | None = None
     ) -> None:
         super().__init__(agent, config, rows, acceleration)
         self.updates_at_once = config.policy_delay
@@ -57,7 +57,7 @@ class TD3(OffPolicy):
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """An agent with a deterministic policy and action values."""
-        return DeterministicAgent(env, model, config.gamma)
+        return TD3Agent(env, model, config.gamma)
 
     @override
     def make_loss(self) -> DeterministicActorCriticLoss:

@@ -56,7 +56,7 @@ def add_league(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_folders", metavar="RUN", nargs="+", help="runs; of populations all members take part")
     parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
     parser.add_argument("--snapshots", type=int, default=8, help="past selves of each league that take part (8)")
-    parser.add_argument("--sampled", action="store_true", help="tell of sampled actions instead of the likeliest")
+    parser.add_argument("--stochastic", action="store_true", help="tell of sampled actions instead of the likeliest")
     parser.add_argument("--picture", metavar="FILE", help="draw ratings and table: .png, .svg or .pdf")
     parser.add_argument("--seed", type=int, help="seed of the worlds")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
@@ -71,7 +71,7 @@ def run_league(parsed: argparse.Namespace) -> None:
     if parsed.picture is not None:
         check_format(Path(parsed.picture))
     result = rate_league(parsed.run_folders, parsed.games, parsed.snapshots, parsed.device, parsed.seed)
-    way = list(WAYS)[parsed.sampled]
+    way = list(WAYS)[parsed.stochastic]
     print("\n".join(table(result, way)))
     if parsed.picture is not None:
         print(write_figure(draw(result, way), Path(parsed.picture), option="--picture"))

@@ -13,7 +13,7 @@ from torchrl_agent.pretrain import PretrainConfig, pretrain
 
 
 def add_pretrain(parser: argparse.ArgumentParser) -> None:
-    """A module, a configuration, and how much is learnt from whom."""
+    """A module, a configuration, and how much is learned from whom."""
     parser.add_argument("module", choices=MODULES)
     add_config(parser)
     defaults = PretrainConfig()

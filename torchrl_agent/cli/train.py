@@ -163,7 +163,7 @@ def _how_to_go_on(experiment: Experiment, folder: Path | None, here: Path) -> st
 
 WITHOUT_EFFECT = {
     "seed": "whose random numbers go on",
-    "pretrained": "whose modules have learnt since",
+    "pretrained": "whose modules have learned since",
     "tuned": "whose hyper-parameters are under algorithm",
     "run.name": "which stays in its folder",
     "run.folder": "which stays in its folder",

@@ -34,7 +34,7 @@ TRAIN_FREQUENCY = 4
 
 def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]:
     """What DQN counts otherwise, by our names: there updates follow steps and the target network follows
-    frames, here updates follow from the frames learnt from per frame played, and the target network follows updates.
+    frames, here updates follow from the frames learned from per frame played, and the target network follows updates.
     """
     steps = _train_frequency(archive, notes)
     frames = steps * num_envs

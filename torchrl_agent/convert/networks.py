@@ -20,12 +20,12 @@ NETWORKS = ("policy", "value")
 
 
 def model_settings(archive: Archive) -> dict[str, Any]:
-    """The keys of ``ModelConfig``, but for activation and normalisation, that make our agent the same networks."""
+    """The keys of ``ModelConfig``, but for activation and normalization, that make our agent the same networks."""
     modules = ("perception", "world_model", "social_model", "manager")
     settings = {
         "hidden_sizes": archive.hidden_sizes("policy"),
         "shared_trunk": False,
-        "centralised_critic": False,
+        "centralized_critic": False,
         "memory": "none",
         **{f"{module}.enabled": False for module in modules},
     }

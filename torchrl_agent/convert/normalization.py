@@ -31,14 +31,14 @@ def read_normalization(path: Path, trust: bool) -> Normalization:
     """Statistics of a file: our JSON, or a pickle written by ``VecNormalize.save`` if it is trusted.
 
     Raises:
-        ValueError: the file is missing, damaged or not trusted, or normalises in another way than we do.
+        ValueError: the file is missing, damaged or not trusted, or normalizes in another way than we do.
     """
     if not path.is_file():
         raise ValueError(f"there is no statistics file {path}: give what VecNormalize.save wrote, or our JSON.")
     if path.suffix == ".json":
         found = read_statistics(path)
         _check_names(path, found)
-        # a count of 0 means never counted, as in checkpoints of runs that do not normalise
+        # a count of 0 means never counted, as in checkpoints of runs that do not normalize
         return Normalization(found, bool(found.get("obs_count")), bool(found.get("ret_count")))
     if not trust:
         raise ValueError(
@@ -54,7 +54,7 @@ def _check_names(path: Path, found: dict[str, Any]) -> None:
     missing = [name for name in STATISTICS if name.split("_")[0] in given and name not in found]
     if missing:
         raise ValueError(
-            f"{path} lacks {', '.join(missing)}: give mean, var and count of whatever VecNormalize normalised."
+            f"{path} lacks {', '.join(missing)}: give mean, var and count of whatever VecNormalize normalized."
         )
 
 
@@ -77,7 +77,7 @@ def _understand(path: Path, found: Any) -> Normalization:
     if (found.norm_obs or found.norm_reward) and found.epsilon != EPSILON:
         raise ValueError(f"{path} was made with epsilon={found.epsilon}: only {EPSILON}, the default, is supported.")
     if found.norm_obs and isinstance(found.obs_rms, dict):
-        raise ValueError(f"{path} normalises several observations: only one observation vector can be converted.")
+        raise ValueError(f"{path} normalizes several observations: only one observation vector can be converted.")
     parts = {"obs": found.obs_rms if found.norm_obs else None, "ret": found.ret_rms if found.norm_reward else None}
     statistics = {
         f"{name}_{field}": torch.as_tensor(getattr(running, field), dtype=torch.float64).tolist()

@@ -113,7 +113,7 @@ def from_sb3(
     set_statistics(learner.agent.normalizer, learner.algorithm.scaler, statistics)
     if normalization.observations:
         absorb_rounding(learner.agent, statistics)
-    notes.append("the optimiser starts afresh, its moments are not taken over")
+    notes.append("the optimizer starts afresh, its moments are not taken over")
     experiment.run.name = run_name or experiment.run.name
     return _write_run(learner, archive, notes), notes
 

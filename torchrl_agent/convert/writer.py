@@ -30,7 +30,7 @@ from torchrl_agent.transforms import read_statistics
 
 def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = False) -> tuple[list[Path], list[str]]:
     """Write the agent of a run as a model for ``PPO.load``, or ``DQN.load`` if it values actions, and beside it, if the
-    run normalises anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
+    run normalizes anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
@@ -87,7 +87,7 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
     more = {
         "model.memory": model.memory != "none",
         "model.perception.enabled": model.perception.enabled,
-        "model.centralised_critic": model.centralised_critic,
+        "model.centralized_critic": model.centralized_critic,
         "several observations": len(observation_shapes(world)) > 1,
     }
     found = next((name for name, present in more.items() if present), None)
@@ -243,5 +243,5 @@ def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
         notes.append(
             "the world masks actions, which the model does not know: where it chooses an illegal one, the run would not"
         )
-    notes.append("the optimiser starts afresh, its moments are not taken over")
+    notes.append("the optimizer starts afresh, its moments are not taken over")
     return notes

@@ -56,7 +56,7 @@ def world_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
 
 def own_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
     """:func:`world_seed` for the worlds of this rank, which are rows of a set that all ranks play: worlds with a
-    ``take_part`` know which, others are given the seed of their first row.
+    ``take_shard`` know which, others are given the seed of their first row.
     """
-    first = 0 if ability(env, "take_part") is not None else ranks.rank() * env.batch_size[0]
+    first = 0 if ability(env, "take_shard") is not None else ranks.rank() * env.batch_size[0]
     return world_seed(env, seed, *begun_at) + first

@@ -38,7 +38,7 @@ class CheckpointError(ValueError):
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary neighbour, flush it to disk, then put it in place of ``path`` in one move.
+    """Let ``write`` fill a temporary neighbor, flush it to disk, then put it in place of ``path`` in one move.
 
     Raises:
         ValueError: the folder cannot be written to.
@@ -85,7 +85,7 @@ def save_checkpoint(
     measure: str = TRAINING_RETURN,
     marks: dict[str, Any] | None = None,
 ) -> Path:
-    """Write ``checkpoint_<frames>.pt`` with its normalisation statistics and a manifest, its metadata and the checksums
+    """Write ``checkpoint_<frames>.pt`` with its normalization statistics and a manifest, its metadata and the checksums
     of its files; keep the newest ``keep`` and the best. A ``replay`` in the state becomes a file beside the newest
     checkpoint only, as it is large.
 
@@ -93,7 +93,7 @@ def save_checkpoint(
         folder: where checkpoints live.
         frames: frames seen so far.
         state: tensors and plain values.
-        statistics: normalisation statistics, also written beside it as JSON.
+        statistics: normalization statistics, also written beside it as JSON.
         config_hash: hash of the resolved configuration.
         score: higher is better, decides the best; None if there is none yet.
         keep: number of newest checkpoints to keep.

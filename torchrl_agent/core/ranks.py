@@ -1,9 +1,9 @@
 """One training in several processes, which torchrun starts and calls ranks: each plays an equal share of the worlds,
 and all learn as if one process played them all.
 
-Sizes are those of the whole, random numbers are drawn for all worlds by generators that are in step, and what is learnt
-from (means, moments, gradients) is made of all ranks' frames. In one process every function here returns what it was
-given. All of them can be compiled into the code that calls them.
+Sizes are those of the whole, random numbers are drawn for all worlds by generators that are in step, and what is
+learned from (means, moments, gradients) is made of all ranks' frames. In one process every function here returns what
+it was given. All of them can be compiled into the code that calls them.
 """
 
 from __future__ import annotations
@@ -211,17 +211,17 @@ def taken_rows(value: Tensor, places: Tensor) -> Tensor:
     owner, wants = places // count, torch.arange(len(places)) // count
     taken = torch.empty_like(value)
     for source in range(_size):
-        travelling = places[(owner == source) & (wants != source)].unique()
-        rows = value[:0].new_empty(len(travelling), *value.shape[1:])
+        traveling = places[(owner == source) & (wants != source)].unique()
+        rows = value[:0].new_empty(len(traveling), *value.shape[1:])
         if source == _rank:
-            rows.copy_(value[(travelling - source * count).to(value.device)])
-        if len(travelling):
+            rows.copy_(value[(traveling - source * count).to(value.device)])
+        if len(traveling):
             hand_out([rows], source)
         mine = ((owner == source) & (wants == _rank)).nonzero().flatten()
         found = (
             value[(places[mine] - source * count).to(value.device)]
             if source == _rank
-            else (rows[torch.searchsorted(travelling, places[mine]).to(value.device)])
+            else (rows[torch.searchsorted(traveling, places[mine]).to(value.device)])
         )
         taken[(mine - _rank * count).to(value.device)] = found
     return taken

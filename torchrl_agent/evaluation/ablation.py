@@ -23,7 +23,7 @@ def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
     """What :func:`without` can take away from an agent: by name the module, and what it writes for others."""
     acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
     result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
-        name: (module, [module.out_keys[0], *module.overheard_keys]) for name, module in acting.items()
+        name: (module, [module.out_keys[0], *module.side_outputs]) for name, module in acting.items()
     }
     if agent.perception is not None and agent.perception.memory:
         result[MEMORY] = (agent.perception, [(keys.NEXT, name) for name in agent.perception.memory])

@@ -25,7 +25,7 @@ from torchrl_agent.loop import make_learner
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.modules.specs import agent_group
-from torchrl_agent.population.agent import Member, Party, SeatedPolicy
+from torchrl_agent.population.agent import Member, PolicyGroup, SeatedPolicy
 from torchrl_agent.population.league_learner import LeagueLearner
 from torchrl_agent.population.ratings import Standings, bradley_terry
 from torchrl_agent.population.seats import SEATS, check_seats, pairings
@@ -35,7 +35,7 @@ from torchrl_agent.runs.members import FOLDER
 from torchrl_agent.training.evaluator import evaluate_policy
 
 
-class Contestant(NamedTuple):
+class Competitor(NamedTuple):
     """Who takes part in a tournament."""
 
     name: str
@@ -87,7 +87,7 @@ def match(
         raise ValueError(f"neither {one} nor {other} is a run: give the folder of one, such as runs/NAME.")
     experiment, _ = load_agent(runs[0], device, trust=trust)
     contestants = [
-        Contestant(name, load_agent(name, device, trust=trust)[1] if name in runs else None) for name in (one, other)
+        Competitor(name, load_agent(name, device, trust=trust)[1] if name in runs else None) for name in (one, other)
     ]
     played = play_tournament(experiment, contestants, games, seed)
     return {"one": one, "other": other, "games": games, **{way: points(found) for way, found in played.items()}}
@@ -131,7 +131,7 @@ def rate_league(
     experiment, _ = load_agent(runs[0], device, trust=trust)
     contestants = [each for run in runs for each in contestants_of(find_run(run), snapshots, device, trust)]
     scripted = list(match_world(experiment, 1, seed).players())
-    contestants += [Contestant(name) for name in scripted]
+    contestants += [Competitor(name) for name in scripted]
     result: dict[str, Any] = {"players": [each.name for each in contestants], "games": games}
     anchor = len(contestants) - len(scripted)
     for way, played in play_tournament(experiment, contestants, games, seed).items():
@@ -142,12 +142,12 @@ def rate_league(
     return result
 
 
-def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Contestant]:
+def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Competitor]:
     """The agent of a run, or all members of a population; and of a league's past selves so many."""
     members = sorted((run / FOLDER).glob("[0-9]*"))
     if not members:
-        return [Contestant(run.name, load_agent(run, device, trust=trust)[1])]
-    found = [Contestant(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]
+        return [Competitor(run.name, load_agent(run, device, trust=trust)[1])]
+    found = [Competitor(f"{run.name}/{place.name}", load_agent(place, device, trust=trust)[1]) for place in members]
     return [*found, *past_selves(run, snapshots, device, trust)]
 
 
@@ -160,11 +160,11 @@ class Snapshot(NamedTuple):
     agent: Agent
 
 
-def past_selves(run: Path, count: int, device: str = "auto", trust: bool = False) -> list[Contestant]:
+def past_selves(run: Path, count: int, device: str = "auto", trust: bool = False) -> list[Competitor]:
     """So many snapshots of a league's pool, spread evenly over its time; none of a run that has no league."""
     found = snapshots_of(run, device, trust) if count else []
     chosen = [found[i] for i in torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()]
-    return [Contestant(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
+    return [Competitor(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
 
 
 def snapshots_of(run: Path, device: str = "auto", trust: bool = False) -> list[Snapshot]:
@@ -189,7 +189,7 @@ def check_games(games: int) -> None:
 
 
 def play_tournament(
-    experiment: Experiment, contestants: Sequence[Contestant], games: int, seed: int | None = None
+    experiment: Experiment, contestants: Sequence[Competitor], games: int, seed: int | None = None
 ) -> dict[str, Games]:
     """So many games of each two contestants at once, for each way of acting.
 
@@ -214,7 +214,7 @@ def play_tournament(
     return result
 
 
-def seat_contestants(contestants: Sequence[Contestant], seats: Tensor, env: EnvBase) -> SeatedPolicy:
+def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvBase) -> SeatedPolicy:
     """A policy that lets everybody act in its seats, int64 [N, 2]; agents of one architecture act at once."""
     holders, scripted = seats.flatten(), []
     kinds: dict[Any, list[tuple[int, Agent]]] = {}
@@ -236,7 +236,7 @@ def seat_contestants(contestants: Sequence[Contestant], seats: Tensor, env: EnvB
     for group in kinds.values():
         rows = torch.stack([(holders == index).nonzero().flatten() for index, _ in group])
         agents = [agent for _, agent in group]
-        parties.append(Party(Stack(agents), acting_policy(agents[0]), rows))
+        parties.append(PolicyGroup(Stack(agents), acting_policy(agents[0]), rows))
     among = agent_group(env)
     assert among is not None
     return SeatedPolicy(parties, scripted, among)

@@ -74,10 +74,10 @@ def table(result: dict[str, Any]) -> str:
     columns = ["player", "seed", "frames", "seconds"]
     columns += [name for name in FIGURES if name in rows[0]]
     lines = aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)])
-    learnt = [row for row in rows if "seed" in row]
+    learned = [row for row in rows if "seed" in row]
     verdict = {None: "", True: ", reached by every seed", False: ", missed"}[result["reached"]]
     mark = "" if result["mark"] is None else f"; mark {result['mark']:g}{verdict}"
-    return "\n".join([*lines, f"{learnt[0]['player']} over {len(learnt)} seeds: {result['return_mean']:,.4g}{mark}"])
+    return "\n".join([*lines, f"{learned[0]['player']} over {len(learned)} seeds: {result['return_mean']:,.4g}{mark}"])
 
 
 def _cell(value: Any) -> str:

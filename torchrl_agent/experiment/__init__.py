@@ -218,7 +218,7 @@ class Experiment:
         return build.make_world(self, evaluation, num_envs, seed)
 
     def make_agent(self, env: EnvBase) -> Agent:
-        """A freshly initialised agent for a world."""
+        """A freshly initialized agent for a world."""
         return build.make_agent(self, env)
 
     def make_learner(self, pretrained: bool = True, agent: Agent | None = None) -> Learner:

@@ -16,15 +16,15 @@ from torchrl.envs import Compose, EnvBase, RewardSum, StepCounter, Transform, Tr
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
-from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import ability, world_seed
 from torchrl_agent.core.devices import check_room, forked_random, resolve_device, size_limit, use_device
 from torchrl_agent.core.text import did_you_mean, without_tilde
-from torchrl_agent.experiment.rank_checks import check_ranks, own_num_envs, spreads, take_part, total_num_envs
+from torchrl_agent.experiment.rank_checks import check_ranks, own_num_envs, spreads, take_shard, total_num_envs
 from torchrl_agent.experiment.world_making import TRANSFORMS, build_batched, with_transforms
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.pretrained import begin_with, go_on_in_unit
+from torchrl_agent.models.pretrained import load_pretrained, restore_reward_scale
 from torchrl_agent.modules.memory import try_scan
 from torchrl_agent.modules.specs import agent_group, group_spec
 from torchrl_agent.optimization.precision import without_float8
@@ -154,7 +154,7 @@ def _shown(env: EnvBase, *names: str, but: str) -> list[NestedKey]:
 
 
 def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
-    """A freshly initialised agent for a world."""
+    """A freshly initialized agent for a world."""
     device = resolve_device(experiment.device)
     if experiment.model.memory != "none":
         try_scan(device)
@@ -165,9 +165,9 @@ def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
 def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True) -> Algorithm:
     """An algorithm with a fresh agent, for so many rows of this world."""
     agent = make_agent(experiment, env)
-    begin_with(agent, experiment.pretrained, experiment.frozen, pretrained)
+    load_pretrained(agent, experiment.pretrained, experiment.frozen, pretrained)
     algorithm = _algorithm_for(experiment, agent, rows)
-    go_on_in_unit(algorithm.scaler, agent, experiment.pretrained, experiment.frozen, pretrained)
+    restore_reward_scale(algorithm.scaler, agent, experiment.pretrained, experiment.frozen, pretrained)
     return algorithm
 
 
@@ -226,7 +226,7 @@ def _make_checked_world(experiment: Experiment, num_envs: int | None) -> EnvBase
     check_world(env)
     if not ability(env, "branchless", False):  # others' worlds may have no evaluation, which would be known in the end
         experiment.make_world(evaluation=True, num_envs=1).close()
-    env.set_seed(take_part(experiment, env))  # begin anew what the check has played
+    env.set_seed(take_shard(experiment, env))  # begin anew what the check has played
     check_shaping(env, experiment.algorithm.gamma)
     return env
 
@@ -280,7 +280,7 @@ def make_actor(experiment: Experiment) -> Actor:
     return Actor(RolloutCollector(played, player.agent, *rest, replays=True), player)
 
 
-def _make_parts(experiment: Experiment, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggingPlayer]:
+def _make_parts(experiment: Experiment, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggedPolicy]:
     """This rank's worlds, the algorithm for those of all, and who plays."""
     _prepare_process(experiment)
     env = _make_checked_world(experiment, own_num_envs(experiment))

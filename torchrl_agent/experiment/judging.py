@@ -19,7 +19,7 @@ from torchrl_agent.population.agent import MembersAgent
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, evaluate_policy, summarize
 
-WAYS = {"likeliest": True, "sampled": False}
+WAYS = {"deterministic": True, "stochastic": False}
 """Ways of taking a policy's actions, and whether that is deterministic."""
 EVALUATION_RETURN = "eval/return_mean"
 """The metric that :class:`Judge` writes and that a run can stop at."""
@@ -40,8 +40,8 @@ def configured_way(experiment: Experiment) -> str:
 
 
 def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = None) -> dict[str, dict[str, Any]]:
-    """Figures of an agent on the evaluation world in both ways of acting, ``likeliest`` and ``sampled``; the samples
-    depend on the evaluation's seed alone.
+    """Figures of an agent on the evaluation world in both ways of acting, ``deterministic`` and ``stochastic``; the
+    samples depend on the evaluation's seed alone.
     """
     device = resolve_device(experiment.device)
     with forked_random(device):
@@ -70,7 +70,7 @@ def make_evaluator(
     return Evaluator(acting_policy(agent), env, greedy, config.max_steps, experiment.acceleration)
 
 
-class Judge:
+class PeriodicEvaluator:
     """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would
     have had anyway.
 
@@ -83,12 +83,12 @@ class Judge:
         self.experiment, self.agent = experiment, agent
         self._evaluator: Evaluator | None = None
 
-    def due(self, frames: int, new: int) -> bool:
+    def is_due(self, frames: int, new: int) -> bool:
         """Whether the last ``new`` of all ``frames`` have made another evaluation due."""
         every = self.experiment.evaluation.every
         return every is not None and frames % every < new
 
-    def content_with(self, metrics: dict[str, float]) -> bool:
+    def target_reached(self, metrics: dict[str, float]) -> bool:
         """Whether training may end: these metrics have an evaluation's return, and it has reached the mark."""
         config = self.experiment.evaluation
         if not config.stop_at_mark or config.mark is None:

@@ -36,13 +36,13 @@ def own_num_envs(experiment: Experiment) -> int | None:
     return ranks.share(total_num_envs(experiment), "world.num_envs")
 
 
-def take_part(experiment: Experiment, env: EnvBase) -> int:
+def take_shard(experiment: Experiment, env: EnvBase) -> int:
     """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""
     if spreads(experiment):
         check_spread(env)
         return experiment.seed
-    if ranks.size() > 1 and ability(env, "take_part") is not None:
-        env.take_part(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
+    if ranks.size() > 1 and ability(env, "take_shard") is not None:
+        env.take_shard(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
     return own_seed(env, experiment.seed)
 
 

@@ -117,7 +117,7 @@ def _checked(env: Any, number: int | None) -> EnvBase:
 TRANSFORMS = "transforms"
 """Key of a world's transforms."""
 OF_REWARDS = ("BinarizeReward", "LineariseRewards", "RewardClipping", "RewardScaling", "SignTransform")
-"""Transforms that say what is learnt from, not how an agent is judged: evaluations leave them out."""
+"""Transforms that say what is learned from, not how an agent is judged: evaluations leave them out."""
 
 
 def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]], evaluation: bool = False) -> EnvBase:

@@ -75,7 +75,7 @@ class Rule(NamedTuple):
 
 SIGNS = Rule(
     {"world": {"transforms": [{"SignTransform": {"in_keys": ["reward"]}}]}},
-    "of rewards the sign alone is learnt from (Mnih et al. 2015)",
+    "of rewards the sign alone is learned from (Mnih et al. 2015)",
 )
 
 

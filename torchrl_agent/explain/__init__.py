@@ -176,7 +176,7 @@ def _draw_states(thought: Thought) -> Figure:
     figure = Figure(figsize=(2.2 * COLUMNS, 1.6 * rows + 0.4), layout="constrained")
     panels = list(figure.subplots(rows, COLUMNS, squeeze=False, sharex=True).flat)
     for panel, index in zip(panels, shown, strict=False):
-        now = belief.known_state[index : index + 1]
+        now = belief.proprioception[index : index + 1]
         panel.plot(torch.cat((now, futures.true_states[:, index])).numpy(), color=REAL)
         panel.plot(torch.cat((now, futures.foreseen_states[:, index])).numpy(), "--", color=CHOSEN)
         panel.set_title(belief.known_names[index], fontsize="small")

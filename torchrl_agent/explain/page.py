@@ -159,7 +159,7 @@ def _belief(belief: Belief, thought: Thought) -> list[str | Table]:
         _uncertainty(belief),
         Table(
             ["it knows of itself", "value"],
-            [(name, as_number(value)) for name, value in zip(belief.known_names, belief.known_state, strict=True)],
+            [(name, as_number(value)) for name, value in zip(belief.known_names, belief.proprioception, strict=True)],
         ),
     ]
     need, meters = (thought.privileged.get(name) for name in ("others_need", "others_meters"))
@@ -196,7 +196,7 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         for index, label in enumerate(labels)
     ]
     states = [
-        (name, *as_numbers(torch.cat((belief.known_state[row : row + 1], futures.states[:, -1, row]))))
+        (name, *as_numbers(torch.cat((belief.proprioception[row : row + 1], futures.states[:, -1, row]))))
         for row, name in enumerate(belief.known_names)
     ]
     error = (futures.foreseen_states - futures.true_states).abs()

@@ -27,8 +27,8 @@ from torchrl_agent.explain.thought import (
 )
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
-from torchrl_agent.models.q_agent import EpsilonGreedy, ValueAgent
-from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.models.q_agent import EpsilonGreedy, QAgent
+from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.modules import records
 from torchrl_agent.modules.distributions import MaskedCategorical
 from torchrl_agent.modules.dynamics import dreaming_state
@@ -195,7 +195,7 @@ def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
 
 def _probabilities(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[Tensor]:
     mask = row.get(keys.ACTION_MASK, None)
-    if isinstance(agent, ValueAgent):
+    if isinstance(agent, QAgent):
         return [EpsilonGreedy(row[keys.LOGITS], row[keys.EPSILON], mask).probs[0].cpu()]
     if not heads:
         return []
@@ -208,7 +208,7 @@ def _numbers(agent: Agent, row: TensorDictBase, heads: int) -> Numbers | None:
     if keys.LOC not in row.keys():
         return None
     taken = row[keys.ACTION].reshape(-1)[heads:]
-    return Numbers(taken.cpu(), row[keys.LOC][0].cpu(), row[keys.SCALE][0].cpu(), isinstance(agent, SoftAgent))
+    return Numbers(taken.cpu(), row[keys.LOC][0].cpu(), row[keys.SCALE][0].cpu(), isinstance(agent, SACAgent))
 
 
 def _record(kind: Any, part: TensorDictBase) -> Any:
@@ -217,7 +217,7 @@ def _record(kind: Any, part: TensorDictBase) -> Any:
 
 
 def _action_values(agent: Agent, row: TensorDictBase) -> ActionValues | None:
-    if not isinstance(agent, ValueAgent):
+    if not isinstance(agent, QAgent):
         return None
     values = row[keys.LOGITS][0].cpu()
     legal = torch.ones_like(values, dtype=torch.bool) if (mask := row.get(keys.ACTION_MASK, None)) is None else mask[0]
@@ -239,7 +239,7 @@ def _belief(
             known_names += [f"{name} {names.seen(name, index)}" for index in range(size)]
     taught = bool(agent.agent_modules["perception"].losses)
     usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
-    return Belief(belief.mean, belief.log_std, belief.known_state, known_names, usual)
+    return Belief(belief.mean, belief.log_std, belief.proprioception, known_names, usual)
 
 
 def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
@@ -274,7 +274,7 @@ def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
     """What first actions [1, P] gained in the policy's logits by what imagination promised, [P]."""
     for part in agent.actor_head:
         if isinstance(part, PolicyImprovement):
-            return part.gains(row.get(keys.IMAGINED)).gather(-1, first)[0].cpu()
+            return part.gains(row.get(keys.IMAGINATION_FEATURES)).gather(-1, first)[0].cpu()
     return None
 
 
@@ -310,7 +310,7 @@ def _found(query: Tensor, number: Tensor, frames: list[_Frame]) -> Tensor:
 
 
 def _acted(agent: Agent, moment: _Moment) -> Tensor:
-    """What everybody did in the step, by number: learners' actions are known; of others the labels tell it afterwards,
+    """What everybody did in the step, by number: learners' actions are known; of others the labels tell it afterward,
     if they are in sight then, else it is :data:`~torchrl_agent.explain.thought.UNSEEN`.
     """
     perception, labels = agent.perception, _privileged(moment.after)

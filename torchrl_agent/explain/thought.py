@@ -45,9 +45,9 @@ class Belief:
 
     mean: Tensor
     log_std: Tensor
-    known_state: Tensor
+    proprioception: Tensor
     known_names: list[str]
-    """Of each number in ``known_state``."""
+    """Of each number in ``proprioception``."""
     usual: float | None
     """Mean of ``log_std`` over dimensions and over the episode; None if no loss of perception's own has taught it."""
 

@@ -53,7 +53,7 @@ def draw_window(panel: Axes, key: str, seen: Tensor, names: Names) -> None:
         Line2D(
             [], [], marker="o", linestyle="", markerfacecolor="none", markeredgecolor=SELF, label="the agent itself"
         ),
-        Patch(facecolor=EMPTY, edgecolor="grey", label="empty"),
+        Patch(facecolor=EMPTY, edgecolor="gray", label="empty"),
         *(Patch(color=color, label=names.channel(key, index)) for index, color in colors.items()),
     ]
     panel.legend(handles=marks, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))

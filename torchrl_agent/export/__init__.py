@@ -2,7 +2,7 @@
 runtimes.
 
 A file takes and gives tensors by name, any number of rows at once, and keeps nothing between calls: an agent with
-memory is handed its states, and ``is_init`` where an episode begins. The frozen normaliser is inside. In a world of
+memory is handed its states, and ``is_init`` where an episode begins. The frozen normalizer is inside. In a world of
 several agents it is one agent's module, and a row is an agent.
 """
 

@@ -13,7 +13,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.q_agent import ValueAgent
+from torchrl_agent.models.q_agent import QAgent
 from torchrl_agent.modules.dynamics import WorldModel
 from torchrl_agent.modules.perception import Perception
 
@@ -26,7 +26,7 @@ MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
     keys.IS_INIT: "true in the first step of an episode: the states handed in are then read as their initial zeros",
     keys.ACTION: "the most likely legal action, or the mean of continuous ones within their bounds",
-    keys.LOGITS: "unnormalised log-probabilities of the actions, before the mask; of several actions side by side",
+    keys.LOGITS: "unnormalized log-probabilities of the actions, before the mask; of several actions side by side",
     keys.LOC: "means of the continuous actions, before they are brought within their bounds",
     keys.SCALE: "standard deviations of the continuous actions, likewise",
     MEAN: "mean of the belief, a diagonal Gaussian over the hidden state of the world",
@@ -37,13 +37,13 @@ MEANINGS: dict[NestedKey, str] = {
         keys.FUTURES,
         "states",
     ): "own state after each imagined step: the observations that went in, in their order",
-    (keys.FUTURES, "rewards"): "imagined rewards, in the units that the agent learnt with",
+    (keys.FUTURES, "rewards"): "imagined rewards, in the units that the agent learned with",
     (keys.FUTURES, "dones"): "probability that the episode terminates with each step",
     (keys.FUTURES, "values"): "value after each step, in the units of the rewards",
     (keys.FUTURES, "confidence"): "trust in this future, in 0..1",
     (keys.FUTURES, "reason"): DOUBT,
-    (keys.SOCIAL, "goal"): "unnormalised log-probabilities of what each visible other needs; zeros in empty slots",
-    (keys.SOCIAL, "next_action"): "unnormalised log-probabilities of what it will do next",
+    (keys.SOCIAL, "goal"): "unnormalized log-probabilities of what each visible other needs; zeros in empty slots",
+    (keys.SOCIAL, "next_action"): "unnormalized log-probabilities of what it will do next",
     (keys.SOCIAL, "meters"): "what its meters are thought to be",
     (keys.SOCIAL, "confidence"): "probability of the likeliest need",
     (keys.SOCIAL, "reason"): DOUBT,
@@ -139,7 +139,7 @@ def parts(agent: Agent) -> dict[str, Part]:
         eyes = (agent.normalizer, perception) if social.believes else (Sight(perception),)
         carried = {**(perception.memory if social.believes else {}), **social.memory}
         found["social_model"] = Part(TensorDictSequential(*eyes, social), [*thoughts, *_carried(carried)])
-    meanings = ACTION_VALUES if isinstance(agent, ValueAgent) else {}
+    meanings = ACTION_VALUES if isinstance(agent, QAgent) else {}
     outputs = [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)]
     found["policy"] = Part(agent.actor, outputs, meanings=meanings)
     return found

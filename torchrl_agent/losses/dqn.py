@@ -1,4 +1,4 @@
-"""What DQN minimises: the temporal difference of action values."""
+"""What DQN minimizes: the temporal difference of action values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl_agent.modules.networks import masked_mean
 class ActionValueLoss(nn.Module):
     """The temporal difference of Q-learning, by :class:`~torchrl.objectives.DQNLoss`, on raw observations.
 
-    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
+    The target network shares the normalizer, whose statistics move too slowly for a copy to be of use.
 
     Args:
         agent: with action values.

@@ -36,7 +36,8 @@ PAID = ("controller_reward", "controller_done", "controller_terminated")
 class AgentLoss(nn.Module):
     """An objective of an agent: the encoder runs once for actor, critic and modules, whose own losses join in.
 
-    Losses that have ``subsampled`` set see the first ``model.taught_share`` of each minibatch, whose order is random.
+    Losses that have ``subsampled`` set see the first ``model.auxiliary_fraction`` of each minibatch, whose order is
+    random.
 
     Args:
         agent: what learns.
@@ -46,13 +47,13 @@ class AgentLoss(nn.Module):
     def __init__(self, agent: Agent, objective: nn.Module) -> None:
         super().__init__()
         self.encoder, self.objective, self.auxiliary = agent.encoder, objective, agent.auxiliary
-        self.taught_share = agent.taught_share
+        self.auxiliary_fraction = agent.auxiliary_fraction
 
     def forward(self, minibatch: TensorDictBase) -> TensorDict:
         """Losses (``loss_*``) and diagnostics of frames [B], or of sequences [B, T] in TorchRL's recurrent mode."""
         encoded = self.encoder(minibatch.copy())
         losses = self.objective(encoded)
-        taught = encoded[: max(1, round(self.taught_share * len(encoded)))]
+        taught = encoded[: max(1, round(self.auxiliary_fraction * len(encoded)))]
         for auxiliary in self.auxiliary:
             losses.update(auxiliary(taught if getattr(auxiliary, "subsampled", False) else encoded))
         return losses

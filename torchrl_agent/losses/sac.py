@@ -1,4 +1,4 @@
-"""What SAC minimises: one soft value, of discrete actions or of continuous ones, from which all three losses follow."""
+"""What SAC minimizes: one soft value, of discrete actions or of continuous ones, from which all three losses follow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrl_agent import keys
 from torchrl_agent.losses.twin_critic import TwinValueLoss
-from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.modules.networks import masked_mean
 
 
@@ -24,9 +24,9 @@ class SoftActorCriticLoss(TwinValueLoss):
         target_entropy: that the temperature makes the policy have, in nats, of continuous actions in -1 to 1.
     """
 
-    agent: SoftAgent
+    agent: SACAgent
 
-    def __init__(self, agent: SoftAgent, *, gamma: float, target_entropy: float) -> None:
+    def __init__(self, agent: SACAgent, *, gamma: float, target_entropy: float) -> None:
         super().__init__(agent, gamma)
         self.target_entropy = target_entropy
 

@@ -1,4 +1,4 @@
-"""What TD3 minimises (Fujimoto et al. 2018): the error of two action values, and minus the value of the policy."""
+"""What TD3 minimizes (Fujimoto et al. 2018): the error of two action values, and minus the value of the policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrl_agent import keys
 from torchrl_agent.losses.twin_critic import TwinValueLoss
-from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.models.td3_agent import TD3Agent
 from torchrl_agent.modules.networks import masked_mean
 
 
@@ -25,9 +25,9 @@ class DeterministicActorCriticLoss(TwinValueLoss):
         moves_policy: the policy learns from this minibatch; if not, only the action values do.
     """
 
-    agent: DeterministicAgent
+    agent: TD3Agent
 
-    def __init__(self, agent: DeterministicAgent, *, gamma: float, target_noise: float, noise_clip: float) -> None:
+    def __init__(self, agent: TD3Agent, *, gamma: float, target_noise: float, noise_clip: float) -> None:
         super().__init__(agent, gamma, followed=(agent.deterministic_policy.network,))
         self.target_noise, self.noise_clip = target_noise, noise_clip
         self.moves_policy = True

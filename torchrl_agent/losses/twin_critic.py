@@ -23,7 +23,7 @@ from torchrl_agent.modules.networks import masked_mean
 class TwinValueLoss(nn.Module):
     """The loss of two action values (Fujimoto et al. 2018, clipped double Q-learning), on raw observations.
 
-    The target network shares the normaliser, whose statistics move too slowly for a copy to be of use.
+    The target network shares the normalizer, whose statistics move too slowly for a copy to be of use.
 
     Args:
         agent: with a policy, ``action_values`` and an ``action_range``.
@@ -91,7 +91,7 @@ class TwinValueLoss(nn.Module):
 
 
 class Polyak:
-    """Moves the target network of a loss a share of the way towards the learning one at each step."""
+    """Moves the target network of a loss a share of the way toward the learning one at each step."""
 
     def __init__(self, loss: TwinValueLoss, rate: float) -> None:
         self.loss, self.rate = loss, rate

@@ -5,12 +5,12 @@ from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.imagined_world import WorldModelEnv, controller
 from torchrl_agent.models.planned_policy import PlannedPolicy, acting_policy
-from torchrl_agent.models.q_agent import ValueAgent
-from torchrl_agent.models.sac_agent import SoftAgent
-from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.models.q_agent import QAgent
+from torchrl_agent.models.sac_agent import SACAgent
+from torchrl_agent.models.td3_agent import TD3Agent
 from torchrl_agent.modules.manager import ManagerConfig
 from torchrl_agent.modules.module import AgentModule, ModuleContext
-from torchrl_agent.modules.networks import Join, masked_mean, one_hot_actions
+from torchrl_agent.modules.networks import GatedConcat, masked_mean, one_hot_actions
 from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.modules.planner import PlannerConfig
 from torchrl_agent.modules.records import Belief, Futures, Goal, SocialPredictions
@@ -21,21 +21,21 @@ __all__ = [
     "Agent",
     "AgentModule",
     "Belief",
-    "DeterministicAgent",
     "Futures",
+    "GatedConcat",
     "Goal",
     "GroupPolicy",
-    "Join",
     "ManagerConfig",
     "ModelConfig",
     "ModuleContext",
     "PerceptionConfig",
     "PlannedPolicy",
     "PlannerConfig",
+    "QAgent",
+    "SACAgent",
     "SocialModelConfig",
     "SocialPredictions",
-    "SoftAgent",
-    "ValueAgent",
+    "TD3Agent",
     "WorldModelConfig",
     "WorldModelEnv",
     "acting_policy",

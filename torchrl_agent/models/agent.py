@@ -1,4 +1,4 @@
-"""The agent: normaliser, encoder, action distribution and state value put together, the one file that knows all parts.
+"""The agent: normalizer, encoder, action distribution and state value put together, the one file that knows all parts.
 
 In a world of several agents all of them share the networks, which read and write the tensordict of the group
 (``tensordict["agents"]``, [N, A]) as if each agent were a world; :attr:`Agent.policy` does so for a whole world.
@@ -31,27 +31,27 @@ from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.heads import make_actor_head
 from torchrl_agent.models.prediction import Predicting
 from torchrl_agent.modules.manager import Manager
-from torchrl_agent.modules.memory import Memory
+from torchrl_agent.modules.memory import RecurrentState
 from torchrl_agent.modules.module import AgentModule, Built, ModuleContext, build_custom_modules
-from torchrl_agent.modules.networks import ACTIVATIONS, Join, JoinedNetwork, mlp
+from torchrl_agent.modules.networks import ACTIVATIONS, ConcatMLP, GatedConcat, mlp
 from torchrl_agent.modules.perception import Perception
 from torchrl_agent.modules.recomputation import recompute
 from torchrl_agent.modules.social_model import SocialModel
 from torchrl_agent.modules.specs import action_bounds, action_heads, agent_group, observation_shapes
-from torchrl_agent.modules.world_model import Imagination, PolicyImprovement, WorldModel
+from torchrl_agent.modules.world_model import PolicyImprovement, WorldModel, WorldModelModule
 from torchrl_agent.transforms import ObservationNormalizer
 
 MODULES: dict[str, type[AgentModule]] = {
     "perception": Perception,
     "social_model": SocialModel,
-    "world_model": Imagination,
+    "world_model": WorldModelModule,
     "manager": Manager,
 }
 """The built-in modules, by the name that configurations, files, metrics and commands have for them."""
 BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
     Perception.build,
     SocialModel.build,
-    Imagination.build,
+    WorldModelModule.build,
     build_custom_modules,
     Manager.build,
 )
@@ -61,7 +61,7 @@ BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
 class Agent(Predicting, nn.Module):
     """A policy and a value function.
 
-    ``normalizer`` joins and normalises the observations, ``encoder`` (which begins with it) makes of them what both
+    ``normalizer`` joins and normalizes the observations, ``encoder`` (which begins with it) makes of them what both
     heads read, ``actor_head`` turns that into actions and ``critic_head`` into values.
 
     Attributes:
@@ -82,7 +82,7 @@ class Agent(Predicting, nn.Module):
         super().__init__()
         config = config or ModelConfig()
         check_model(config)
-        self.group, self.planner, self.taught_share = agent_group(env), config.planner, config.taught_share
+        self.group, self.planner, self.auxiliary_fraction = agent_group(env), config.planner, config.auxiliary_fraction
         shapes = observation_shapes(env)
         if config.manager.enabled:
             shapes.pop(config.manager.traits, None)  # the manager alone reads the agent's character
@@ -168,16 +168,18 @@ class Agent(Predicting, nn.Module):
                 if module.acts:
                     body.append(module)
                     context.read[module.out_keys[0]] = module.size
-        join = Join(context.read)
+        join = GatedConcat(context.read)
         if context.config.manager.intrinsic_coeff:
-            join.open_gate(keys.WISH)  # the controller is paid for serving the goal, so it reads it from the first step
+            join.open_gate(
+                keys.GOAL_EMBEDDING
+            )  # the controller is paid for serving the goal, so it reads it from the first step
         return [*body, join]
 
     def parts(self) -> list[list[nn.Parameter]]:
-        """The parameters of each module whose gradient is clipped alone, then all others'. The optimiser's state in a
+        """The parameters of each module whose gradient is clipped alone, then all others'. The optimizer's state in a
         checkpoint has this order.
         """
-        own = sorted((name for name, module in self.agent_modules.items() if module.clipped_alone), key=_part_place)
+        own = sorted((name for name, module in self.agent_modules.items() if module.own_grad_clip), key=_part_place)
         result = [list(self.agent_modules[name].parameters()) for name in own]
         known = {id(parameter) for part in result for parameter in part}
         return [*result, [parameter for parameter in self.parameters() if id(parameter) not in known]]
@@ -208,9 +210,9 @@ class Agent(Predicting, nn.Module):
         return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
 
     @property
-    def recalled_keys(self) -> list[NestedKey]:
+    def replayed_keys(self) -> list[NestedKey]:
         """Those that :meth:`recall` needs."""
-        return [key for module in self.agent_modules.values() for key in module.recalled_keys]
+        return [key for module in self.agent_modules.values() for key in module.replayed_keys]
 
     @contextmanager
     def recall(self) -> Iterator[None]:
@@ -227,11 +229,11 @@ class Agent(Predicting, nn.Module):
         """Values that learning needs of states: the critic's, and those that modules have of their own."""
         return list(dict.fromkeys([keys.VALUE, *(module.value_key for module in self.agent_modules.values())]))
 
-    def look_back(
+    def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_values: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
         """What the modules' losses need of a whole rollout [T, rows] besides its frames (see
-        ``AgentModule.look_back``), given the values after each step by :attr:`value_keys`, [T, rows, keys].
+        ``AgentModule.compute_targets``), given the values after each step by :attr:`value_keys`, [T, rows, keys].
         """
         if not self.auxiliary:
             return {}
@@ -240,7 +242,7 @@ class Agent(Predicting, nn.Module):
         found[keys.REWARD] = reward
         by_key = dict(zip(self.value_keys, next_values.split(1, -1), strict=True))
         for module in self.agent_modules.values():
-            found.update(module.look_back(rollout, reward, by_key[module.value_key], lmbda))
+            found.update(module.compute_targets(rollout, reward, by_key[module.value_key], lmbda))
         return found
 
     def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
@@ -249,9 +251,9 @@ class Agent(Predicting, nn.Module):
         rewards = [reward for reward in paid if reward is not None]
         return torch.stack(rewards).sum(0) if rewards else None
 
-    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
-        """Where what the modules pay for ends before the episode does (see ``AgentModule.option_ends``)."""
-        found = (module.option_ends(rollout) for module in self.agent_modules.values())
+    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
+        """Where what the modules pay for ends before the episode does (see ``AgentModule.option_done``)."""
+        found = (module.option_done(rollout) for module in self.agent_modules.values())
         ends = [end for end in found if end is not None]
         return torch.stack(ends).any(0) if ends else None
 
@@ -266,7 +268,7 @@ class Agent(Predicting, nn.Module):
         """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
         if not self.memory:
             return env
-        memory = Memory(self.memory, self.group)
+        memory = RecurrentState(self.memory, self.group)
         kind = ability(env, "transformed_class")
         return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
 
@@ -299,12 +301,12 @@ def _value_network(
     env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
 ) -> tuple[nn.Module, list[NestedKey]]:
     """The critic's network and what it reads."""
-    if not config.centralised_critic:
+    if not config.centralized_critic:
         return mlp(width, 1, hidden, config.activation, 1.0), [entry]
     if keys.STATE not in env.observation_spec.keys():
-        raise ValueError("model.centralised_critic is set but the world shows no 'state': switch it off.")
+        raise ValueError("model.centralized_critic is set but the world shows no 'state': switch it off.")
     width += env.observation_spec[keys.STATE].shape[-1]
-    return JoinedNetwork(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
+    return ConcatMLP(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
 
 
 class CriticHead(TensorDictModule):

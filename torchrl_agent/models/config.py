@@ -26,11 +26,11 @@ class ModelConfig:
     shared_trunk: bool = False
     """One network with two heads instead of two networks."""
     normalize_observations: bool = True
-    """Normalise observations by running statistics, kept inside the policy."""
+    """Normalize observations by running statistics, kept inside the policy."""
     clip_observations: float = number(10.0, above=0, infinite=True)
-    """Observation clipping: largest absolute normalised observation."""
+    """Observation clipping: largest absolute normalized observation."""
     initial_std: float = number(1.0, above=0)
-    """Initial standard deviation of continuous actions, in units of half their range; it is learnt."""
+    """Initial standard deviation of continuous actions, in units of half their range; it is learned."""
     memory: str = choice("none", KINDS)
     """none, gru or lstm: what the agent remembers with."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)
@@ -38,7 +38,7 @@ class ModelConfig:
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
-    taught_share: float = number(1.0, above=0, most=1)
+    auxiliary_fraction: float = number(1.0, above=0, most=1)
     """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
     recompute: list[str] = field(default_factory=list)
     """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
@@ -46,7 +46,7 @@ class ModelConfig:
     """
     custom_modules: dict[str, Any] = field(default_factory=dict)
     """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``modules/module.py``)."""
-    centralised_critic: bool = False
+    centralized_critic: bool = False
     """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
 
 

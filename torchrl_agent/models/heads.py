@@ -84,7 +84,7 @@ def _mixed_head(
 
 class Gaussian(nn.Module):
     """Mean and standard deviation of continuous actions. The mean begins in the middle of the range; the deviation is
-    learnt but is the same whatever is seen, as in the PPO paper (Schulman et al. 2017, section 6.1).
+    learned but is the same whatever is seen, as in the PPO paper (Schulman et al. 2017, section 6.1).
 
     Args:
         network: from [..., F] to [..., D].

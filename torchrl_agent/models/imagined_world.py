@@ -18,7 +18,7 @@ from torchrl_agent.modules.networks import one_hot_actions, symexp
 
 
 class WorldModelEnv(ModelBasedEnvBase):
-    """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``known_state`` [..., K]; of a model
+    """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``proprioception`` [..., K]; of a model
     that dreams of others also the ``forecast`` [..., F] of what they will do) and whose steps are the world model's.
 
     A step gives the next belief, the ``reward`` in the units of training, ``end_probability`` and, where that is above
@@ -87,7 +87,7 @@ class WorldModelEnv(ModelBasedEnvBase):
         action = one_hot_actions(tensordict.get(self.action_key), self.world_model.heads)
         outcome = self.world_model(belief, known, action)
         mean, forecast = outcome["belief"].split([self.world_model.belief_size, self.world_model.forecast_size], -1)
-        state = {MEAN: mean, KNOWN: outcome["known_state"], keys.FORECAST: forecast}
+        state = {MEAN: mean, KNOWN: outcome["proprioception"], keys.FORECAST: forecast}
         following = self._observe(state, outcome["end"].sigmoid())
         return following.set(keys.REWARD, symexp(outcome["reward"]).unsqueeze(-1))
 
@@ -106,8 +106,8 @@ class WorldModelEnv(ModelBasedEnvBase):
 def controller(agent: Agent) -> ProbabilisticTensorDictSequential:
     """The part of an agent's policy that acts upon beliefs, for :class:`WorldModelEnv`.
 
-    What the agent makes of others (``company``) and wants (``wish``), and which actions are legal, it reads as it was
-    when the dream began: the world model foresees none of them.
+    What the agent makes of others (``social_embedding``) and wants (``goal_embedding``), and which actions are legal,
+    it reads as it was when the dream began: the world model foresees none of them.
 
     Raises:
         ValueError: the agent has no beliefs.
@@ -118,6 +118,6 @@ def controller(agent: Agent) -> ProbabilisticTensorDictSequential:
         )
     modules = list(agent.encoder)
     behind = modules[modules.index(agent.perception) + 1 :]
-    left_out = [module for module in agent.agent_modules.values() if not module.foreseen]
+    left_out = [module for module in agent.agent_modules.values() if not module.runs_in_imagination]
     kept = [module for module in behind if module not in left_out]
     return ProbabilisticTensorDictSequential(*kept, *agent.actor_head)

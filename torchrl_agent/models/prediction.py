@@ -38,7 +38,7 @@ class Predicting:
         action_masks: ArrayLike | Tensor | None = None,
     ) -> tuple[NDArray[Any] | Tensor, States | None]:
         """Actions as ``predict`` of Stable-Baselines3's models gives them, so that loops written for those play this
-        agent. Observations are given as the world shows them: the agent normalises them itself.
+        agent. Observations are given as the world shows them: the agent normalizes them itself.
 
         Args:
             observation: one, or a batch [rows, ...]; a dict by key where the world shows several. In a world of several

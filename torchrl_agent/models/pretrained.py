@@ -15,13 +15,13 @@ from torchrl_agent.core.checkpoint import MODULE_FILE, not_finite, versions, wri
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.networks import Join
+from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
 MODULES = ("perception", "world_model", "social_model", "policy")
 USES_NORMALIZER = ("perception", "policy")
-"""Modules that read normalised observations: the statistics belong to them."""
+"""Modules that read normalized observations: the statistics belong to them."""
 DREAMER = "world_model"
 """It foretells scaled rewards: their unit belongs to it."""
 
@@ -58,7 +58,7 @@ class ModuleFile:
         parts: weights by the name of the module that they belong to.
         decoders: weights of perception's losses, for agents that go on with those losses.
         observations: shapes by key, in order.
-        statistics: of normalisation, see ``transforms.STATISTICS``.
+        statistics: of normalization, see ``transforms.STATISTICS``.
     """
 
     path: Path
@@ -74,9 +74,9 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
     others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
     inside = [part for part in agent.encoder if part not in others]
-    trunk = nn.ModuleList(part for part in inside if not isinstance(part, Join))
+    trunk = nn.ModuleList(part for part in inside if not isinstance(part, GatedConcat))
     policy = nn.ModuleDict({"trunk": trunk, "head": agent.actor_head})
-    for join in (part for part in inside if isinstance(part, Join)):
+    for join in (part for part in inside if isinstance(part, GatedConcat)):
         policy["join"] = join
     return {**result, "policy": policy}
 
@@ -88,10 +88,10 @@ def reads(agent: Agent, name: str) -> list[str]:
     return [part for part in wanted if part in agent_modules(agent)]
 
 
-def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
+def load_pretrained(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
     """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` ask for.
 
-    The normalisation that a frozen, pre-trained module reads stands still with it.
+    The normalization that a frozen, pre-trained module reads stands still with it.
 
     Args:
         agent: who gets them.
@@ -105,15 +105,15 @@ def begin_with(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], lo
     if load:
         load_modules(agent, config.paths())
     freeze(agent, frozen)
-    agent.normalizer.frozen = bool(set(frozen) & set(USES_NORMALIZER)) and brings_statistics(agent, config)
+    agent.normalizer.frozen = bool(set(frozen) & set(USES_NORMALIZER)) and has_statistics(agent, config)
 
 
-def brings_statistics(agent: Agent, config: PretrainedConfig) -> bool:
-    """Whether the normalisation comes from a file."""
+def has_statistics(agent: Agent, config: PretrainedConfig) -> bool:
+    """Whether the normalization comes from a file."""
     return any(set(reads(agent, name)) & set(USES_NORMALIZER) for name in config.paths())
 
 
-def go_on_in_unit(
+def restore_reward_scale(
     scaler: RewardScaler, agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True
 ) -> None:
     """Let rewards begin in the unit in which a pre-trained world model foretells them, and stay in it if it is frozen.
@@ -142,13 +142,13 @@ def freeze(agent: Agent, names: Iterable[str]) -> None:
 
 
 def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decoders: nn.Module | None = None) -> None:
-    """Write the named module, with those it reads, the agent's normalisation and versions, atomically.
+    """Write the named module, with those it reads, the agent's normalization and versions, atomically.
 
     Args:
         path: file to write.
         agent: who has the module.
         name: one of :data:`MODULES`.
-        scaler: of the rewards that it learnt from.
+        scaler: of the rewards that it learned from.
         decoders: perception's losses, if they were trained along.
     """
     modules = agent_modules(agent)
@@ -251,7 +251,7 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
 def _open_gate(agent: Agent, key: NestedKey) -> None:
     """The controller reads at once what a module that was taught before has to say."""
     for part in agent.encoder:
-        if isinstance(part, Join):
+        if isinstance(part, GatedConcat):
             part.open_gate(key)
 
 

@@ -29,7 +29,7 @@ from torchrl_agent.modules.networks import ACTIVATIONS, mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked
 
 
-class ValueAgent(Agent):
+class QAgent(Agent):
     """An :class:`Agent` with action values: both of its heads are the same network, ``state_value`` is the best legal
     action's.
 
@@ -55,10 +55,10 @@ class ValueAgent(Agent):
                 f"algorithm=dqn values one discrete action at a time but this world takes {kind}: use algorithm=ppo, "
                 "a2c or impala."
             )
-        if config.centralised_critic:
+        if config.centralized_critic:
             raise ValueError(
                 "algorithm=dqn acts by the same values that it learns, so no critic can see more than it does: use "
-                "model.centralised_critic=false, or algorithm=ppo, a2c or impala."
+                "model.centralized_critic=false, or algorithm=ppo, a2c or impala."
             )
         if self.sequential:
             raise ValueError(

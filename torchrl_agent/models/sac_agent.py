@@ -30,7 +30,7 @@ DISCRETE_ENTROPY = 0.1
 """Entropy that a policy of discrete actions is made to have, as a share of the greatest."""
 
 
-class SoftAgent(Agent):
+class SACAgent(Agent):
     """An :class:`Agent` with action values besides its policy; ``state_value`` is what they say of its actions.
 
     Continuous actions are drawn from a normal distribution squashed by a tanh into their bounds, whose mean and
@@ -44,7 +44,7 @@ class SoftAgent(Agent):
             actions in units of half their range.
 
     Raises:
-        ValueError: several discrete actions at once, unbounded ones, a centralised critic, a memory, or modules with
+        ValueError: several discrete actions at once, unbounded ones, a centralized critic, a memory, or modules with
             losses of their own.
     """
 

@@ -19,7 +19,7 @@ from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import action_bounds
 
 
-class DeterministicAgent(Agent):
+class TD3Agent(Agent):
     """An :class:`Agent` whose policy gives one action for what it sees, and action values besides it.
 
     It explores by normal noise around that action, clipped to the bounds (Fujimoto et al. 2018).
@@ -30,7 +30,7 @@ class DeterministicAgent(Agent):
         deterministic_policy: :class:`DeterministicPolicy`, where the deviation of the noise is set.
 
     Raises:
-        ValueError: discrete actions, unbounded ones, a centralised critic, a memory, or modules with losses of their
+        ValueError: discrete actions, unbounded ones, a centralized critic, a memory, or modules with losses of their
             own.
     """
 

@@ -84,7 +84,7 @@ class PolicyValue(TensorDictModuleBase):
 
 
 def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: bool) -> None:
-    """Raise ValueError for worlds and networks whose action values cannot be learnt from a replay.
+    """Raise ValueError for worlds and networks whose action values cannot be learned from a replay.
 
     Args:
         algorithm: its short name, for the message.
@@ -107,10 +107,10 @@ def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: 
         raise ValueError(
             f"algorithm={algorithm} squashes actions into their bounds but this world's have none: use {others}."
         )
-    if config.centralised_critic:
+    if config.centralized_critic:
         raise ValueError(
             f"algorithm={algorithm} values actions by what the actor sees, so no critic can see more: use "
-            f"model.centralised_critic=false, or {others}."
+            f"model.centralized_critic=false, or {others}."
         )
     if sequential:
         raise ValueError(

@@ -18,7 +18,7 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import MOST_STEPS, count, number, weight
 from torchrl_agent.modules.networks import mlp, one_hot_actions, symexp
 
-MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "known_state")
+MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "proprioception")
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
 """Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
 CHANGE = 0.1
@@ -109,7 +109,7 @@ class WorldModel(nn.Module):
             action: one-hot choices side by side, [..., sum of heads].
 
         Returns:
-            ``belief`` and ``known_state`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
+            ``belief`` and ``proprioception`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
             [...]), and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
         """
         hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
@@ -118,7 +118,7 @@ class WorldModel(nn.Module):
         mean = opinions.mean(-2)
         return {
             "belief": belief + self.change(hidden),
-            "known_state": mean[..., :-1],
+            "proprioception": mean[..., :-1],
             "reward": mean[..., -1],
             "end": self.end(hidden).squeeze(-1),
             "opinions": opinions,
@@ -184,7 +184,7 @@ class WorldModel(nn.Module):
             # nobody was taught what follows an end, so a dream that ended stands still
             belief, known = (
                 torch.where(ended.unsqueeze(-1), old, new)
-                for old, new in ((belief, outcome["belief"]), (known, outcome["known_state"]))
+                for old, new in ((belief, outcome["belief"]), (known, outcome["proprioception"]))
             )
             done = torch.where(ended, 1.0, outcome["end"].sigmoid())
             ended = done > END
@@ -209,7 +209,7 @@ class WorldModel(nn.Module):
 
     @torch.no_grad()
     def update_usual_spread(self, usual: Tensor) -> None:
-        """Move :attr:`usual_spread` towards the heads' mean disagreement [] in a minibatch; if that is not finite, in
+        """Move :attr:`usual_spread` toward the heads' mean disagreement [] in a minibatch; if that is not finite, in
         which case the algorithm will skip the update too, nothing changes.
         """
         usual = ranks.mean(usual)

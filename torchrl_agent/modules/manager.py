@@ -78,7 +78,7 @@ class Manager(AgentModule):
 
     ``type`` [...], ``priority`` [..., 1] (the probability that it has now), ``target`` [..., M] (0 where a
     meter does not matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its
-    ``log_prob`` and the manager's ``value`` [..., 1]; and in ``wish`` what the controller reads of it.
+    ``log_prob`` and the manager's ``value`` [..., 1]; and in ``goal_embedding`` what the controller reads of it.
 
     A goal ends when its targets are met, its time is up or it is given up: tensor expressions over meters and choice.
     If goals are options, one whose targets are met is not chosen, unless all are.
@@ -94,7 +94,7 @@ class Manager(AgentModule):
         ValueError: the world has no such meters.
     """
 
-    recorded_keys = recalled_keys = RECORDED
+    recorded_keys = replayed_keys = RECORDED
     value_key = GOAL_VALUE
 
     def __init__(
@@ -117,7 +117,7 @@ class Manager(AgentModule):
         self.memory = {keys.GOAL_TYPE: Unbounded((1,)), keys.GOAL_STEPS: Unbounded((1,))}
         self.size = len(self.names) + meters + 2
         self.in_keys = [*self.features, config.meters, *self.traits, keys.IS_INIT, *self.memory]
-        self.out_keys = [keys.WISH, keys.GOAL, *((keys.NEXT, name) for name in self.memory)]
+        self.out_keys = [keys.GOAL_EMBEDDING, keys.GOAL, *((keys.NEXT, name) for name in self.memory)]
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -172,7 +172,7 @@ class Manager(AgentModule):
         tensordict.set((keys.NEXT, keys.GOAL_TYPE), kind.unsqueeze(-1).float())
         tensordict.set((keys.NEXT, keys.GOAL_STEPS), left - 1.0)
         one_hot = F.one_hot(kind, len(self.names)).float()
-        return tensordict.set(keys.WISH, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
+        return tensordict.set(keys.GOAL_EMBEDDING, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
 
     def met(self, meters: Tensor) -> Tensor:
         """Which goals' targets are met, [..., goals]; never those of a goal without targets."""
@@ -184,7 +184,7 @@ class Manager(AgentModule):
         return MaskedCategorical(self.choose(context), ~met if self.config.options else None)
 
     @override
-    def look_back(
+    def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
         """What :class:`ManagerLoss` needs of a rollout [T, rows]: advantages of decisions over the lives of their
@@ -212,7 +212,7 @@ class Manager(AgentModule):
     @override
     def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
         """What the controller is paid for serving the goal, [T, rows, 1]: by how much the step lessened what its meters
-        lack of the targets (Vezhnevets et al. 2017, section 3.3, pay for steps towards a goal of the manager's making).
+        lack of the targets (Vezhnevets et al. 2017, section 3.3, pay for steps toward a goal of the manager's making).
         """
         if not self.config.intrinsic_coeff:
             return None
@@ -222,7 +222,7 @@ class Manager(AgentModule):
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
     @override
-    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
+    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
         """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are
         met or its time is up shows in what follows the step, also where the rollout ends or the episode is cut off.
         """
@@ -245,7 +245,7 @@ def semi_markov_advantage(
     gamma: float,
     lmbda: float,
 ) -> tuple[Tensor, Tensor]:
-    """Generalised advantage of the manager's decisions, over the steps that each goal lived, all [T, N].
+    """Generalized advantage of the manager's decisions, over the steps that each goal lived, all [T, N].
 
     For a goal chosen at t that lives k steps, ``delta = r_t + ... + gamma^(k-1) r_(t+k-1) + gamma^k V(s_(t+k)) -
     V(s_t)`` (Sutton, Precup and Singh 1999, section 3), and ``A = delta + gamma^k lmbda A'`` with the next decision's

@@ -2,8 +2,8 @@
 it.
 
 A policy with memory reads its states from the tensordict, where ``is_init`` marks the first step of an episode, and
-writes the following ones under ``"next"``. :class:`Memory` is the transform that hands them on, so any TorchRL loop
-over ``agent.attach(env)`` plays with memory.
+writes the following ones under ``"next"``. :class:`RecurrentState` is the transform that hands them on, so any TorchRL
+loop over ``agent.attach(env)`` plays with memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORGET_BIAS = 1.0
 """Of an LSTM's forget gate at first, so that it begins by keeping what it has (Jozefowicz et al. 2015)."""
 
 
-class Memory(Transform):
+class RecurrentState(Transform):
     """Hands an agent's states on from step to step, and starts them at zero with every episode.
 
     Args:
@@ -158,7 +158,7 @@ class AssociativeMemory(nn.Module):
     its key is like the query and by how much was worth writing.
 
     Linear attention as a recurrent network (Katharopoulos et al. 2020, section 3.4; the feature map is a softmax, and
-    a gate is learnt besides). A GRU learns what to make of each content that it meets; here what is found again does
+    a gate is learned besides). A GRU learns what to make of each content that it meets; here what is found again does
     not depend on the content, so what was met in parts only is remembered, too.
 
     Args:

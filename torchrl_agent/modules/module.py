@@ -33,23 +33,24 @@ class AgentModule(TensorDictModuleBase):
         losses: modules from sequences [B, T], in which all modules have run, to a tensordict of ``loss_*``, which are
             added to the algorithm's. A plain list: the agent is what registers them.
         recorded_keys: what a rollout must keep for its losses, besides what the agent reads anyway.
-        recalled_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
-        value_key: whose values of the next states :meth:`look_back` is given: the critic's, or its own.
-        overheard_keys: what it writes besides its first out key that other modules read.
+        replayed_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
+        value_key: whose values of the next states :meth:`compute_targets` is given: the critic's, or its own.
+        side_outputs: what it writes besides its first out key that other modules read.
         acts: the policy runs it; otherwise it is only taught.
-        clipped_alone: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
-        foreseen: it runs upon imagined beliefs too; the world model does not foresee what other modules read.
+        own_grad_clip: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
+        runs_in_imagination: it runs upon imagined beliefs too; the world model does not foresee what other modules
+            read.
         recalls: it is in :meth:`recall` now.
     """
 
     size: int
     recorded_keys: Sequence[NestedKey] = ()
-    recalled_keys: Sequence[NestedKey] = ()
+    replayed_keys: Sequence[NestedKey] = ()
     value_key: NestedKey = keys.VALUE
-    overheard_keys: Sequence[NestedKey] = ()
+    side_outputs: Sequence[NestedKey] = ()
     acts: bool = True
-    clipped_alone: bool = True
-    foreseen: bool = False
+    own_grad_clip: bool = True
+    runs_in_imagination: bool = False
     recalls: bool = False
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class AgentModule(TensorDictModuleBase):
         """What is saved, exported and pre-trained under its name."""
         return self
 
-    def look_back(
+    def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
         """What its losses need of a whole rollout besides its frames.
@@ -85,7 +86,7 @@ class AgentModule(TensorDictModuleBase):
         """
         return None
 
-    def option_ends(self, rollout: TensorDictBase) -> Tensor | None:
+    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
         """Where, with a step, ends what the controller is paid for, bool [T, rows, 1]: it learns from the intrinsic
         reward alone then, and of nothing that comes later, so the module must pay one. The critic values that reward,
         so there may be no world model beside it. None: it learns from the world's reward, too, and for as long as the
@@ -128,19 +129,19 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "memory": {},
         "losses": [module.loss] if hasattr(module, "loss") else [],
         "recorded_keys": (),
-        "recalled_keys": (),
-        "overheard_keys": (),
+        "replayed_keys": (),
+        "side_outputs": (),
         "value_key": keys.VALUE,
         "recalls": False,
         "acts": True,
-        "clipped_alone": hasattr(module, "loss"),
+        "own_grad_clip": hasattr(module, "loss"),
         "foreseen": True,
         "weights": module,
     }
     for name, value in own.items():
         if not hasattr(module, name):
             object.__setattr__(module, name, value)  # not as a part of it, whose weights would be saved twice
-    for name in ("look_back", "recall", "intrinsic_reward", "option_ends"):
+    for name in ("compute_targets", "recall", "intrinsic_reward", "option_done"):
         if not hasattr(module, name):
             object.__setattr__(module, name, getattr(AgentModule, name).__get__(module))
     return module

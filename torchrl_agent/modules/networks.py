@@ -1,4 +1,4 @@
-"""Plain networks with the initialisation that suits PPO."""
+"""Plain networks with the initialization that suits PPO."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:
         nn.init.zeros_(layer.bias)
 
 
-class Picture(nn.Module):
+class ConvEncoder(nn.Module):
     """Convolutions over a picture [..., C, H, W] that has been flattened to [..., C * H * W]; gives [..., out].
 
     Small pictures (such as a window of 5 x 5 cells) keep their resolution, large ones are halved down to 8 cells or
@@ -64,7 +64,7 @@ class Picture(nn.Module):
         return self.network(flat.reshape(-1, *self.shape)).reshape(*batch, -1)
 
 
-class NaturePicture(Picture):
+class NatureEncoder(ConvEncoder):
     """The convolutions of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods), for
     pictures whose sides have at least 36 pixels; the fully connected layer behind them is of the size asked for.
     """
@@ -83,7 +83,7 @@ class NaturePicture(Picture):
         self.network = nn.Sequential(*layers, nn.Flatten(), mlp(depth * math.prod(sides), out, [], activation))
 
 
-class ImpalaPicture(Picture):
+class ImpalaEncoder(ConvEncoder):
     """The deep convolutions of Espeholt et al. 2018 ("IMPALA", figure 3): three stages of a convolution, a pooling that
     halves the picture and two residual blocks; the fully connected layer behind them is of the size asked for.
     """
@@ -174,7 +174,7 @@ def symexp(value: Tensor) -> Tensor:
     return value.sign() * torch.expm1(value.abs())
 
 
-class Join(TensorDictModuleBase):
+class GatedConcat(TensorDictModuleBase):
     """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
     add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
     et al. 2022, section 2.2).
@@ -196,7 +196,7 @@ class Join(TensorDictModuleBase):
         return tensordict.set(keys.FEATURES, torch.cat([belief, *gated], -1))
 
 
-class JoinedNetwork(nn.Module):
+class ConcatMLP(nn.Module):
     """A network that reads several tensors side by side."""
 
     def __init__(self, network: nn.Module) -> None:

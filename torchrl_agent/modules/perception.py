@@ -25,9 +25,9 @@ from torchrl_agent.core.text import check_known
 from torchrl_agent.modules.memory import check_states, recurrence
 from torchrl_agent.modules.module import AgentModule, Built, CustomEncoder, ModuleContext
 from torchrl_agent.modules.networks import (
-    ImpalaPicture,
-    NaturePicture,
-    Picture,
+    ConvEncoder,
+    ImpalaEncoder,
+    NatureEncoder,
     have_later,
     masked_mean,
     mlp,
@@ -87,11 +87,11 @@ def _check_names(config: PerceptionConfig, shown: list[str]) -> None:
 
 
 class Perception(AgentModule):
-    """Reads the joined, normalised observation [..., F] (and the memory's states), writes the ``belief``. It is made of
+    """Reads the joined, normalized observation [..., F] (and the memory's states), writes the ``belief``. It is made of
     what is seen now beside what the memory holds, so that nothing has to be remembered to be used at once.
 
-    ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``known_state`` [...,
-    K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
+    ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``proprioception``
+    [..., K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
     ``visible`` [..., V] and ``number`` [..., V].
 
     Args:
@@ -106,7 +106,7 @@ class Perception(AgentModule):
         known_size: K.
     """
 
-    clipped_alone = False  # the controller learns to see by it
+    own_grad_clip = False  # the controller learns to see by it
 
     def __init__(
         self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
@@ -131,7 +131,7 @@ class Perception(AgentModule):
         social = [] if self.others is None else [self.others, self.number]
         self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
         self.in_keys += [keys.IS_INIT, *self.memory] if self.memory else []
-        fields = ["mean", "log_std", "known_state", *(["social_cues", "visible", "number"] if social else [])]
+        fields = ["mean", "log_std", "proprioception", *(["social_cues", "visible", "number"] if social else [])]
         self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
 
     def _add_encoders(self, shapes: dict[str, torch.Size], config: PerceptionConfig, activation: str) -> None:
@@ -213,7 +213,7 @@ class Perception(AgentModule):
         belief = {
             "mean": self.mean(features).float(),
             "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
-            "known_state": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
+            "proprioception": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
         }
         if self.others is not None:
             belief.update(self.cues(tensordict))
@@ -259,11 +259,11 @@ def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, 
     if kind == "mlp":
         return mlp(shape.numel(), config.embedding_size, [], activation)
     if kind == "cnn" and len(shape) == 3:
-        return Picture(shape, config.embedding_size, config.channels, activation)
+        return ConvEncoder(shape, config.embedding_size, config.channels, activation)
     if kind == "nature" and len(shape) == 3:
-        return NaturePicture(shape, config.embedding_size, activation)
+        return NatureEncoder(shape, config.embedding_size, activation)
     if kind == "impala" and len(shape) == 3:
-        return ImpalaPicture(shape, config.embedding_size, activation)
+        return ImpalaEncoder(shape, config.embedding_size, activation)
     if isinstance(kind, str):
         raise ValueError(
             f"model.perception.encoders.{name} is {kind!r} for an observation of shape {tuple(shape)}: use mlp, or "

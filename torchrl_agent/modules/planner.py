@@ -25,7 +25,7 @@ class PlannerConfig:
     enabled: bool = False
     """Let evaluation, films and explanations take the action that it finds; training does not."""
     horizon: int = count(5, MOST_STEPS)
-    """Planning horizon H: steps of a plan; more than ``open_loop`` is further than the model has learnt to foresee."""
+    """Planning horizon H: steps of a plan; more than ``open_loop`` is further than the model has learned to foresee."""
     samples: int = count(64)
     """N, sequences sampled in each iteration."""
     elites: int = count(8)
@@ -45,7 +45,7 @@ class PlannerConfig:
 class CrossEntropyPlanner(nn.Module):
     """Finds a sequence of first-head actions with a large expected return in the world model's imagination.
 
-    The cross-entropy method (Rubinstein 1999; for planning in a learnt model Hafner et al. 2019, "PlaNet", algorithm
+    The cross-entropy method (Rubinstein 1999; for planning in a learned model Hafner et al. 2019, "PlaNet", algorithm
     2), with a categorical distribution for each step: draw N sequences, keep the K best, draw the next ones as often as
     these chose each action. The best sequence of all iterations is the plan; each iteration also tries the likeliest
     sequence of its distribution. Best is what has the largest expected return, and a first action that the controller
@@ -121,7 +121,7 @@ class CrossEntropyPlanner(nn.Module):
         for _ in range(self.config.horizon):
             steps.append(self.model.propose(belief, known))
             outcome = self.model(belief, known, self.model.first_head(steps[-1].argmax(-1)))
-            belief, known = outcome["belief"], outcome["known_state"]
+            belief, known = outcome["belief"], outcome["proprioception"]
         return torch.stack(steps, -2)
 
 

@@ -25,7 +25,7 @@ class Belief:
     """Of a diagonal Gaussian over the hidden state of the world, [..., D]."""
     log_std: Tensor
     """Of the same, [..., D]."""
-    known_state: Tensor
+    proprioception: Tensor
     """What the agent exactly knows of itself, [..., K]."""
     social_cues: Tensor | None = None
     """What each visible other shows, [..., V, C]; None in worlds that show no others, as the following."""
@@ -94,7 +94,7 @@ class Goal:
     priority: Tensor | None = None
     """0 to 1: how sure it was, [..., 1]."""
     target: Tensor | None = None
-    """Levels of the meters that fulfil the goal, 0 where a meter does not matter, [..., M]."""
+    """Levels of the meters that fulfill the goal, 0 where a meter does not matter, [..., M]."""
     steps_left: Tensor | None = None
     """[..., 1]."""
     entropy: Tensor | None = None

@@ -70,17 +70,17 @@ class SocialModelConfig:
 class SocialModel(AgentModule):
     """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V], the memory of every other
     agent ``others_hidden`` [..., A, H]; with ``context`` also the surroundings in which they act, the belief's ``mean``
-    and ``known_state``, since what somebody will do depends on where there is something to do and what time it is;
+    and ``proprioception``, since what somebody will do depends on where there is something to do and what time it is;
     writes ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
     0..1 and ``reason`` (none, novel state: not seen before; high variance: several goals are likely) [..., V], with
     associations their ``query`` and what was ``written`` [..., V, K],
 
-    and ``company`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling: attention`` their
-    weighted mean, whose weights are in ``attention`` [..., V]. For a world model that dreams of others it also writes
-    ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of their goals and next
-    actions, of their meters, and of 1.
+    and ``social_embedding`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling:
+    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that dreams of
+    others it also writes ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of
+    their goals and next actions, of their meters, and of 1.
 
     Raises:
         ValueError: the world shows no others.
@@ -115,12 +115,12 @@ class SocialModel(AgentModule):
         self.attention = Attention(surroundings, config.company_size) if config.pooling == "attention" else None
         self.size, self.forecast_size, self.forecasts = config.company_size, sum(sizes) + 1, forecasts
         self.believes = config.context or self.attention is not None
-        beliefs = ("social_cues", "visible", "number", *(("mean", "known_state") if self.believes else ()))
+        beliefs = ("social_cues", "visible", "number", *(("mean", "proprioception") if self.believes else ()))
         self.in_keys = [*((keys.BELIEF, name) for name in beliefs), keys.IS_INIT, keys.OTHERS_HIDDEN]
-        self.recorded_keys = self.recalled_keys = THOUGHTS
-        self.out_keys = [keys.COMPANY, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
-        self.overheard_keys = [keys.FORECAST] if forecasts else []
-        self.out_keys += self.overheard_keys
+        self.recorded_keys = self.replayed_keys = THOUGHTS
+        self.out_keys = [keys.SOCIAL_EMBEDDING, keys.SOCIAL, (keys.NEXT, keys.OTHERS_HIDDEN)]
+        self.side_outputs = [keys.FORECAST] if forecasts else []
+        self.out_keys += self.side_outputs
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -161,10 +161,10 @@ class SocialModel(AgentModule):
         facts = torch.cat((cues, goal, action, meters.detach(), *who), -1)
         each = torch.where(visible.unsqueeze(-1), self.activation(self.each(facts)), 0.0)
         if self.attention is None:
-            return tensordict.set(keys.COMPANY, each.sum(-2))
+            return tensordict.set(keys.SOCIAL_EMBEDDING, each.sum(-2))
         weights = self.attention(_believed(tensordict), each, visible)
         tensordict.set((keys.SOCIAL, "attention"), weights.detach())
-        return tensordict.set(keys.COMPANY, (weights.unsqueeze(-1) * each).sum(-2))
+        return tensordict.set(keys.SOCIAL_EMBEDDING, (weights.unsqueeze(-1) * each).sum(-2))
 
     def think(self, tensordict: TensorDictBase) -> TensorDictBase:
         """What is thought of each visible other, ``social``; writes what is remembered of all others."""
@@ -329,7 +329,7 @@ class SocialModelLoss(nn.Module):
 
 def _believed(tensordict: TensorDictBase) -> Tensor:
     """What is believed of the world and known of oneself, side by side [..., D + K]."""
-    return torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "known_state")], -1)
+    return torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "proprioception")], -1)
 
 
 def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:

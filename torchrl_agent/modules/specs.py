@@ -19,7 +19,9 @@ def agent_group(env: EnvBase) -> str | None:
     """
     if len(env.action_keys) > 1:
         names = ", ".join(str(key[0] if isinstance(key, tuple) else key) for key in env.action_keys)
-        raise ValueError(f"the world has several groups of agents ({names}) but one policy is learnt: put them in one.")
+        raise ValueError(
+            f"the world has several groups of agents ({names}) but one policy is learned: put them in one."
+        )
     return env.action_key[0] if isinstance(env.action_key, tuple) else None
 
 

@@ -25,7 +25,7 @@ from torchrl_agent.modules.networks import first_head, have_later, masked_mean, 
 from torchrl_agent.modules.records import auroc, correlation, feature_means, share_of, squared_error
 from torchrl_agent.modules.specs import action_masked
 
-__all__ = ["Imagination", "WorldModel", "WorldModelConfig", "WorldModelLoss", "calibration"]
+__all__ = ["WorldModel", "WorldModelConfig", "WorldModelLoss", "WorldModelModule", "calibration"]
 
 HORIZONS = (1, 5, 15)
 """Steps ahead that the world model is judged by."""
@@ -39,12 +39,13 @@ REWARD_TOLERANCE = 0.1
 """A foreseen (scaled) reward is right if it is no further off."""
 
 
-class Imagination(AgentModule):
-    """The world model inside a policy: writes ``futures``, and what the policy reads of them in ``imagined`` [..., 3
-    actions]: for each first action its symlog return, its confidence and whether it was imagined at all.
+class WorldModelModule(AgentModule):
+    """The world model inside a policy: writes ``futures``, and what the policy reads of them in
+    ``imagination_features`` [..., 3 actions]: for each first action its symlog return, its confidence and whether it
+    was imagined at all.
     """
 
-    foreseen = True
+    runs_in_imagination = True
 
     def __init__(self, model: WorldModel, masked: bool) -> None:
         super().__init__()
@@ -52,9 +53,9 @@ class Imagination(AgentModule):
         self.acts = model.config.candidates > 0
         self.in_keys = [MEAN, KNOWN, *([keys.FORECAST] if model.forecast_size else [])]
         self.in_keys += [keys.ACTION_MASK] if masked else []
-        self.out_keys = [keys.IMAGINED, keys.FUTURES]
+        self.out_keys = [keys.IMAGINATION_FEATURES, keys.FUTURES]
         self.size = 3 * model.heads[0]
-        self.recorded_keys = self.recalled_keys = (keys.IMAGINED,) if self.acts else ()
+        self.recorded_keys = self.replayed_keys = (keys.IMAGINATION_FEATURES,) if self.acts else ()
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
@@ -90,9 +91,9 @@ class Imagination(AgentModule):
     @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Dream; nothing learns from the policy's use of its dreams. In TorchRL's recurrent mode, and in
-        :meth:`recall`, dreams that a rollout recorded are not dreamt again.
+        :meth:`recall`, dreams that a rollout recorded are not dreamed again.
         """
-        if (recurrent_mode() or self.recalls) and keys.IMAGINED in tensordict.keys():
+        if (recurrent_mode() or self.recalls) and keys.IMAGINATION_FEATURES in tensordict.keys():
             return tensordict
         belief, known = (value.detach() for value in dreaming_state(tensordict))
         with torch.no_grad():
@@ -109,7 +110,7 @@ class Imagination(AgentModule):
             nothing = facts.new_zeros(*facts.shape[:-2], self.model.heads[0], 3)
             imagined = nothing.scatter(-2, first, facts).flatten(-2)  # what was imagined twice is the same
         tensordict.set(keys.FUTURES, futures)
-        return tensordict.set(keys.IMAGINED, imagined)
+        return tensordict.set(keys.IMAGINATION_FEATURES, imagined)
 
 
 class PolicyImprovement(TensorDictModuleBase):
@@ -121,11 +122,11 @@ class PolicyImprovement(TensorDictModuleBase):
     def __init__(self, weight: float) -> None:
         super().__init__()
         self.weight = weight
-        self.in_keys, self.out_keys = [keys.LOGITS, keys.IMAGINED], [keys.LOGITS]
+        self.in_keys, self.out_keys = [keys.LOGITS, keys.IMAGINATION_FEATURES], [keys.LOGITS]
 
     def gains(self, imagined: Tensor) -> Tensor:
-        """What each first action's logit gains, [..., actions], of ``imagined`` [..., 3 actions]; 0 for those that were
-        not imagined.
+        """What each first action's logit gains, [..., actions], of ``imagination_features`` [..., 3 actions]; 0 for
+        those that were not imagined.
         """
         worth, _, there = imagined.unflatten(-1, (-1, 3)).unbind(-1)
         mean = (worth * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp_min(1)
@@ -133,7 +134,7 @@ class PolicyImprovement(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Change ``logits``; those of other heads stay."""
-        gains, logits = self.gains(tensordict.get(keys.IMAGINED)), tensordict.get(keys.LOGITS)
+        gains, logits = self.gains(tensordict.get(keys.IMAGINATION_FEATURES)), tensordict.get(keys.LOGITS)
         return tensordict.set(keys.LOGITS, logits + F.pad(gains, (0, logits.shape[-1] - gains.shape[-1])))
 
 
@@ -219,10 +220,10 @@ class WorldModelLoss(nn.Module):
             found = self._step_losses(outcome, now, following, counts, goes_on)
             losses = {name: loss + found[name] for name, loss in losses.items()}
             if ahead == 1:
-                error = masked_mean((outcome["known_state"] - following.known).abs().mean(-1), goes_on).detach()
+                error = masked_mean((outcome["proprioception"] - following.known).abs().mean(-1), goes_on).detach()
                 if torch.is_grad_enabled():  # not where it is only judged
                     model.update_usual_spread(masked_mean(spread(outcome["opinions"]), counts).detach())
-            now, belief, own, counts = following, outcome["belief"], outcome["known_state"], goes_on
+            now, belief, own, counts = following, outcome["belief"], outcome["proprioception"], goes_on
         return losses, error
 
     def _step_losses(
@@ -242,16 +243,16 @@ class WorldModelLoss(nn.Module):
             "reward": masked_mean(reward_error, counts),
             "end": masked_mean(end_error, counts),
         }
-        value = self.model.symlog_value(outcome["belief"], outcome["known_state"])
+        value = self.model.symlog_value(outcome["belief"], outcome["proprioception"])
         return {**losses, "value": masked_mean((value - following.value).square(), goes_on)}
 
     def _imagination_correlation(self, tensordict: TensorDictBase, valid: Tensor) -> dict[str, Tensor]:
         """``imagination_correlation``: that of what the action taken promised, over the mean of the first actions
         imagined, with the advantage that it turned out to have.
         """
-        if keys.IMAGINED not in tensordict.keys() or keys.ADVANTAGE not in tensordict.keys():
+        if keys.IMAGINATION_FEATURES not in tensordict.keys() or keys.ADVANTAGE not in tensordict.keys():
             return {}
-        worth, _, imagined = tensordict.get(keys.IMAGINED).unflatten(-1, (-1, 3)).unbind(-1)
+        worth, _, imagined = tensordict.get(keys.IMAGINATION_FEATURES).unflatten(-1, (-1, 3)).unbind(-1)
         mean = worth.sum(-1) / imagined.sum(-1).clamp_min(1)
         first = first_head(tensordict.get(keys.ACTION), self.model.heads).unsqueeze(-1)
         counted = valid & (imagined.gather(-1, first).squeeze(-1) > 0)
@@ -282,16 +283,16 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
     starts = own.shape[1] - longest
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
     usual = feature_means(train.get(KNOWN), train.get(keys.VALID))
-    belief, dreamt, counted = mean[:, :starts], own[:, :starts], valid[:, :starts]
+    belief, dreamed, counted = mean[:, :starts], own[:, :starts], valid[:, :starts]
     figures: dict[str, Any] = {}
     for ahead in range(longest):
-        outcome = model(belief, dreamt, actions[:, ahead : ahead + starts])
-        belief, dreamt = outcome["belief"], outcome["known_state"]
+        outcome = model(belief, dreamed, actions[:, ahead : ahead + starts])
+        belief, dreamed = outcome["belief"], outcome["proprioception"]
         counted = counted & ~done[:, ahead : ahead + starts]
         if ahead + 1 in HORIZONS:
             truth = own[:, ahead + 1 : ahead + 1 + starts]
             by_mean = squared_error(usual, truth, counted)
-            figures[f"state_error_{ahead + 1}"] = share_of(squared_error(dreamt, truth, counted), by_mean)
+            figures[f"state_error_{ahead + 1}"] = share_of(squared_error(dreamed, truth, counted), by_mean)
             figures[f"state_error_{ahead + 1}_of_no_change"] = share_of(
                 squared_error(own[:, :starts], truth, counted), by_mean
             )
@@ -304,7 +305,7 @@ def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
     (belief, own), valid = dreaming_state(data), data.get(keys.VALID)
     outcome, done = model(belief, own, actions), data.get(keys.DONE).squeeze(-1)
     goes_on = valid[:, :-1] & ~done[:, :-1]
-    error = (outcome["known_state"][:, :-1] - own[:, 1:]).abs()
+    error = (outcome["proprioception"][:, :-1] - own[:, 1:]).abs()
     change = (own[:, 1:] - own[:, :-1]).abs()
     reward = data.get(keys.REWARD).squeeze(-1)
     usual = reward[valid].median() if bool(valid.any()) else reward.new_zeros(())

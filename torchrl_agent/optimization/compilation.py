@@ -41,14 +41,14 @@ class AccelerationConfig:
     step: bool = True
     """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""
     advantages: bool = True
-    """Compile reward scaling and generalised advantage estimation."""
+    """Compile reward scaling and generalized advantage estimation."""
     update: bool = True
     """Compile the loss; its backward is compiled with it."""
     cudagraphs: bool = True
     """On CUDA, capture a whole rollout, and all updates of an iteration, as one CUDA graph each."""
 
 
-class Accelerated:
+class CompiledFunction:
     """``function``, compiled at its first call, or as it is.
 
     ``torch.compile`` is lazy and compiles again for inputs of another kind, so the guard stands around every call:
@@ -93,7 +93,7 @@ class Accelerated:
         return self._function(*args)
 
 
-class Captured:
+class CudaGraphFunction:
     """``function`` as one CUDA graph from its third call on: one launch, and the host does nothing else.
 
     The function is captured before it is run that way. So if it cannot be captured, because it asks the device
@@ -171,7 +171,7 @@ def recording() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-def fastest(captured: Captured, compiled: Accelerated) -> str:
+def fastest(captured: CudaGraphFunction, compiled: CompiledFunction) -> str:
     """The mode of a function that is captured if it can be, and compiled if it can be."""
     return CUDA_GRAPH if captured.captured else compiled.mode
 

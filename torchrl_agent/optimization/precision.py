@@ -1,4 +1,4 @@
-"""In what precision networks act and learn: weights and optimiser are float32 whatever it is, by autocast.
+"""In what precision networks act and learn: weights and optimizer are float32 whatever it is, by autocast.
 
 ``float8`` multiplies the large linear layers of perception and world model in 8 bits, by torchao's float8 training
 (its recipe "rowwise_with_gw_hp"), and the rest in bfloat16. Each row of an input and each output of a layer has a scale

@@ -2,9 +2,9 @@
 
 A layer is put together before it multiplies, forward and backward, and taken apart after it; its gradient comes back in
 parts, as the mean over the ranks. So each process has its share of these weights, of their gradients and of the
-optimiser's moments, and one layer at a time. What is not a linear layer, or small, every process has whole.
+optimizer's moments, and one layer at a time. What is not a linear layer, or small, every process has whole.
 
-The optimiser knows the parts as plain parameters, which share memory with FSDP2's.
+The optimizer knows the parts as plain parameters, which share memory with FSDP2's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gradient steps: a loss, its backward pass, clipping, and a step of the optimiser that changes nothing where something
+"""Gradient steps: a loss, its backward pass, clipping, and a step of the optimizer that changes nothing where something
 is not finite. All of it is decided on the device, so that it can be part of a CUDA graph.
 """
 
@@ -18,7 +18,7 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent.core import ranks
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.spans import span, spanned
-from torchrl_agent.optimization.compilation import Accelerated
+from torchrl_agent.optimization.compilation import CompiledFunction
 from torchrl_agent.optimization.precision import PRECISIONS
 from torchrl_agent.optimization.sharding import own, take_gradients, whole
 
@@ -26,7 +26,7 @@ SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
 """What the names of diagnostics begin with that are no means."""
 DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
-"""Options of the optimiser that belong to this device and process, not to a checkpoint."""
+"""Options of the optimizer that belong to this device and process, not to a checkpoint."""
 
 
 class NonFiniteError(TrainingError):
@@ -43,10 +43,10 @@ class NonFiniteError(TrainingError):
 
 
 class Updater:
-    """Makes gradient steps on a loss; owns what they need: optimiser, precision, gradient scaler, counters of skips.
+    """Makes gradient steps on a loss; owns what they need: optimizer, precision, gradient scaler, counters of skips.
 
     Args:
-        loss: from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimised, and diagnostics.
+        loss: from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimized, and diagnostics.
         optimizer: of the parameters that learn; its learning rate is a tensor where the device allows it.
         parts: parameters whose gradient is clipped together, apart from the others'.
         module_names: the module of each parameter, whose gradient's norm is told.
@@ -58,7 +58,7 @@ class Updater:
 
     Attributes:
         loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
-        parameters: those of the optimiser.
+        parameters: those of the optimizer.
         wanted: given the loss's diagnostics, whether this update shall be made (bool [] on the device); None makes all.
     """
 
@@ -80,7 +80,7 @@ class Updater:
             total = sum(value for key, value in losses.items() if key.startswith("loss_"))
             return total, {key: value.detach() for key, value in losses.items()}
 
-        self.loss = Accelerated(name, terms, compile)
+        self.loss = CompiledFunction(name, terms, compile)
         self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
@@ -107,7 +107,7 @@ class Updater:
 
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
-        """One step of the optimiser, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
+        """One step of the optimizer, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
         the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and whether it was ``made`` and
         ``skipped``, all scalars.
         """
@@ -200,7 +200,7 @@ class Updater:
         return norms
 
     def _apply_gradients(self, skip: Tensor) -> None:
-        """One step of the optimiser, which changes nothing where ``skip`` (bool []) says so."""
+        """One step of the optimizer, which changes nothing where ``skip`` (bool []) says so."""
         if self.fused:
             self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
             self.optimizer.step()
@@ -215,11 +215,11 @@ class Updater:
 
     @property
     def fused(self) -> bool:
-        """Whether the optimiser is a fused one, which can leave everything as it is without asking."""
+        """Whether the optimizer is a fused one, which can leave everything as it is without asking."""
         return bool(self.optimizer.defaults.get("fused"))
 
     def _optimized(self) -> list[Tensor]:
-        """What a step of the optimiser changes."""
+        """What a step of the optimizer changes."""
         states = [value for state in self.optimizer.state.values() for value in state.values()]
         return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
 
@@ -234,7 +234,7 @@ class Updater:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimiser, gradient scaler and skips."""
+        """Optimizer, gradient scaler and skips."""
         optimizer = self.optimizer.state_dict()
         for index, moments in self._moments_in_parts(optimizer):
             optimizer["state"][index] = {name: whole(value) if value.ndim else value for name, value in moments.items()}
@@ -245,7 +245,7 @@ class Updater:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`; the moments of the optimiser are elsewhere after that."""
+        """Continue from :meth:`state_dict`; the moments of the optimizer are elsewhere after that."""
         optimizer = {**state["optimizer"], "state": dict(state["optimizer"]["state"])}
         for index, moments in self._moments_in_parts(optimizer):
             own_rows = {name: ranks.own_rows(value, 0) if value.ndim else value for name, value in moments.items()}
@@ -258,7 +258,7 @@ class Updater:
         self.skips_in_row.copy_(state["skips_in_row"])
 
     def _moments_in_parts(self, optimizer: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-        """Of an optimiser's state the places of parameters that are in parts, and their moments."""
+        """Of an optimizer's state the places of parameters that are in parts, and their moments."""
         places = [index for index, parameter in enumerate(self.parameters) if parameter in self._in_parts]
         return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
 

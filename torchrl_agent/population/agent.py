@@ -90,7 +90,7 @@ class MembersPolicy(TensorDictModuleBase):
         return act_in_group(self.template, tensordict, self.group)
 
 
-class Party(NamedTuple):
+class PolicyGroup(NamedTuple):
     """Players of one kind, and where they sit."""
 
     stack: Stack
@@ -115,7 +115,7 @@ class SeatedPolicy(TensorDictModuleBase):
     """
 
     def __init__(
-        self, parties: Sequence[Party], scripted: Sequence[tuple[TensorDictModuleBase, Tensor]], group: str
+        self, parties: Sequence[PolicyGroup], scripted: Sequence[tuple[TensorDictModuleBase, Tensor]], group: str
     ) -> None:
         super().__init__()
         self.group, self.parties = group, [(stack, policy) for stack, policy, _ in parties]
@@ -199,8 +199,8 @@ class LeagueAgent(MembersAgent):
 
     def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:
         frozen = ((self.slots, self.seats.slots), (self.present, self.seats.present))
-        parties = [Party(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
+        parties = [PolicyGroup(stack, self.template.policy, rows) for stack, rows in frozen if len(rows)]
         device = self.stack.flat.device
         scripted = [(player, self.seats.scripted(index).to(device)) for index, player in enumerate(self.scripted)]
         assert self.group is not None
-        return SeatedPolicy([Party(self.stack, policy, self.seats.members), *parties], scripted, self.group)
+        return SeatedPolicy([PolicyGroup(self.stack, policy, self.seats.members), *parties], scripted, self.group)

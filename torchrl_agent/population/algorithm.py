@@ -18,7 +18,7 @@ from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import (
     INTRINSIC,
     NEXT_VALUE,
-    OPTION_ENDS,
+    OPTION_DONE,
     Draw,
     OnPolicyActorCritic,
     what_the_controller_gets,
@@ -27,7 +27,7 @@ from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.losses.masked import explained_variance
-from torchrl_agent.optimization.compilation import Accelerated, Captured
+from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE
 from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
 from torchrl_agent.population.agent import Member, MembersAgent
@@ -54,7 +54,7 @@ class MembersAlgorithm(Algorithm):
     Attributes:
         numbers: hyper-parameters that may differ between members, by their names in a configuration, [P] on the device:
             what is written there holds from the next update on.
-        pace: share of its learning rate with which each member learns, [P].
+        lr_scale: share of its learning rate with which each member learns, [P].
 
     Raises:
         ValueError: the algorithm or its configuration cannot be that of a population.
@@ -82,15 +82,15 @@ class MembersAlgorithm(Algorithm):
         self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, self.config.adam_epsilon)
         self.numbers = self._numbers()
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
-        self.pace = torch.ones(self.stack.size, device=self.device)
+        self.lr_scale = torch.ones(self.stack.size, device=self.device)
         self.skips_in_row = torch.zeros(self.stack.size, device=self.device)
         self.running = torch.ones(self.stack.size, device=self.device)
-        self.estimate = Accelerated("the advantage function", self._estimate, self.acceleration.advantages)
+        self.estimate = CompiledFunction("the advantage function", self._estimate, self.acceleration.advantages)
         function = self._losses if self.together else self._losses_of_one
-        self.losses = Accelerated("the loss", function, self.acceleration.update)
-        self.adam = Accelerated("the optimiser", self._step, self.acceleration.update)
+        self.losses = CompiledFunction("the loss", function, self.acceleration.update)
+        self.adam = CompiledFunction("the optimizer", self._step, self.acceleration.update)
         self.graphs_on = template.graphs_on
-        self.captured = Captured("an iteration's updates", self.improve, self.graphs_on)
+        self.captured = CudaGraphFunction("an iteration's updates", self.improve, self.graphs_on)
         self.accelerated = (self.estimate, self.losses, self.adam)
 
     @override
@@ -124,7 +124,7 @@ class MembersAlgorithm(Algorithm):
 
     def copy(self, source: Tensor) -> None:
         """Make member ``i`` what member ``source[i]`` is (int64 [P], of all ranks' members): weights, statistics,
-        optimiser and numbers; the worlds go on.
+        optimizer and numbers; the worlds go on.
         """
         mine = [value for name, value in self.stack.others().items() if name != WORLDS_OWN]
         rows = [self.stack.flat, *mine, *self.optimizer.tensors().values(), *self.numbers.values(), self.skips_in_row]
@@ -134,7 +134,7 @@ class MembersAlgorithm(Algorithm):
 
     @torch.no_grad()
     def begin_anew(self, member: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give a member these weights and statistics, by their names in a :class:`Member`, and an optimiser that knows
+        """Give a member these weights and statistics, by their names in a :class:`Member`, and an optimizer that knows
         nothing; its worlds go on.
         """
         for name, value in self.stack.member(member).items():
@@ -154,7 +154,7 @@ class MembersAlgorithm(Algorithm):
             learning_rate: what the schedule makes of the configured one; members' own move in proportion.
         """
         share = learning_rate / self.config.learning_rate.initial
-        torch.mul(self.numbers["algorithm.learning_rate.initial"] * self.pace, share, out=self.rates)
+        torch.mul(self.numbers["algorithm.learning_rate.initial"] * self.lr_scale, share, out=self.rates)
         self.template.truncates_once = self.truncates_once
         return {**self.captured(rollout), "learning_rate": self.rates}
 
@@ -188,7 +188,7 @@ class MembersAlgorithm(Algorithm):
             judged[keys.VALUE],
             judged[NEXT_VALUE][..., :1],
             judged.get(INTRINSIC),
-            judged.get(OPTION_ENDS),
+            judged.get(OPTION_DONE),
         )
         estimated = {keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target, keys.REWARD: reward}
         data = self.stack.call(self._prepare, {**played, **judged, **estimated}, 2, together=self.together)
@@ -203,7 +203,7 @@ class MembersAlgorithm(Algorithm):
         values: Tensor,
         next_values: Tensor,
         intrinsic: Tensor | None,
-        option_ends: Tensor | None,
+        option_done: Tensor | None,
     ) -> tuple[Tensor, ...]:
         """Advantages, value targets and scaled rewards, [P, T, rows, 1]; their unit and the share of variance that is
         explained, [P].
@@ -212,7 +212,7 @@ class MembersAlgorithm(Algorithm):
         scaled = self.stack.call(self._scale, earned, 2)
         reward, unit = scaled[keys.REWARD], scaled[UNIT]
         discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
-        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_ends)
+        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_done)
         advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *paid, time_dim=1)
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, unit, torch.vmap(explained_variance)(target, values, counted)
@@ -284,7 +284,7 @@ class MembersAlgorithm(Algorithm):
 
     @torch.no_grad()
     def _step(self, gradient: Tensor, total: Tensor, kl: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A step of the optimiser; the gradients' norms, who made it, and for whom something was not finite, [P]."""
+        """A step of the optimizer; the gradients' norms, who made it, and for whom something was not finite, [P]."""
         limit = getattr(self.config, "target_kl", None)
         if limit is not None:  # once over it, a member makes no other update in this iteration
             self.running.mul_(kl <= 1.5 * limit)
@@ -325,7 +325,7 @@ class MembersAlgorithm(Algorithm):
         return {"name": self.template.name, **ranks.join_rows(mine, 0)}
 
     def optimizer_state_of(self, member: int) -> dict[str, Any]:
-        """What the optimiser knows of a member, as that of a lone learner would keep it."""
+        """What the optimizer knows of a member, as that of a lone learner would keep it."""
         optimizer, agent = self.template.updater.optimizer, self.template.agent
         names = {parameter: name for name, parameter in Member(self.template).named_parameters()}
         mean, square = (self.stack.split(each) for each in (self.optimizer.mean, self.optimizer.square))
@@ -387,7 +387,7 @@ def check_algorithm(algorithm: Algorithm) -> None:
             "members of a population cannot adapt their rates: use another algorithm.learning_rate.schedule."
         )
     if algorithm.config.lag:
-        raise ValueError("members of a population play what they have learnt: use algorithm.lag=0.")
+        raise ValueError("members of a population play what they have learned: use algorithm.lag=0.")
     if algorithm.config.precision == "float16":
         raise ValueError("members of a population cannot scale gradients: use algorithm.precision=bfloat16 or float32.")
     if getattr(algorithm.config, "optimizer", "adam") != "adam":

@@ -20,7 +20,7 @@ CHOICES = ("hard", "even", "uniform")
 SPREADS = ("same", "perturb", "resample")
 """What the members' first genes are: as configured, one mutation away from it, or anything within the bounds."""
 MATINGS = ("rank", "distant", "within")
-"""Who marries whom: neighbours by fitness, those whose genes differ most, or kin, whose genes differ least."""
+"""Who marries whom: neighbors by fitness, those whose genes differ most, or kin, whose genes differ least."""
 INHERITANCES = ("best", "mean", "fresh")
 """Weights of a child: those of the fitter parent, the mean of both, or as a first member begins."""
 SCHOOLINGS = {"full": 1.0, "finetune": 0.1, "frozen": 0.0}
@@ -49,7 +49,7 @@ class FamilyConfig:
     """What a generation leaves to the next, for ``population.evolve=genetic``."""
 
     mating: str = choice("rank", MATINGS)
-    """rank (neighbours by fitness), distant (the most different genes) or within (kin: the least different)."""
+    """rank (neighbors by fitness), distant (the most different genes) or within (kin: the least different)."""
     parents: float = share(0.6)
     """Share of the members, the fittest, that have children; each of the others is replaced by a child."""
     crossover: float = share(0.5)

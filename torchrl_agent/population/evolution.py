@@ -25,7 +25,7 @@ of, int64 [P], or to its two parents, [P, 2], the first of whom it is otherwise 
 
 
 @dataclass
-class Look:
+class EvolutionStep:
     """What one look at the members found and did."""
 
     frames: int
@@ -75,7 +75,7 @@ class Evolution:
                 )
             self.genes[name] = self._first(gene, value)
         self.founders = torch.arange(config.members)
-        self.looks: list[Look] = []
+        self.looks: list[EvolutionStep] = []
         self.births = 0
         self._copied_at = torch.full((config.members,), -(2**62))
 
@@ -89,7 +89,7 @@ class Evolution:
             return _bent(low + (high - low) * torch.rand(size, generator=self.random, dtype=torch.float64), gene)
         return values
 
-    def due(self, frames: int) -> bool:
+    def is_due(self, frames: int) -> bool:
         """Whether it is time for the next look, after so many frames of each member."""
         if self.config.evolve == "none":
             return False
@@ -97,11 +97,11 @@ class Evolution:
             return frames >= max(self.config.warmup, self.config.every)
         return frames - self.looks[-1].frames >= self.config.every
 
-    def look(self, frames: int, fitness: Tensor) -> Look:
+    def look(self, frames: int, fitness: Tensor) -> EvolutionStep:
         """Judge the members by their fitness [P], let copies take over and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
         parents = checked_parents(self.rule(judged, self.genes, self.random), self.config)
-        look = Look(frames, fitness, parents, self.genes, {})
+        look = EvolutionStep(frames, fitness, parents, self.genes, {})
         for name, values in look.before.items():
             look.after[name] = torch.where(look.children, self._handed_down(name, values, parents), values)
         self.genes = look.after
@@ -152,7 +152,7 @@ class Evolution:
             raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
-        self.looks = [Look(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
+        self.looks = [EvolutionStep(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
         self.births = sum(int(look.children.sum()) for look in self.looks)
         self.random.set_state(state["random"])
 

@@ -105,8 +105,8 @@ def _mates(genes: Tensor, mating: str) -> Tensor:
     count = genes.shape[1]
     if mating == "rank":
         places = torch.arange(count)
-        neighbours = places + 1 - 2 * (places % 2)
-        return torch.where(neighbours < count, neighbours, places - 1)
+        neighbors = places + 1 - 2 * (places % 2)
+        return torch.where(neighbors < count, neighbors, places - 1)
     distance = (genes.unsqueeze(1) - genes.unsqueeze(2)).norm(dim=0)
     if mating == "distant":
         return distance.fill_diagonal_(-1.0).argmax(1)

@@ -15,14 +15,14 @@ from torchrl_agent.core import ranks
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import SCHOOLINGS, TRAIT, PopulationConfig
-from torchrl_agent.population.evolution import Genes, Look
+from torchrl_agent.population.evolution import EvolutionStep, Genes
 from torchrl_agent.population.stack import tensors_of
 
 MONEY = "money"
 """Statistic of an episode: what people owned in the end."""
 
 
-class Households:
+class Inheritance:
     """The people of members' worlds: those of a member have the traits that are its genes and what it inherited.
 
     Args:
@@ -68,7 +68,7 @@ class Households:
             money = finished[MONEY][finished[keys.EPISODE_COMPLETE] > 0].double()
             self._owned[:, member] += torch.stack((money.sum(), torch.tensor(float(len(money)))))
 
-    def bequeath(self, look: Look) -> None:
+    def bequeath(self, look: EvolutionStep) -> None:
         """Let children have their share of what their parents owned in the end."""
         total, count = self._owned
         left = self.wealth * (total / count.clamp_min(1))[look.parents].mean(1)
@@ -85,12 +85,14 @@ class Households:
         self._owned.copy_(state["owned"])
 
 
-def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable[[int], Algorithm], own: slice) -> None:
+def inherit(
+    algorithm: MembersAlgorithm, look: EvolutionStep, how: str, newborn: Callable[[int], Algorithm], own: slice
+) -> None:
     """Let rows of members follow a look.
 
     Args:
         algorithm: the members'.
-        look: who descends from whom; copies are of the first parent, with its statistics and its optimiser.
+        look: who descends from whom; copies are of the first parent, with its statistics and its optimizer.
         how: one of :data:`~torchrl_agent.population.inheritance.INHERITANCES`, the weights of those with two parents.
         newborn: what a child begins as, whose weights are nobody's.
         own: the members that are rows here.
@@ -105,9 +107,9 @@ def inherit(algorithm: MembersAlgorithm, look: Look, how: str, newborn: Callable
             algorithm.begin_anew(place, tensors_of(Member(newborn(own.start + place))))
 
 
-def paces(look: Look | None, config: PopulationConfig) -> Tensor:
+def lr_scales(look: EvolutionStep | None, config: PopulationConfig) -> Tensor:
     """Share of its learning rate with which each member learns after a look, [P]."""
-    pace = torch.ones(config.members)
+    lr_scale = torch.ones(config.members)
     if look is not None and config.evolve == "genetic":
-        pace[look.children] = SCHOOLINGS[config.family.schooling]
-    return pace
+        lr_scale[look.children] = SCHOOLINGS[config.family.schooling]
+    return lr_scale

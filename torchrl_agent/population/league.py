@@ -12,7 +12,7 @@ from torchrl_agent import keys
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.run_names import find_run
 from torchrl_agent.population.config import LeagueConfig
-from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.evolution import EvolutionStep
 from torchrl_agent.population.pool import Pool, draw_weights
 from torchrl_agent.population.ratings import Ratings, Standings, bradley_terry
 from torchrl_agent.population.seats import Seats, seat_table
@@ -119,7 +119,7 @@ class League:
         """Let games that go on not count in which one of these players takes part, as it is another one now."""
         self.clean &= ~torch.isin(self.seats.player, players).any(1)
 
-    def follow(self, look: Look) -> None:
+    def follow(self, look: EvolutionStep) -> None:
         """Judge children by the games of their first parents."""
         self.standings.copy(look.parents[:, 0])
         self.interrupt(look.children.nonzero().flatten())

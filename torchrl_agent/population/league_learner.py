@@ -17,7 +17,7 @@ from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.population.agent import LeagueAgent
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import RATING, LeagueConfig, PopulationConfig
-from torchrl_agent.population.evolution import Look
+from torchrl_agent.population.evolution import EvolutionStep
 from torchrl_agent.population.league import League
 from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats, check_seats
@@ -135,13 +135,13 @@ class LeagueLearner(PopulationLearner):
         return int(self.league.ratings.rating[: self.league.mains].argmax())
 
     @override
-    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
         """Rate the players, look at the members, keep snapshots and draw opponents, whatever it is time for."""
         config = self.league.config
         drawing = self.number % config.refresh == 0
-        if drawing or self.evolution.due(self.frames):
+        if drawing or self.evolution.is_due(self.frames):
             self.league.rate()
-        found = super().conclude(metrics)
+        found = super().end_iteration(metrics)
         of_members = {f"league/{name}": values for name, values in self.league.of_members().items()}
         for member, told in enumerate(self.member_metrics):
             told |= {name: float(values[member]) for name, values in of_members.items()}
@@ -157,7 +157,7 @@ class LeagueLearner(PopulationLearner):
         return {**found, **{f"league/{name}": value for name, value in self.league.summary().items()}}
 
     @override
-    def _take_over(self, look: Look) -> None:
+    def _take_over(self, look: EvolutionStep) -> None:
         super()._take_over(look)
         self.league.follow(look)
 

@@ -23,9 +23,9 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
 from torchrl_agent.population.config import TRAIT, PopulationConfig
-from torchrl_agent.population.evolution import Evolution, Look
+from torchrl_agent.population.evolution import Evolution, EvolutionStep
 from torchrl_agent.population.genes import check_genes, numbers_of
-from torchrl_agent.population.inheritance import Households, inherit, paces
+from torchrl_agent.population.inheritance import Inheritance, inherit, lr_scales
 from torchrl_agent.population.stack import tensors_of
 from torchrl_agent.training.collector import finished_episodes, finished_worlds
 from torchrl_agent.training.learner import Learner, random_state
@@ -83,7 +83,7 @@ class PopulationLearner(Learner):
         self._first_seed, self._make_newborn = seed + self.members, newborn
         self._write_genes(algorithm)
         self._seat(env, algorithm)
-        self.households = Households(env, config, self.own)
+        self.households = Inheritance(env, config, self.own)
         self.households.send(env, self.evolution.genes)
         # mypy sees an Agent here; of it only what MembersAgent has is asked for
         super().__init__(env, algorithm.agent, algorithm, total_frames=total_frames, experiment=experiment)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ class PopulationLearner(Learner):
         """Sum of the fitness of episodes since the last look, and their number."""
         self._broken: list[int] = []
         self._shown: Member = copy.deepcopy(Member(algorithms[0]))
-        self.present()
+        self.best_agent()
 
     def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         """Say who plays where: each member in its own share of the worlds, at its own place in their curriculum."""
@@ -127,7 +127,7 @@ class PopulationLearner(Learner):
         return max(range(self.members), key=scores.__getitem__)
 
     @override
-    def present(self, member: int | None = None) -> Agent:
+    def best_agent(self, member: int | None = None) -> Agent:
         """A member as an agent of its own, the best one if none is named; the same object at every call."""
         number = self.best() if member is None else member
         owner, place = divmod(number, self.algorithm.stack.size)
@@ -138,12 +138,12 @@ class PopulationLearner(Learner):
 
     @override
     def statistics(self, member: int | None = None) -> dict[str, Any]:
-        """Normalisation statistics of a member, the best one if none is named, as plain numbers."""
-        agent = self.present(member)
+        """Normalization statistics of a member, the best one if none is named, as plain numbers."""
+        agent = self.best_agent(member)
         return get_statistics(agent.normalizer, self._shown.scaler)
 
     @override
-    def tolerates_non_finite(self, rollout: TensorDict) -> bool:
+    def tolerates_nonfinite(self, rollout: TensorDict) -> bool:
         """Whether at least one member wrote nothing but finite numbers. The others skip their updates from such frames,
         and evolution may replace them.
         """
@@ -183,7 +183,7 @@ class PopulationLearner(Learner):
         return {**means, "skipped_in_row": table[list(of_members).index("skipped_in_row")].amin()}
 
     @override
-    def report(self, rollout: TensorDict) -> dict[str, float]:
+    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the members' episodes, and tell their curricula; means over the members."""
         return self._enter(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
 
@@ -199,8 +199,8 @@ class PopulationLearner(Learner):
                 self.env.update_curriculum(mine, index) if ability(self.env, "update_curriculum") is not None else {}
             )
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
-        learnt = [train_metrics(each) for each in self.member_metrics]
-        self.member_metrics = [{**report, **each} for report, each in zip(reports, learnt, strict=True)]
+        learned = [train_metrics(each) for each in self.member_metrics]
+        self.member_metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
 
     def _home(self, worlds: Tensor) -> Tensor:
@@ -216,12 +216,12 @@ class PopulationLearner(Learner):
         self._since_look[1, member] += whole.sum()
 
     @override
-    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
         """Look at the members if it is time; metrics of the population."""
         returns = [each.get("rollout/ep_rew_mean", math.nan) for each in self.member_metrics]
         known = [value for value in returns if not math.isnan(value)] or [math.nan]
         found = {"population/return_best": max(known), "population/return_worst": min(known)}
-        if self.evolution.due(self.frames):
+        if self.evolution.is_due(self.frames):
             look = self.evolution.look(self.frames, ranks.first(self.fitness))  # machines may round otherwise
             self._take_over(look)
         found |= {
@@ -234,8 +234,8 @@ class PopulationLearner(Learner):
             found |= {f"genes/{name}_{what}": float(each) for what, each in _extent(values).items()}
         return found
 
-    def _take_over(self, look: Look) -> None:
-        """Let rows follow a look: weights, statistics, optimiser, curricula; the worlds go on."""
+    def _take_over(self, look: EvolutionStep) -> None:
+        """Let rows follow a look: weights, statistics, optimizer, curricula; the worlds go on."""
         config = self.evolution.config
         how = config.family.inherit if config.evolve == "genetic" else "best"
         inherit(self.algorithm, look, how, self._newborn, self.own)
@@ -266,7 +266,7 @@ class PopulationLearner(Learner):
                 algorithm.numbers[name].copy_(values[self.own])
         algorithm.write_numbers()
         looks = self.evolution.looks
-        algorithm.pace.copy_(paces(looks[-1] if looks else None, self.evolution.config)[self.own])
+        algorithm.lr_scale.copy_(lr_scales(looks[-1] if looks else None, self.evolution.config)[self.own])
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class PopulationLearner(Learner):
         """The checkpoint from which a member would go on alone: its worlds begin afresh then, where it is in the
         curriculum.
         """
-        agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.present(member), self._shown.scaler))
+        agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.best_agent(member), self._shown.scaler))
         curricula = ability(self.env, "curricula", ())
         owner, place = divmod(member, self.algorithm.stack.size)
         optimizer = ranks.from_one(owner, lambda: self.algorithm.optimizer_state_of(place))

@@ -22,9 +22,9 @@ from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.pretrained import (
     MODULES,
-    begin_with,
-    brings_statistics,
-    go_on_in_unit,
+    has_statistics,
+    load_pretrained,
+    restore_reward_scale,
     save_module,
 )
 from torchrl_agent.modules.specs import action_heads
@@ -87,10 +87,10 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     best = Best(lesson, before)
     writer = MetricsWriter(folder, tensorboard=False)
     updater = make_updater(lesson, config.learning_rate, experiment.acceleration.update)
-    for update, learnt, last in learn(lesson, updater, data, config):
+    for update, learned, last in learn(lesson, updater, data, config):
         best.look(update, last)
         validation = {f"validation/{name}": value for name, value in last.items()}
-        writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learnt, **validation})
+        writer.write(update * _batch(data, config) * data.train.shape[1], {"update": update, **learned, **validation})
     best.restore()
     save_module(folder / MODULE_FILE, lesson.agent, module, data.scaler, lesson.decoders)
     report = {
@@ -142,10 +142,10 @@ def learn(
             if update % every == 0 or update == config.updates:
                 told = to_host(dict(metrics.items()))
                 updater.check(told, "lower --learning-rate")
-                learnt = {f"train/{name}": value for name, value in told.items()}
+                learned = {f"train/{name}": value for name, value in told.items()}
                 validation = lesson.validate(data.validation)
                 shown = {"validation": f"{total_loss(validation):.4g}"}
-                yield update, learnt, validation
+                yield update, learned, validation
             progress.reach(update, shown)
 
 
@@ -179,14 +179,14 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
 
 
 def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tuple[Lesson, Sequences]:
-    """Agent and data; the normaliser has learnt from the data, unless pre-trained modules brought its statistics."""
+    """Agent and data; the normalizer has learned from the data, unless pre-trained modules brought its statistics."""
     torch.manual_seed(experiment.seed)
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     env = experiment.make_world()
     agent = experiment.make_agent(env)
-    begin_with(agent, experiment.pretrained, experiment.frozen)
-    agent.normalizer.frozen = brings_statistics(agent, experiment.pretrained)
+    load_pretrained(agent, experiment.pretrained, experiment.frozen)
+    agent.normalizer.frozen = has_statistics(agent, experiment.pretrained)
     lesson = Lesson(agent, module, action_heads(env))
     players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
     length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]
@@ -195,7 +195,7 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     learning = experiment.algorithm
     scaler = RewardScaler(rollout.shape[1], learning.gamma, learning.clip_rewards, enabled=learning.scale_rewards)
     scaler.to(rollout.device)
-    go_on_in_unit(scaler, agent, experiment.pretrained, frozen=MODULES)
+    restore_reward_scale(scaler, agent, experiment.pretrained, frozen=MODULES)
     return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler)
 
 
@@ -205,7 +205,7 @@ def _batch(data: Sequences, config: PretrainConfig) -> int:
 
 
 def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[str, Any]:
-    """Figures of the policy, and of the players that it learnt from, in the evaluation world."""
+    """Figures of the policy, and of the players that it learned from, in the evaluation world."""
     config = experiment.evaluation
     figures = {"policy": evaluate(experiment, lesson.agent)}
     for name in players:

@@ -136,8 +136,8 @@ def collect(
     choose = _mixture(list(players.values()), env)
     steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
     alive = [] if group is None else [keys.ALIVE]
-    decided = agent.manager.recalled_keys if goals and agent.manager is not None else ()  # thoughts are made anew
-    left_out = {keys.STATE, *agent.recalled_keys} - set(decided)
+    decided = agent.manager.replayed_keys if goals and agent.manager is not None else ()  # thoughts are made anew
+    left_out = {keys.STATE, *agent.replayed_keys} - set(decided)
     mine = [key for key in agent.recorded_keys if key not in left_out]
     recorded = [
         *(under(group, key) for key in (*mine, keys.ACTION, *alive)),
@@ -159,11 +159,11 @@ def collect(
 def make_sequences(
     rollout: TensorDictBase, agent: Agent, worlds: int, players: Sequence[str], length: int, scaler: RewardScaler
 ) -> Sequences:
-    """Cut what was recorded into sequences; the normaliser (unless frozen) and the reward scaler learn from it first.
+    """Cut what was recorded into sequences; the normalizer (unless frozen) and the reward scaler learn from it first.
 
     Args:
         rollout: from :func:`collect`, [steps, rows].
-        agent: whose normaliser learns.
+        agent: whose normalizer learns.
         worlds: their number.
         players: names.
         length: T.

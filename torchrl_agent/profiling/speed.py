@@ -17,7 +17,7 @@ import torch
 
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
-from torchrl_agent.optimization.compilation import COMPILED, CUDA_GRAPH, EAGER, Captured
+from torchrl_agent.optimization.compilation import COMPILED, CUDA_GRAPH, EAGER, CudaGraphFunction
 from torchrl_agent.profiling.timing import seconds_per_call
 from torchrl_agent.runs.folder import SOURCE
 from torchrl_agent.training.learner import Learner
@@ -118,7 +118,7 @@ def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: fl
     start = time.perf_counter()
     if mode != "eager":
         env.compile()
-    block = Captured("the world", play, env.device if mode == "cudagraphs" else None)
+    block = CudaGraphFunction("the world", play, env.device if mode == "cudagraphs" else None)
     block()
     first = time.perf_counter() - start
     rate = env.batch_size[0] * BLOCK / seconds_per_call(block, seconds, learner.device)

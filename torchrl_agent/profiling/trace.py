@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 ITERATION = "iteration"
 OPTIMISER_STEP = "Optimizer.step#Adam.step"
-"""How PyTorch names the range that it puts around an optimiser's step itself."""
+"""How PyTorch names the range that it puts around an optimizer's step itself."""
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 """Kineto's categories of the calls that launch something on a CUDA device, and of what they launch."""
@@ -102,7 +102,7 @@ def summarize(events: list[Event]) -> list[Range]:
     for event in sorted(ours, key=_outer_first):
         while around and around[-1][0] <= event.start:
             around.pop()
-        name = "optimiser" if event.name == OPTIMISER_STEP else event.name
+        name = "optimizer" if event.name == OPTIMISER_STEP else event.name
         path = f"{around[-1][1]}/{name}" if around else name
         around.append((event.end, path))
         entry = result.setdefault(path, Range(path, 0, 0.0, 0.0, 0.0))

@@ -18,7 +18,7 @@ from torchrl_agent.core.abilities import ability, world_name
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.optimization.compilation import AccelerationConfig
-from torchrl_agent.training.evaluator import Player
+from torchrl_agent.training.evaluator import Stepper
 
 PICTURES_PER_SECOND = 20
 """About so many pictures are drawn for a second of a film at most."""
@@ -77,7 +77,7 @@ def film_policy(
         finished.logical_or_(played.get((keys.NEXT, keys.DONE)).squeeze(-1))
 
     with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
-        play = Player(env, policy, min(every, steps), watch, acceleration)
+        play = Stepper(env, policy, min(every, steps), watch, acceleration)
         for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
             play()

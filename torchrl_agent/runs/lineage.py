@@ -1,5 +1,5 @@
 """Who descends from whom in a population's run, as a picture: generations from left to right, members from top to
-bottom, lines from parents to children, coloured by fitness.
+bottom, lines from parents to children, colored by fitness.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def draw(lineage: Lineage) -> Figure:
 
 
 def _draw_lines(panel: Any, lineage: Lineage) -> None:
-    """From every look to the next: members that stayed in grey, children to each of their parents."""
+    """From every look to the next: members that stayed in gray, children to each of their parents."""
     for look, parents in enumerate(lineage.parents):
         for member in range(len(lineage.fitness[0])):
             if member not in parents:

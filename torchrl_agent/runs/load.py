@@ -21,7 +21,7 @@ def load_agent(
     member: int | str | None = None,
     trust: bool = False,
 ) -> tuple[Experiment, Agent]:
-    """A trained agent, with its normalisation statistics, and the experiment it comes from.
+    """A trained agent, with its normalization statistics, and the experiment it comes from.
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).

@@ -44,7 +44,7 @@ def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) ->
         f"{film}"
         f"## What was trained\n\n{_training(folder, experiment, summary)}\n"
         f"{_population(folder, summary)}"
-        f"## How it was judged\n\n{_judgement(experiment, summary)}\n"
+        f"## How it was judged\n\n{_judgment(experiment, summary)}\n"
         f"## How to use it\n\n{_usage(folder, summary)}\n"
         f"## Limits\n\n{_limits(experiment)}"
     )
@@ -103,12 +103,12 @@ def _population(folder: Path, summary: dict[str, Any]) -> str:
         )
     tree = f"\n![Who descends from whom]({PICTURE})\n" if (folder / PICTURE).is_file() else ""
     return (
-        f"## Its members\n\n{len(members)} members learnt in one program; the agent is the best of them.{evolved}\n\n"
+        f"## Its members\n\n{len(members)} members learned in one program; the agent is the best of them.{evolved}\n\n"
         f"{_rows(['member', *members[0]], rows)}{tree}\n"
     )
 
 
-def _judgement(experiment: Experiment, summary: dict[str, Any]) -> str:
+def _judgment(experiment: Experiment, summary: dict[str, Any]) -> str:
     if "evaluation" not in summary:
         return "Not yet: `torchrl-agent evaluate`, below, does it.\n"
     config, figures = experiment.evaluation, summary["evaluation"]

@@ -112,7 +112,7 @@ class RunWriter:
         """Write down an iteration that the learner has just finished; a checkpoint too, if one is due."""
         self._metrics = metrics
         with self._told():
-            (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learnt before
+            (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learned before
             self._writer.write(self.learner.frames, metrics)
             if self._members is not None:
                 self._members.write()
@@ -135,14 +135,14 @@ class RunWriter:
         ended = "total_frames" if self.learner.frames >= self.experiment.total_frames else "mark"
         if self._members is not None:
             self._members.picture()
-        agent, run = self.learner.present(), self.experiment.run
+        agent, run = self.learner.best_agent(), self.experiment.run
         # of a sharded agent no process holds all weights: `evaluate` reads the checkpoint
         wanted = (run.final_evaluation or run.film) and not sharded(agent)
         self._summarize(ended, judged=not wanted)
         if wanted:
             with ranks.alone():  # the others have nothing left to do
-                judgement = self._judge(agent)
-            self._summarize(ended, judged=True, **judgement)
+                judgment = self._judge(agent)
+            self._summarize(ended, judged=True, **judgment)
 
     def where_to_go_on(self) -> str:
         """What to go on from after an error, as the end of a sentence."""
@@ -177,7 +177,7 @@ class RunWriter:
         if self._saved_frames != self.learner.frames:
             self._save()
 
-    def _summarize(self, ended: str, judged: bool = False, **judgement: Any) -> None:
+    def _summarize(self, ended: str, judged: bool = False, **judgment: Any) -> None:
         learner = self.learner
         summary: dict[str, Any] = {
             "config": self.experiment.name,
@@ -190,7 +190,7 @@ class RunWriter:
             "compile_seconds": round(learner.compile_seconds, 1),
             "acceleration": learner.modes(),
             "metrics": {key: None if math.isnan(value) else value for key, value in self._metrics.items()},
-            **judgement,
+            **judgment,
         }
         if self._members is not None:
             self._members.summarize(summary)
@@ -200,13 +200,13 @@ class RunWriter:
 
     def _judge(self, agent: Agent) -> dict[str, Any]:
         """Figures and film of the final policy, as far as they are wanted."""
-        experiment, judgement = self.experiment, dict[str, Any]()
+        experiment, judgment = self.experiment, dict[str, Any]()
         if experiment.run.final_evaluation:
             ways = evaluate_ways(experiment, agent)
-            judgement |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
+            judgment |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            judgement["film"] = self._film(agent, self.folder / "film.gif")
-        return judgement
+            judgment["film"] = self._film(agent, self.folder / "film.gif")
+        return judgment
 
     def _film_on_the_way(self) -> None:
         """Film the policy as it is now; where that cannot be, do not try again."""
@@ -214,7 +214,7 @@ class RunWriter:
         path = self.folder / FILMS / f"{self.learner.frames:012}.gif"
         with ranks.alone(), forked_random(self.learner.device), self._told():
             path.parent.mkdir(exist_ok=True)
-            if sharded(agent := self.learner.present()) or self._film(agent, path) is None:
+            if sharded(agent := self.learner.best_agent()) or self._film(agent, path) is None:
                 self._film_every = None
                 return
             self._writer.write_film(self.learner.frames, path)
@@ -265,7 +265,7 @@ class SilentWriter:
     def finish(self) -> None:
         """The same, and help to show the agent that is judged."""
         self.stop()
-        self.learner.present()
+        self.learner.best_agent()
 
     def where_to_go_on(self) -> str:
         """See :meth:`RunWriter.where_to_go_on`."""

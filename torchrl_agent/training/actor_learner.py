@@ -1,7 +1,7 @@
 """Processes that play for one that learns: actors and a learner (Espeholt et al. 2018, "IMPALA").
 
 Rank 0 learns, the others play equal shares of the worlds, all at the same time. Which version of the agent plays a
-rollout is decided by :class:`~torchrl_agent.algorithms.lagged_policy.LaggingPlayer`, not by who is quicker: so a run
+rollout is decided by :class:`~torchrl_agent.algorithms.lagged_policy.LaggedPolicy`, not by who is quicker: so a run
 can be repeated, and whoever is quicker waits where it would get too far ahead. What travels goes through the CPU:
 rollouts to the learner; to the actors a ticket after every iteration, and the weights of new versions.
 """
@@ -20,7 +20,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent.algorithms.actor_critic import ActorCritic
-from torchrl_agent.algorithms.lagged_policy import LaggingPlayer
+from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import ability, own_seed, world_seed
 from torchrl_agent.core.spans import spanned
@@ -87,12 +87,12 @@ class RemoteCollector(RolloutCollector):
         for share, packed in zip(self._shares, self._packed, strict=True):
             unpack(packed, share.values(True, True))
         if self._received < self.player.rollouts_of(self.player.iterations):
-            self._listen()  # while this one is learnt from
+            self._listen()  # while this one is learned from
         assert self._buffers is not None
         return self._buffers
 
     def worlds(self) -> tuple[dict[str, Tensor] | None, dict[str, Any] | None]:
-        """Tensors of the worlds, and what the agent sees first, as the actors had them after the rollout learnt from
+        """Tensors of the worlds, and what the agent sees first, as the actors had them after the rollout learned from
         last; None for worlds that cannot say.
         """
         self._send_ticket(SAVE)
@@ -219,7 +219,7 @@ class Actor:
         player: says who plays.
     """
 
-    def __init__(self, collector: RolloutCollector, player: LaggingPlayer) -> None:
+    def __init__(self, collector: RolloutCollector, player: LaggedPolicy) -> None:
         self.collector, self.env, self.player = collector, collector.env, player
         self.stages: dict[int, int] = {}
         self._stage: int | None = None

@@ -17,7 +17,7 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.abilities import ability
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured, fastest
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 
 
 class RolloutCollector:
@@ -58,14 +58,14 @@ class RolloutCollector:
         self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
         self._traceable = traceable = ability(env, "branchless", False)
-        self._play = Accelerated(
+        self._play = CompiledFunction(
             "the policy with the world's step" if traceable else "the policy",
             (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
             acceleration.step,
             ability(env, "compile_options") if traceable else None,
         )
-        self.accelerated: tuple[Accelerated, ...] = (self._play,)
-        self._rollout = Captured(
+        self.accelerated: tuple[CompiledFunction, ...] = (self._play,)
+        self._rollout = CudaGraphFunction(
             "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
         )
         self.root: TensorDictBase = self._tidy(env.reset()).clone()
@@ -190,7 +190,7 @@ def play(
     """Step all worlds with a policy, from the ``root`` of a reset on, and yield each step's tensordict [N], with what
     followed under ``next``; worlds that end begin anew.
 
-    Plain and uncompiled: what plays much is a :class:`RolloutCollector`, or an evaluation's ``Player``.
+    Plain and uncompiled: what plays much is a :class:`RolloutCollector`, or an evaluation's ``Stepper``.
     """
     for _ in range(steps):
         played, root = env.step_and_maybe_reset(policy(root))

@@ -18,7 +18,7 @@ from torchrl_agent import keys
 from torchrl_agent.core.abilities import ability, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import student, wilson
-from torchrl_agent.optimization.compilation import Accelerated, AccelerationConfig, Captured
+from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
 from torchrl_agent.training.collector import episode_entries, fill_caches
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ CHECK_EVERY_ON_CPU = 5
 """The same where nobody has to wait."""
 
 
-class Player:
+class Stepper:
     """Plays ``steps`` steps of a world with a policy at each call, and hands every step to ``watch``.
 
     On CUDA the step is compiled and the steps are one CUDA graph; on a CPU, where one evaluation takes less time than
@@ -60,8 +60,10 @@ class Player:
         config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
         fast = env.device is not None and env.device.type == "cuda" and ability(env, "branchless", False)
         options = ability(env, "compile_options")
-        self._step = Accelerated("the evaluation's step", self._act_and_step, fast and config.step, options)
-        self._play = Captured("the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None)
+        self._step = CompiledFunction("the evaluation's step", self._act_and_step, fast and config.step, options)
+        self._play = CudaGraphFunction(
+            "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None
+        )
         self.root = env.reset().clone()
         if fast:
             fill_caches(env)
@@ -109,7 +111,7 @@ class Evaluator:
         self.final = torch.zeros(*env.batch_size, len(self.entries), device=env.device)
         waits = env.device is not None and env.device.type != "cpu"
         self.steps = CHECK_EVERY if waits else CHECK_EVERY_ON_CPU
-        self.play = Player(env, policy, self.steps, self._watch, acceleration)
+        self.play = Stepper(env, policy, self.steps, self._watch, acceleration)
 
     @torch.no_grad()
     def __call__(self, seed: int | None = None) -> dict[str, Tensor]:

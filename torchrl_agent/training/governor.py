@@ -35,7 +35,7 @@ class GovernorConfig:
     memory: int = number(50, least=2)
     """Iterations that the history of a vital sign reaches back (time constant of its moving averages)."""
     threshold: float = number(6.0, above=0)
-    """Usual deviations from its history, towards the worse, from which on a sign is bad."""
+    """Usual deviations from its history, toward the worse, from which on a sign is bad."""
     patience: int = count(3)
     """Iterations in a row in which a sign is bad that make a collapse."""
     snapshot_every: int = count(10)
@@ -121,9 +121,9 @@ class Governor:
             CollapseError: another collapse after ``max_returns``; the algorithm is left in its last healthy state.
         """
         broken = metrics.get("train/skipped_in_row", 0.0) >= SKIPS_BEFORE_HALT
-        bad = metrics.get("train/vital_signs/bad_in_row", math.nan)  # as long as nothing is learnt
+        bad = metrics.get("train/vital_signs/bad_in_row", math.nan)  # as long as nothing is learned
         if broken or (not self._unjudged and bad >= self.config.patience):
-            self.undo(self._describe(broken), frames, metrics.get("rollout/episodes", 0.0))
+            self.rollback(self._describe(broken), frames, metrics.get("rollout/episodes", 0.0))
         elif self._unjudged and not math.isnan(bad):
             self._unjudged -= 1
             self._recovers = self._recovers and self._unjudged > 0
@@ -185,8 +185,8 @@ class Governor:
         self._well = 0
 
     @torch.no_grad()
-    def undo(self, reason: str, frames: int, episodes: float) -> None:
-        """Copy the older snapshot back; what it lacks, as an optimiser has no moments before its first step, is 0.
+    def rollback(self, reason: str, frames: int, episodes: float) -> None:
+        """Copy the older snapshot back; what it lacks, as an optimizer has no moments before its first step, is 0.
 
         Args:
             reason: what collapsed, in words.
@@ -202,7 +202,7 @@ class Governor:
                 value.copy_(held[name])
             else:
                 value.zero_()
-        self.algorithm.taken_back()
+        self.algorithm.on_rollback()
         if self.returns == self.config.max_returns:
             raise CollapseError(
                 f"training collapsed after {frames} frames ({reason}), and {self.returns} returns to a healthy state"

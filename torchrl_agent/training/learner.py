@@ -119,7 +119,7 @@ class Learner:
         return rollout.numel() * ranks.size()
 
     def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """What is learnt from in a rollout, see :func:`~torchrl_agent.training.collector.agent_rows`."""
+        """What is learned from in a rollout, see :func:`~torchrl_agent.training.collector.agent_rows`."""
         return agent_rows(rollout, self.agent.group)
 
     def collect(self) -> TensorDict:
@@ -137,15 +137,15 @@ class Learner:
         diagnostics = self.algorithm.learn(rows, learning_rate * self.governor.learning_rate_factor)
         return {**diagnostics, **self.governor.judge(diagnostics)}
 
-    def present(self) -> Agent:
+    def best_agent(self) -> Agent:
         """The agent to judge, to film and to show, as it is now: of a population the best."""
         return self.agent
 
-    def tolerates_non_finite(self, rollout: TensorDict) -> bool:
-        """Whether a rollout is learnt from in which the policy wrote numbers that are not finite: a population may."""
+    def tolerates_nonfinite(self, rollout: TensorDict) -> bool:
+        """Whether a rollout is learned from in which the policy wrote numbers that are not finite: a population may."""
         return False
 
-    def report(self, rollout: TensorDict) -> dict[str, float]:
+    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
         finished = finished_episodes(rollout, self.collector.statistics)
         self.episodes.add(finished)
@@ -153,7 +153,7 @@ class Learner:
         curriculum = {} if update is None else update(finished)
         return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
 
-    def conclude(self, metrics: dict[str, float]) -> dict[str, float]:
+    def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
         """What else happens after an iteration of which these are the metrics: other metrics."""
         return {} if self.governor is None else self.governor.act(metrics, self.frames)
 
@@ -167,13 +167,13 @@ class Learner:
         return {"rollout": self.collector.mode, "update": self.algorithm.mode}
 
     def statistics(self) -> dict[str, Any]:
-        """Normalisation statistics as plain numbers."""
+        """Normalization statistics as plain numbers."""
         return get_statistics(self.agent.normalizer, self.algorithm.scaler)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values from which :meth:`load_state_dict` continues bit by bit."""
         return {
-            "agent": whole_state(self.present().state_dict()),
+            "agent": whole_state(self.best_agent().state_dict()),
             "algorithm": self.algorithm.state_dict(),
             "replay": None if self.algorithm.replay is None else self.algorithm.replay.state_dict(),
             "governor": None if self.governor is None else self.governor.state_dict(),

@@ -58,7 +58,7 @@ def plain_world(env: EnvBase) -> EnvBase:
     group = agent_group(env)
     if len(env.reward_keys) != 1:
         names = ", ".join(map(str, env.reward_keys))
-        raise ValueError(f"the world has several rewards ({names}) but one policy is learnt: give it one per agent.")
+        raise ValueError(f"the world has several rewards ({names}) but one policy is learned: give it one per agent.")
     readers = ability(env, "info_dict_reader", ())
     told = sorted({name for reader in readers for name in reader.info_spec.keys()} & set(env.observation_spec.keys()))
     if told:

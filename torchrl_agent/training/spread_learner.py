@@ -1,6 +1,6 @@
 """Agents of one world in several processes, for worlds with so many that one process cannot act and learn for all.
 
-Every rank steps the whole world, which is deterministic, so its privileged ``state`` is there for a centralised critic.
+Every rank steps the whole world, which is deterministic, so its privileged ``state`` is there for a centralized critic.
 Networks run for this rank's agents alone, in acting, judging and updates; actions are exchanged in every step.
 """
 
@@ -152,10 +152,10 @@ class SpreadLearner(Learner):
         return super().rows(rollout)[:, self._learning]
 
     @override
-    def report(self, rollout: TensorDict) -> dict[str, float]:
+    def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
         """Take in the episodes, which every rank has seen."""
         with ranks.alone():
-            return super().report(rollout)
+            return super().log_episodes(rollout)
 
     @override
     def state_dict(self) -> dict[str, Any]:

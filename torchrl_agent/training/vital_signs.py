@@ -60,7 +60,7 @@ class VitalSigns:
         names: of the diagnostics that there are.
         warmup: values that a history needs before anything is judged by it.
         memory: values that it reaches back, the time constant of its moving averages.
-        threshold: usual deviations from the history, towards the worse, from which on a sign is bad.
+        threshold: usual deviations from the history, toward the worse, from which on a sign is bad.
         clipped: norm from which on gradients are clipped; below it, none does harm.
         device: where they are.
 
@@ -101,7 +101,7 @@ class VitalSigns:
 
     @torch.no_grad()
     def judge(self, diagnostics: dict[str, Tensor], average: Tensor, remember: bool) -> Tensor:
-        """How far each sign [S] is from its history, in usual deviations, above 0 towards the worse; 0 where there is
+        """How far each sign [S] is from its history, in usual deviations, above 0 toward the worse; 0 where there is
         no history yet.
 
         Args:

@@ -21,7 +21,7 @@ def check_world(env: EnvBase) -> None:
     """Check that training can rely on a world: its specs first, then whether what a reset and a few random steps return
     has the keys, shapes and types that they promise and is finite.
 
-    The world is left in the middle of a game: seed and reset it afterwards. The global random state is not touched.
+    The world is left in the middle of a game: seed and reset it afterward. The global random state is not touched.
 
     Args:
         env: any batched TorchRL environment, such as ``MyWorld(num_envs=4)``.

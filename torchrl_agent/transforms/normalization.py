@@ -1,4 +1,4 @@
-"""Normalisation as TorchRL transforms: running observation statistics and return-based reward scaling.
+"""Normalization as TorchRL transforms: running observation statistics and return-based reward scaling.
 
 Both keep their statistics in buffers (:class:`RunningStatistics`), count each frame once whatever resets happen, and
 stop at :attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so ``training`` says
@@ -22,7 +22,7 @@ from torchrl.envs.transforms.rnd import RunningMeanStd
 from torchrl_agent.core import ranks
 
 STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_count")
-"""Keys of normalisation statistics as JSON."""
+"""Keys of normalization statistics as JSON."""
 
 
 LARGEST = 1e15
@@ -80,14 +80,14 @@ class ObservationNormalizer(Transform):
     epsilon))``.
 
     As a transform of an environment it updates its statistics at every step (never at a reset). As a module of a policy
-    (``normalizer(tensordict)``) it only normalises, so that a policy carries its statistics; a trainer then calls
+    (``normalizer(tensordict)``) it only normalizes, so that a policy carries its statistics; a trainer then calls
     :meth:`update`.
 
     Args:
         in_keys: observations to join, each [..., *shape].
         shapes: their shapes, or sizes of vectors.
-        out_key: where the joined, normalised vector goes; by default the only in key.
-        clip: largest absolute value after normalisation.
+        out_key: where the joined, normalized vector goes; by default the only in key.
+        clip: largest absolute value after normalization.
         epsilon: added to the variance.
         enabled: join and pass through unchanged if False.
     """
@@ -126,14 +126,14 @@ class ObservationNormalizer(Transform):
             self.running.update(observation, counted)
 
     def normalize(self, observation: Tensor) -> Tensor:
-        """Normalised [..., F]."""
+        """Normalized [..., F]."""
         if not self.enabled:
             return observation
         mean, scale = self.running.affine(self.epsilon)
         return ((observation - mean) * scale).clamp(-self.clip, self.clip)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the normalised observation, leaving the statistics alone."""
+        """Write the normalized observation, leaving the statistics alone."""
         return tensordict.set(self.out_keys[0], self.normalize(self.join(tensordict)))
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -144,7 +144,7 @@ class ObservationNormalizer(Transform):
         return self.forward(tensordict_reset)
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
-        """The normalised observation is bounded by the clip."""
+        """The normalized observation is bounded by the clip."""
         first = observation_spec[self.in_keys[0]]
         shape = (*first.shape[:-1], self.running.mean.shape[0])
         observation_spec[self.out_keys[0]] = Bounded(
@@ -231,7 +231,7 @@ def set_statistics(
     """
     if statistics.keys() != set(STATISTICS):
         wrong = ", ".join(sorted(statistics.keys() ^ set(STATISTICS)))
-        raise ValueError(f"normalisation statistics need exactly the keys {', '.join(STATISTICS)}; check {wrong}.")
+        raise ValueError(f"normalization statistics need exactly the keys {', '.join(STATISTICS)}; check {wrong}.")
     buffers: dict[str, Tensor] = {}
     for names, holder in ((STATISTICS[:3], normalizer), (STATISTICS[3:], scaler)):
         if holder is not None:
@@ -268,7 +268,7 @@ def read_statistics(path: Path) -> dict[str, float | list[float]]:
         return found
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
-            f"{path} cannot be read as normalisation statistics ({error}): use the JSON file of a checkpoint."
+            f"{path} cannot be read as normalization statistics ({error}): use the JSON file of a checkpoint."
         ) from None
 
 

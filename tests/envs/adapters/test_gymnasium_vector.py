@@ -182,7 +182,7 @@ def test_infos_become_a_list_with_entries_only_where_worlds_ended(vector):
     assert ends
 
 
-def test_gymnasiums_reward_normaliser_takes_it(vector):
+def test_gymnasiums_reward_normalizer_takes_it(vector):
     wrapped = NormalizeReward(vector)
     wrapped.reset(seed=1)
     wrapped.action_space.seed(1)

@@ -96,7 +96,7 @@ def test_an_enemy_lights_the_pixels_around_it_and_nothing_else(state):
     place(state.enemies, 3, 40, 20, health=10)
     after = pixels(state, RULES)
     assert color_at(after, 40, 20) == pytest.approx(on_field(ENEMY), abs=1e-5)
-    # radius 1.1 and half a pixel of softness: the four neighbours at distance 1 are lit by 0.6, those at 1.41 by 0.19
+    # radius 1.1 and half a pixel of softness: the four neighbors at distance 1 are lit by 0.6, those at 1.41 by 0.19
     square = {(row, column) for row in (39, 40, 41) for column in (19, 20, 21)}
     assert changed(before, after) == square
     assert after[0, 0, 40, 21].item() == pytest.approx(0.6, abs=1e-4)

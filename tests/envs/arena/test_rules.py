@@ -245,7 +245,7 @@ def test_a_projectile_at_the_end_of_its_life_hits_nothing(env):
 # --- enemies ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_enemy_moves_straight_towards_the_ship(env):
+def test_an_enemy_moves_straight_toward_the_ship(env):
     enemy(env, 0, 400, 340, speed=2.0)
     play(env)
     close(env.state.enemies.x[0], 400 + 2 * 0.8)
@@ -364,7 +364,7 @@ def test_a_new_enemy_keeps_150_from_a_living_one_if_a_try_allows():
 
 def test_new_enemies_of_two_spawners_cannot_crowd_each_other():
     rules = RULES["classic"]
-    # both jittered towards each other by 30 in x and y, both enemies 25 + 12 + 50 from their spawners on that line
+    # both jittered toward each other by 30 in x and y, both enemies 25 + 12 + 50 from their spawners on that line
     nearer = 2 * (math.hypot(30, 30) + 87)
     apart = [math.dist(a, b) for sites in rules.sites for a, b in itertools.combinations(sites, 2)]
     assert min(apart) - nearer > rules.spawn_clearance

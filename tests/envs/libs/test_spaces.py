@@ -1,4 +1,4 @@
-"""Whatever spaces Gymnasium's worlds have: all 25 ordinary ones are seen, acted in and learnt on."""
+"""Whatever spaces Gymnasium's worlds have: all 25 ordinary ones are seen, acted in and learned on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VMAS's and PettingZoo's worlds in TorchRL's hands, and what is learnt from them."""
+"""VMAS's and PettingZoo's worlds in TorchRL's hands, and what is learned from them."""
 
 from __future__ import annotations
 
@@ -361,7 +361,7 @@ def test_learning_in_vmas_by_each_agent_for_itself(target, continuous):
 
 def test_learning_in_vmas_with_a_critic_that_sees_everybody():
     pytest.importorskip("vmas")
-    central = ["+world.show_state=true", "model.centralised_critic=true", "world.num_envs=4"]
+    central = ["+world.show_state=true", "model.centralized_critic=true", "world.num_envs=4"]
     last = last_iteration("known/vmas_balance", *central, "total_frames=80", "algorithm.minibatch_size=60")
     assert last.agent.critic.in_keys == ["observation", "state"]
     assert last.metrics["train/skipped"] == 0

@@ -63,7 +63,7 @@ def test_compiled_numbers_are_the_same_bit_by_bit():
     assert torch.equal(compiled(chance), chance.tick().uniform(3, 17))
 
 
-def test_neighbouring_seeds_share_no_world():
+def test_neighboring_seeds_share_no_world():
     keys = torch.cat([seed_chance(seed, 2048).key for seed in range(20)])
     assert keys.unique().numel() == keys.numel()
 

@@ -96,7 +96,7 @@ def test_a_level_takes_over_what_it_extends_and_changes_what_it_says(write):
     assert rules.name == "mine"
 
 
-def test_a_level_may_extend_a_neighbour(write):
+def test_a_level_may_extend_a_neighbor(write):
     write("base", extends="L1", width=6)
     rules = load_level(write(extends="base", height=7))
     assert (rules.width, rules.height, rules.deployed) == (6, 7, ["Bed", "Job"])
@@ -276,7 +276,7 @@ def test_what_a_level_must_say(write, name):
         ({"cues": {"at_bra": None}}, ["'at_bra' is unknown .did you mean at_bar..: use looks_sick"]),
         ({"cues": {1: {"at": "Bar"}}}, ["cue 1 is unknown"]),
         ({"cues": {"at_bar": {"radius": -1}}}, ["cue at_bar", "radius is -1"]),
-        ({"cues": {"at_bar": {"colour": 1}}}, ["cue at_bar", "colour"]),
+        ({"cues": {"at_bar": {"color": 1}}}, ["cue at_bar", "color"]),
         ({"reward": "riches"}, ["riches", "wellbeing"]),
         # meters
         ({"meters": {"energy": {"initial": 1.5}}}, ["meter energy begins at 1.5"]),

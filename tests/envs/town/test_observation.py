@@ -534,9 +534,9 @@ def test_meters_of_others_do_not_leak_through_a_step(scene):
 
 
 def test_labels_and_potential_change_nothing_that_is_acted_on(scene):
-    plain, labelled = scene("L8", num_agents=4, **GROUPS), scene("L8", num_agents=4, **PRIVILEGED)
+    plain, labeled = scene("L8", num_agents=4, **GROUPS), scene("L8", num_agents=4, **PRIVILEGED)
     for _ in range(3):
-        first, second = (town.step(*[("right", 3)] * 4)["agents"] for town in (plain, labelled))
+        first, second = (town.step(*[("right", 3)] * 4)["agents"] for town in (plain, labeled))
         for key in first.keys(True, True):
             assert torch.equal(first[key], second[key]), key
     assert "privileged" not in first.keys()

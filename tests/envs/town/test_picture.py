@@ -80,7 +80,7 @@ def test_agents_in_one_cell_stand_side_by_side(scene):
     assert all(has(half, panel.LIVING) for half in halves)
 
 
-def test_the_dead_are_grey_crosses(scene):
+def test_the_dead_are_gray_crosses(scene):
     town = scene("L3")
     town.put(alive=False)
     pixels = cell(town, frame(town), 0, 0)
@@ -109,14 +109,14 @@ def test_places_have_the_color_of_the_meter_that_they_raise_and_their_own_shape(
     assert not np.array_equal(bed[corner, corner], luxury[corner, corner])
 
 
-def test_closed_places_are_grey_where_there_is_a_clock(scene):
-    for level, grey in (("L5", True), ("L3", False)):
+def test_closed_places_are_gray_where_there_is_a_clock(scene):
+    for level, gray in (("L5", True), ("L3", False)):
         town = scene(level)
         town.place("Bar", 5, 5)
         town.at_hour(20)
         assert has(cell(town, frame(town), 5, 5), panel.meter_color(5))
         town.at_hour(12)
-        assert has(cell(town, frame(town), 5, 5), panel.meter_color(5)) != grey
+        assert has(cell(town, frame(town), 5, 5), panel.meter_color(5)) != gray
 
 
 def test_a_place_that_closes_after_midnight_is_open_then(scene):

@@ -338,10 +338,10 @@ def test_what_is_expected_of_residents_is_imagined(scene):
         values = player.values(env.state)[0].tolist()
         return [values[player.slots.tolist().index(kind * env.rules.places_per_kind)] for kind in places.values()]
 
-    for expected, favourite in ((None, 0), ("brooder", 1), ("walker", 1), ("barfly", 0)):
+    for expected, favorite in ((None, 0), ("brooder", 1), ("walker", 1), ("barfly", 0)):
         bar, park = gains(expected)
-        assert (bar > park + 0.5) == (favourite == 0), expected
-        assert (park > bar + 0.5) == (favourite == 1), expected
+        assert (bar > park + 0.5) == (favorite == 0), expected
+        assert (park > bar + 0.5) == (favorite == 1), expected
     assert gains(STAY)[0] == pytest.approx(gains(STAY)[1])
 
 

@@ -955,7 +955,7 @@ def test_the_same_seed_has_the_same_winners(queue):
     assert not torch.equal(winners(3), winners(4))
 
 
-def test_a_winner_is_not_favoured_next_time(queue):
+def test_a_winner_is_not_favored_next_time(queue):
     town = queue(num_envs=4000)
     town.step(*ASK)
     first = ~town.state.agents.refused
@@ -1274,7 +1274,7 @@ def test_boards_are_empty_in_the_morning_of_a_new_world(families):
     assert not families.state.agents.symbol.any()
 
 
-def test_families_are_neighbours_in_number(scene):
+def test_families_are_neighbors_in_number(scene):
     town = scene("L7", num_agents=4, options={"observation": "groups"})
     for agent, x in enumerate((0, 2, 3, 5)):
         town.put(agent, x=x)

@@ -65,7 +65,9 @@ def test_a2c_learns_once_from_each_rollout():
 def test_a2c_teaches_modules_by_other_frames_each_time():
     """The first of a draw, of which there is one."""
     whole, share = (
-        Experiment.load("smoke", "algorithm=a2c", f"model.taught_share={share}", "device=cpu").make_learner().algorithm
+        Experiment.load("smoke", "algorithm=a2c", f"model.auxiliary_fraction={share}", "device=cpu")
+        .make_learner()
+        .algorithm
         for share in (1.0, 0.25)
     )
     assert list(whole.draws(64)) == [slice(None)]
@@ -81,12 +83,12 @@ def test_a2c_learns_from_shares_of_a_rollout_each_frame_once():
     rollout = learner.collector.collect()
     assert to_host(learner.improve(rollout, 1e-3))["updates"] == 4
     assert [len(part) for part in seen] == [8 * 16 // 4] * 4
-    learnt, played = torch.cat(seen).sum(-1), rollout["observation"].reshape(8 * 16, -1).sum(-1)
-    torch.testing.assert_close(learnt.sort().values, played.sort().values)
+    learned, played = torch.cat(seen).sum(-1), rollout["observation"].reshape(8 * 16, -1).sum(-1)
+    torch.testing.assert_close(learned.sort().values, played.sort().values)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_a2cs_optimisers_learn_and_skip_what_is_not_finite(optimizer):
+def test_a2cs_optimizers_learn_and_skip_what_is_not_finite(optimizer):
     learner = Experiment.load("smoke", "algorithm=a2c", f"algorithm.optimizer={optimizer}", "device=cpu").make_learner()
     assert type(learner.algorithm.updater.optimizer).__name__.lower() == optimizer
     rollout, before = learner.collector.collect(), weights(learner.agent.actor_head)
@@ -113,7 +115,7 @@ def test_rmsprop_forgets_at_the_rate_asked_for():
 # --- IMPALA
 
 
-def test_on_policy_v_trace_is_generalised_advantage_estimation_with_lambda_one():
+def test_on_policy_v_trace_is_generalized_advantage_estimation_with_lambda_one():
     learner = Experiment.load("smoke", "algorithm=impala", "device=cpu").make_learner()
     rollout = learner.collector.collect()
     data = learner.algorithm.sequences(rollout)
@@ -238,7 +240,7 @@ def test_agents_of_a_group_learn_as_rows_and_the_dead_do_not_count(algorithm):
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
-def test_the_normaliser_learns_from_the_living_alone(algorithm):
+def test_the_normalizer_learns_from_the_living_alone(algorithm):
     short = ["algorithm.rollout_steps=16", "tuned.ppo.minibatch_size=64"]
     learner = Experiment.load("town", *TOWN, *short, f"algorithm={algorithm}").make_learner()
     rollout = learner.collector.collect()

@@ -13,7 +13,7 @@ from torchrl_agent.algorithms.dqn import DQN, DQNConfig, epsilon
 from torchrl_agent.algorithms.off_policy import check_off_policy
 from torchrl_agent.algorithms.replay import Replay, n_step_transitions
 from torchrl_agent.models.agent import ModelConfig
-from torchrl_agent.models.q_agent import ActionValues, EpsilonGreedy, ValueAgent
+from torchrl_agent.models.q_agent import ActionValues, EpsilonGreedy, QAgent
 from torchrl_agent.optimization.compilation import AccelerationConfig
 
 EAGER = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
@@ -299,8 +299,8 @@ def test_impossible_hyper_parameters_are_refused_by_name():
 def test_several_actions_at_once_and_memory_are_refused_in_a_sentence():
     several = MultiCategorical([2, 3], shape=(2, 2))
     with pytest.raises(ValueError, match="takes 2 at once") as caught:
-        ValueAgent(Line(2, several), ModelConfig([4]))
+        QAgent(Line(2, several), ModelConfig([4]))
     assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="policy=mlp") as caught:
-        ValueAgent(Line(2), ModelConfig([4], memory="gru"))
+        QAgent(Line(2), ModelConfig([4], memory="gru"))
     assert "\n" not in str(caught.value)

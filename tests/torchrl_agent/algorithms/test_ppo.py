@@ -112,7 +112,7 @@ def weights(ppo):
     return torch.cat([parameter.detach().flatten() for parameter in ppo.updater.parameters]).clone()
 
 
-def test_the_first_minibatch_has_ratio_one_whatever_the_normaliser_has_learnt():
+def test_the_first_minibatch_has_ratio_one_whatever_the_normalizer_has_learned():
     ppo, collector = arena()
     for _ in range(3):
         metrics = to_host(ppo.learn(collector.collect(), 1e-2))
@@ -136,7 +136,7 @@ def test_without_learning_every_ratio_is_one_in_every_precision(config, settings
     learner = Experiment.load(
         config, "device=cpu", *FEW_FRAMES, *settings, f"algorithm.precision={precision}"
     ).make_learner()
-    for _ in range(2):  # in the second, normalisation and memories are not what they began as
+    for _ in range(2):  # in the second, normalization and memories are not what they began as
         metrics = learner.improve(learner.collector.collect(), 0.0)
         assert metrics["updates"] > 0
         found = [metrics[name].item() for name in ("min_ratio", "max_ratio", "kl")]

@@ -12,7 +12,7 @@ from transitions import EAGER, PLAIN, QUIET, fill, transition
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.algorithms.sac import SAC, SACConfig
 from torchrl_agent.models.agent import ModelConfig
-from torchrl_agent.models.sac_agent import ActionRange, SoftAgent
+from torchrl_agent.models.sac_agent import ActionRange, SACAgent
 
 LIKELY, UNLIKELY = 0.75, 0.25
 ENTROPY = -(LIKELY * math.log(LIKELY) + UNLIKELY * math.log(UNLIKELY))
@@ -127,7 +127,7 @@ def test_the_state_value_is_that_of_the_policys_actions():
 
 
 def test_the_state_value_of_continuous_actions_is_the_smaller_one_of_the_likeliest():
-    agent = SoftAgent(Line(2, Bounded(-1, 1, (2, 1))), PLAIN)
+    agent = SACAgent(Line(2, Bounded(-1, 1, (2, 1))), PLAIN)
     fill(agent.actor_head[0].module[0], 0.0, 0.0)  # the likeliest action is 0
     for network, slope in zip(agent.action_values.networks, (3.0, 1.0), strict=True):
         fill(network, slope)  # times x + action
@@ -137,7 +137,7 @@ def test_the_state_value_of_continuous_actions_is_the_smaller_one_of_the_likelie
 
 def test_continuous_actions_fill_their_bounds_and_the_likeliest_is_the_squashed_mean():
     bounds = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0])
-    agent = SoftAgent(Line(2, Bounded(*(bound.expand(2, 2) for bound in bounds), (2, 2))), PLAIN)
+    agent = SACAgent(Line(2, Bounded(*(bound.expand(2, 2) for bound in bounds), (2, 2))), PLAIN)
     seen = TensorDict({"observation": torch.zeros(5000, 1)}, [5000])
     drawn = agent.policy(seen)["action"]
     assert (drawn >= bounds[0]).all()
@@ -226,12 +226,12 @@ def test_it_learns_discrete_and_continuous_actions(kind, least):
         (Line(2, MultiCategorical([2, 3], shape=(2, 2))), PLAIN, "takes 2 at once"),
         (Line(2, Unbounded((2, 1))), PLAIN, "this world's have none"),
         (Line(2), ModelConfig([4], memory="gru"), "policy=mlp"),
-        (Line(2), ModelConfig([4], centralised_critic=True), "model.centralised_critic=false"),
+        (Line(2), ModelConfig([4], centralized_critic=True), "model.centralized_critic=false"),
     ],
 )
 def test_agents_that_cannot_be_are_refused_in_a_sentence(world, model, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        SoftAgent(world, model)
+        SACAgent(world, model)
     assert "\n" not in str(caught.value)
 
 

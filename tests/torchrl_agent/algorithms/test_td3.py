@@ -12,7 +12,7 @@ from transitions import PLAIN, QUIET, fill, transition
 from torchrl_agent import Experiment, evaluate, learn
 from torchrl_agent.algorithms.td3 import TD3, TD3Config
 from torchrl_agent.models.agent import ModelConfig
-from torchrl_agent.models.td3_agent import DeterministicAgent
+from torchrl_agent.models.td3_agent import TD3Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig
 
 WORLD = Line(2, Bounded(-2, 2, (2, 1)))
@@ -131,7 +131,7 @@ def test_it_explores_widely_until_it_learns():
 
 def test_actions_keep_to_their_bounds_and_the_likeliest_is_the_policys():
     low, high = torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 4.0])
-    agent = DeterministicAgent(Line(2, Bounded(low.expand(2, 2), high.expand(2, 2), (2, 2))), PLAIN)
+    agent = TD3Agent(Line(2, Bounded(low.expand(2, 2), high.expand(2, 2), (2, 2))), PLAIN)
     seen = TensorDict({"observation": torch.zeros(1000, 1)}, [1000])
     drawn = agent.policy(seen)["action"]
     assert (drawn >= low).all() and (drawn <= high).all()
@@ -163,10 +163,10 @@ def test_it_learns():
         (Line(2), PLAIN, "algorithm=dqn, sac"),
         (Line(2, Unbounded((2, 1))), PLAIN, "this world's have none"),
         (WORLD, ModelConfig([4], memory="gru"), "policy=mlp"),
-        (WORLD, ModelConfig([4], centralised_critic=True), "model.centralised_critic=false"),
+        (WORLD, ModelConfig([4], centralized_critic=True), "model.centralized_critic=false"),
     ],
 )
 def test_agents_that_cannot_be_are_refused_in_a_sentence(world, model, culprit):
     with pytest.raises(ValueError, match=culprit) as caught:
-        DeterministicAgent(world, model)
+        TD3Agent(world, model)
     assert "\n" not in str(caught.value)

@@ -93,8 +93,8 @@ def test_evaluate_shows_both_ways_of_acting(run, capsys):
     assert cli.main(common) == 0
     *table, last = lines(capsys.readouterr().out)
     result = json.loads(last)
-    likeliest, sampled = result["ways"]["likeliest"], result["ways"]["sampled"]
-    assert table[0].split() == ["actions", "likeliest", "sampled"]
+    likeliest, sampled = result["ways"]["deterministic"], result["ways"]["stochastic"]
+    assert table[0].split() == ["actions", "deterministic", "stochastic"]
     assert result["return_mean"] == likeliest["return_mean"] != sampled["return_mean"]
     assert cli.main([*common, "evaluation.deterministic=false"]) == 0
     assert json.loads(lines(capsys.readouterr().out)[-1])["return_mean"] == sampled["return_mean"], "the same samples"
@@ -104,14 +104,14 @@ def test_evaluate_shows_both_ways_of_acting(run, capsys):
 
 def test_a_difference_between_ways_of_acting_is_told(capsys):
     figures = {"episodes": 100, "return_mean": 10.0, "return_std": 5.0, "win_rate": 0.8}
-    print_ways({"likeliest": {**figures, "win_rate": 0.01}, "sampled": figures})
+    print_ways({"deterministic": {**figures, "win_rate": 0.01}, "stochastic": figures})
     table, told = capsys.readouterr().out.rsplit("win_rate", 1)
     assert "10 (9.003 to 11)" in table  # 1.984 * 5 / sqrt(99)
     assert told.startswith(" depends on how actions are taken: 0.01 likeliest, 0.8 sampled;")
-    print_ways({"likeliest": figures, "sampled": figures})
+    print_ways({"deterministic": figures, "stochastic": figures})
     assert "depends" not in capsys.readouterr().out
     one = {"episodes": 1, "return_mean": 10.0, "return_std": 0.0}
-    print_ways({"likeliest": one, "sampled": {**one, "return_mean": 9.0}})
+    print_ways({"deterministic": one, "stochastic": {**one, "return_mean": 9.0}})
     printed = capsys.readouterr().out
     assert "depends" not in printed and "(" not in printed, "of one episode there is no interval"
 

@@ -23,7 +23,7 @@ def runs(folder):
 
 
 def metrics(run):
-    """What was learnt, without the clock."""
+    """What was learned, without the clock."""
     return [
         {name: value for name, value in row.items() if not name.startswith("time/")}
         for row in read_metrics(run / "metrics.csv")

@@ -48,7 +48,7 @@ STEP, WORLD, AGENT = 3, 1, 2
 
 
 def make_run(folder, config, *overrides):
-    """A run that has learnt for one iteration."""
+    """A run that has learned for one iteration."""
     experiment = Experiment.load(config, f"run.folder={folder}", *overrides)
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(experiment.to_yaml())
@@ -85,7 +85,7 @@ def test_the_record_holds_the_agents_own_tensors(thought, played):
     row = rollout[WORLD, STEP]["agents"][AGENT]
     assert thought.length == rollout.shape[1] == 9
     torch.testing.assert_close(thought.belief.mean, row[keys.BELIEF, "mean"])
-    torch.testing.assert_close(thought.belief.known_state[:8], row["meters"])
+    torch.testing.assert_close(thought.belief.proprioception[:8], row["meters"])
     usual = rollout[WORLD]["agents"][keys.BELIEF, "log_std"][:, AGENT].mean()
     assert thought.belief.usual == pytest.approx(usual.item(), abs=1e-5)
     assert thought.action.tolist() == [int(row["action"])]
@@ -122,8 +122,8 @@ def test_what_followed_is_what_the_episode_brought(town_run, thought, played):
     actions = rollout[WORLD]["agents", "action"][following, AGENT].reshape(1, -1)
     belief = thought.belief
     with torch.no_grad():
-        dreamt = agent.world_model.imagine(belief.mean, belief.known_state, actions)
-    torch.testing.assert_close(thought.futures.foreseen_states, dreamt["states"][0])
+        dreamed = agent.world_model.imagine(belief.mean, belief.proprioception, actions)
+    torch.testing.assert_close(thought.futures.foreseen_states, dreamed["states"][0])
 
 
 def test_an_episode_ends_for_an_agent_with_its_death(town_run, monkeypatch):
@@ -232,7 +232,7 @@ def test_the_page_shows_the_records_numbers(thought):
     assert f"value of the pay to come for this goal {thought.value:.3f}" in as_text(paid, [])
     known = _tables(thought, "Perception")[0].rows
     assert [row[0] for row in known[:2]] == ["energy", "hygiene"]
-    assert known[0][1] == f"{thought.belief.known_state[0]:.2f}"
+    assert known[0][1] == f"{thought.belief.proprioception[0]:.2f}"
     (minds, _) = _tables(thought, "Social model")
     assert [row[0] for row in minds.rows] == [f"agent {number}" for number in thought.others.number]
 
@@ -280,7 +280,7 @@ def test_own_state_has_a_panel_for_each_number_with_what_came_and_what_was_fores
         for line, states in zip(
             panel.lines, (thought.futures.true_states, thought.futures.foreseen_states), strict=True
         ):
-            expected = torch.cat((thought.belief.known_state[index : index + 1], states[:, index]))
+            expected = torch.cat((thought.belief.proprioception[index : index + 1], states[:, index]))
             torch.testing.assert_close(torch.as_tensor(line.get_ydata()), expected)
 
 

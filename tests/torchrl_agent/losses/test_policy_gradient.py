@@ -1,4 +1,4 @@
-"""What is minimised: each objective's arithmetic by hand, and equal to TorchRL's where every frame counts."""
+"""What is minimized: each objective's arithmetic by hand, and equal to TorchRL's where every frame counts."""
 
 import ast
 import dataclasses
@@ -84,7 +84,7 @@ def test_value_clipping_by_hand(target, clip_value, squared_error):
     assert losses["loss_critic"].item() == pytest.approx(0.5 * squared_error, abs=1e-6)
 
 
-def test_advantages_are_normalised_in_each_minibatch_if_asked():
+def test_advantages_are_normalized_in_each_minibatch_if_asked():
     batch = frames(
         observation=[1.0] * 4,
         action=[1] * 4,

@@ -1,4 +1,4 @@
-"""An agent without one of its modules: exactly that module says nothing, and the agent is whole again afterwards."""
+"""An agent without one of its modules: exactly that module says nothing, and the agent is whole again afterward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.modules.social_model import SocialModelConfig
 from torchrl_agent.modules.world_model import WorldModelConfig
 
-HEARD = {"social_model": keys.COMPANY, "world_model": keys.IMAGINED, "manager": keys.WISH}
+HEARD = {
+    "social_model": keys.SOCIAL_EMBEDDING,
+    "world_model": keys.IMAGINATION_FEATURES,
+    "manager": keys.GOAL_EMBEDDING,
+}
 
 
 def town():
@@ -74,7 +78,7 @@ def test_what_a_module_tells_is_0_and_the_others_speak_on(agent, silent):
         for step in (first, second):
             assert bool(step.get(key).any()) is (name != silent)
     again, *_ = play(agent)
-    assert again.get(HEARD[silent]).any(), "afterwards it speaks again"
+    assert again.get(HEARD[silent]).any(), "afterward it speaks again"
 
 
 @pytest.mark.slow
@@ -82,10 +86,10 @@ def test_compiled_code_hears_who_falls_silent(agent):
     env = agent.attach(town())
     root, policy = env.reset(), torch.compile(agent.policy, backend="eager")
     with torch.no_grad():
-        assert policy(root.clone()).get(agent.group).get(keys.WISH).any()
+        assert policy(root.clone()).get(agent.group).get(keys.GOAL_EMBEDDING).any()
         with without(agent, ["manager"]):
-            assert not policy(root.clone()).get(agent.group).get(keys.WISH).any()
-        assert policy(root.clone()).get(agent.group).get(keys.WISH).any()
+            assert not policy(root.clone()).get(agent.group).get(keys.GOAL_EMBEDDING).any()
+        assert policy(root.clone()).get(agent.group).get(keys.GOAL_EMBEDDING).any()
 
 
 def test_without_memory_every_step_is_the_first(agent):

@@ -1,4 +1,4 @@
-"""Actor and critic: initialisation, sharing, what they read and write, and what they refuse."""
+"""Actor and critic: initialization, sharing, what they read and write, and what they refuse."""
 
 import math
 
@@ -162,7 +162,7 @@ def test_episode_statistics_and_counters_are_no_observations():
     assert observation_shapes(env) == {"observation": (2,)}
 
 
-def test_without_normalisation_observations_pass_unchanged():
+def test_without_normalization_observations_pass_unchanged():
     env = ArenaEnv(3)
     agent = Agent(env, ModelConfig(hidden_sizes=[8], normalize_observations=False))
     agent.normalizer.update(torch.full((5, 32), 100.0))

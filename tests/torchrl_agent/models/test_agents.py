@@ -1,4 +1,4 @@
-"""Worlds of several agents, learnt from as rows: who died teaches nothing, and every agent is judged alone."""
+"""Worlds of several agents, learned from as rows: who died teaches nothing, and every agent is judged alone."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ SMALL = [
 @pytest.mark.parametrize(
     "options", [["world.level=L2"], pytest.param(["world.level=L6"], marks=pytest.mark.slow), ["world.level=L8"]]
 )
-def test_every_kind_of_town_is_learnt_from(options):
+def test_every_kind_of_town_is_learned_from(options):
     experiment = Experiment.load("town", *SMALL, *options, "algorithm.minibatch_size=64", "total_frames=256")
     last = list(learn(experiment))[-1]
     assert last.frames == 256

@@ -21,7 +21,7 @@ from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.export import export_run
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.models.sac_agent import SoftAgent
+from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.modules.distributions import ClippedNormal
 from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.modules.social_model import SocialModelConfig
@@ -170,7 +170,7 @@ def test_bounds_in_double_precision_are_rounded_inwards(least, most):
     assert low.item() == pytest.approx(least, rel=1e-6) and high.item() == pytest.approx(most, rel=1e-6)
 
 
-@pytest.mark.parametrize("make", [Agent, SoftAgent])
+@pytest.mark.parametrize("make", [Agent, SACAgent])
 def test_no_action_is_beyond_a_bound_in_double_precision(make):
     ends = [torch.tensor([[-0.1, 0.3, -7.7]] * 2, dtype=torch.float64), torch.tensor([[0.1, 0.7, 0.1]] * 2).double()]
     agent = make(Arm(Bounded(*ends, (2, 3), dtype=torch.float64)), ModelConfig([8]))
@@ -188,9 +188,9 @@ def test_bounds_that_overflow_are_none_and_a_number_without_choice_is_refused():
     played = Agent(env, ModelConfig([8])).actor(env.reset())
     assert played[keys.ACTION].isfinite().all() and played[keys.LOG_PROB].isfinite().all()
     with pytest.raises(ValueError, match="this world's have none"):
-        SoftAgent(env, ModelConfig([8]))
+        SACAgent(env, ModelConfig([8]))
     same = Arm(Bounded(torch.tensor([[-1.0, 0.5]] * 2), torch.tensor([[1.0, 0.5]] * 2), (2, 2)))
-    for make in (Agent, SoftAgent):
+    for make in (Agent, SACAgent):
         with pytest.raises(ValueError, match=r"number 1 of the world's actions can only be 0\.5"):
             make(same, ModelConfig([8]))
 

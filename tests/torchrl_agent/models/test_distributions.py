@@ -37,7 +37,7 @@ def test_samples_have_the_sample_shape_before_the_batch_shape_and_are_indices():
     assert distribution.sample().dtype == torch.int64
 
 
-def test_log_probabilities_are_normalised_over_the_legal_actions():
+def test_log_probabilities_are_normalized_over_the_legal_actions():
     log_prob = MaskedCategorical(LOGITS, LEGAL).log_prob(torch.arange(4))
     torch.testing.assert_close(log_prob[LEGAL], torch.tensor([0.1, 0.3, 0.6]).log())
     assert log_prob[2] < -1e30

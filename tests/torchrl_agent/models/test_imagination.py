@@ -40,7 +40,7 @@ def make_model(heads=(4,), **changes):
 
 
 def beliefs(*shape):
-    parts = {"mean": torch.randn(*shape, 6), "known_state": torch.rand(*shape, 3)}
+    parts = {"mean": torch.randn(*shape, 6), "proprioception": torch.rand(*shape, 3)}
     return TensorDict({keys.BELIEF: TensorDict(parts, shape)}, shape)
 
 
@@ -67,9 +67,11 @@ def test_step_after_step_is_what_the_model_imagines():
     following = iter(actions.unbind(-1))
     policy = TensorDictModule(lambda _: next(following), [(keys.BELIEF, "mean")], [keys.ACTION])
     played = WorldModelEnv(model, (5,)).rollout(7, policy, tensordict=start.clone())
-    futures = model.imagine(start[keys.BELIEF, "mean"], start[keys.BELIEF, "known_state"], actions.unsqueeze(1))[:, 0]
+    futures = model.imagine(start[keys.BELIEF, "mean"], start[keys.BELIEF, "proprioception"], actions.unsqueeze(1))[
+        :, 0
+    ]
     torch.testing.assert_close(played[keys.BELIEF][:, 0], start[keys.BELIEF])
-    torch.testing.assert_close(played[keys.NEXT, keys.BELIEF, "known_state"], futures["states"])
+    torch.testing.assert_close(played[keys.NEXT, keys.BELIEF, "proprioception"], futures["states"])
     torch.testing.assert_close(played[keys.NEXT, keys.REWARD].squeeze(-1), futures["rewards"])
     torch.testing.assert_close(played[keys.NEXT, keys.END_PROBABILITY].squeeze(-1), futures["dones"])
     assert torch.equal(played[keys.BELIEF, "mean"][:, 1:], played[keys.NEXT, keys.BELIEF, "mean"][:, :-1])
@@ -82,7 +84,7 @@ def test_gradients_of_an_imagined_return_reach_the_first_belief_and_every_weight
     played = WorldModelEnv(model, (5,)).rollout(4, tensordict=start)
     last = played[keys.NEXT, keys.BELIEF][:, -1]
     alive = (1 - played[keys.NEXT, keys.END_PROBABILITY]).cumprod(1)
-    value = symexp(model.symlog_value(last["mean"], last["known_state"]))
+    value = symexp(model.symlog_value(last["mean"], last["proprioception"]))
     ((alive * played[keys.NEXT, keys.REWARD]).sum() + value.sum()).backward()
     assert (mean.grad.abs().sum(-1) > 0).all()
     weights = [(name, weight) for name, weight in model.named_parameters() if not name.startswith("proposal")]
@@ -136,7 +138,7 @@ def test_an_agents_controller_acts_in_imagination_as_it_does_in_the_world(whole)
     assert torch.equal(dream[keys.ACTION][..., 0], lived[keys.ACTION])
     torch.testing.assert_close(dream[keys.LOGITS][..., 0, :], lived[keys.LOGITS])
     assert not torch.allclose(dream[keys.LOGITS][..., 0, :], dream[keys.LOGITS][..., 4, :])
-    kept = [keys.ACTION_MASK, *([keys.COMPANY, keys.WISH] if whole else [])]
+    kept = [keys.ACTION_MASK, *([keys.SOCIAL_EMBEDDING, keys.GOAL_EMBEDDING] if whole else [])]
     for key in kept:
         assert torch.equal(dream[key][..., 4, :], lived[key]), "what nobody foresees stays"
 
@@ -155,7 +157,7 @@ def test_a_model_that_dreams_of_others_carries_what_it_foresees_of_them_through_
     env = WorldModelEnv(model, (2,))
     following = env.step(env.reset(start.clone()).set(keys.ACTION, action))[keys.NEXT]
     belief = torch.cat((start[keys.BELIEF, "mean"], start[keys.FORECAST]), -1)
-    known = start[keys.BELIEF, "known_state"]
+    known = start[keys.BELIEF, "proprioception"]
     outcome = model(belief, known, model.first_head(action))
     torch.testing.assert_close(following[keys.FORECAST], outcome["belief"][:, 6:])
     torch.testing.assert_close(following[keys.BELIEF, "mean"], outcome["belief"][:, :6])

@@ -1,4 +1,4 @@
-"""Agents with memory: states handed on and forgotten at the right time, learnt from in sequences."""
+"""Agents with memory: states handed on and forgotten at the right time, learned from in sequences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envs.arena.rules import Rules
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
-from torchrl_agent.modules.memory import AssociativeMemory, Memory, recurrence
+from torchrl_agent.modules.memory import AssociativeMemory, RecurrentState, recurrence
 from torchrl_agent.modules.perception import PerceptionConfig
 from torchrl_agent.training.collector import agent_rows
 
@@ -281,7 +281,7 @@ def test_a_partial_reset_leaves_the_other_rows_their_memory(kind):
 
 
 def test_the_transform_itself_clears_only_the_rows_that_begin():
-    memory = Memory({"hidden": Unbounded((1, 2))}, None)
+    memory = RecurrentState({"hidden": Unbounded((1, 2))}, None)
     root = TensorDict({"hidden": torch.ones(3, 1, 2), "_reset": torch.tensor([[True], [False], [True]])}, [3])
     after = memory._reset(root, TensorDict({}, [3]))
     assert after["hidden"].squeeze(1).tolist() == [[0, 0], [1, 1], [0, 0]]
@@ -299,7 +299,7 @@ def test_plain_worlds_remember_too():
     env = TransformedEnv(GymEnv("CartPole-v1", num_envs=2, categorical_action_encoding=True))
     agent = Agent(env, small("gru"))
     world = agent.attach(env)
-    assert any(isinstance(part, Memory) for part in world.transform)
+    assert any(isinstance(part, RecurrentState) for part in world.transform)
     data = world.rollout(150, agent.policy, break_when_any_done=False)
     first = data["is_init"].squeeze(-1)
     assert first[:, 0].all()

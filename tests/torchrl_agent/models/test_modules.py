@@ -20,10 +20,10 @@ from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE, WorldModel, WorldModelConfig, spread
 from torchrl_agent.modules.manager import ManagerConfig, ManagerLoss, semi_markov_advantage
-from torchrl_agent.modules.networks import Attention, Join, first_head, have_later, masked_mean, symexp, symlog
+from torchrl_agent.modules.networks import Attention, GatedConcat, first_head, have_later, masked_mean, symexp, symlog
 from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
-from torchrl_agent.modules.world_model import Imagination, PolicyImprovement, WorldModelLoss
+from torchrl_agent.modules.world_model import PolicyImprovement, WorldModelLoss, WorldModelModule
 from torchrl_agent.training.collector import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -64,7 +64,7 @@ def whole(associations=0):
         world_model=WorldModelConfig(enabled=True, hidden_size=16),
         social_model=SocialModelConfig(enabled=True, memory_size=6, associations=associations),
         manager=town_manager(steps=4),
-        centralised_critic=True,
+        centralized_critic=True,
     )
 
 
@@ -197,7 +197,7 @@ def test_values_that_a_rollout_recorded_are_the_critics():
     assert torch.equal(data.get(keys.VALUE), recorded.transpose(0, 1))
 
 
-def test_recorded_dreams_are_not_dreamt_again():
+def test_recorded_dreams_are_not_dreamed_again():
     learner = Experiment.load("town_agent", *SMALL).make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     for parameter in learner.agent.world_model.parameters():
@@ -205,10 +205,10 @@ def test_recorded_dreams_are_not_dreamt_again():
     with set_recurrent_mode(True):
         encoded = learner.agent.encoder(data.copy())
     assert encoded.get(keys.FEATURES).isfinite().all()
-    torch.testing.assert_close(encoded.get(keys.IMAGINED), data.get(keys.IMAGINED))
+    torch.testing.assert_close(encoded.get(keys.IMAGINATION_FEATURES), data.get(keys.IMAGINATION_FEATURES))
     with set_recurrent_mode(False), learner.agent.recall():
         assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isfinite().all()
-    assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isnan().any(), "a new frame is dreamt of"
+    assert learner.agent.encoder(data[:, 0].copy()).get(keys.FEATURES).isnan().any(), "a new frame is dreamed of"
 
 
 def test_recorded_thoughts_are_not_thought_again():
@@ -216,15 +216,15 @@ def test_recorded_thoughts_are_not_thought_again():
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     social = learner.agent.social_model
     with set_recurrent_mode(True):
-        found = learner.agent.encoder(data.copy()).get(keys.COMPANY)
-        anew = learner.agent.encoder(data.exclude(keys.SOCIAL)).get(keys.COMPANY)
-    torch.testing.assert_close(found, anew, atol=1e-5, rtol=1e-4)  # nothing has been learnt yet
+        found = learner.agent.encoder(data.copy()).get(keys.SOCIAL_EMBEDDING)
+        anew = learner.agent.encoder(data.exclude(keys.SOCIAL)).get(keys.SOCIAL_EMBEDDING)
+    torch.testing.assert_close(found, anew, atol=1e-5, rtol=1e-4)  # nothing has been learned yet
     for parameter in (*social.embed.parameters(), *social.recurrence.parameters(), *social.heads.parameters()):
         parameter.data.fill_(torch.nan)  # whoever asks them now would know
     with set_recurrent_mode(True):
-        torch.testing.assert_close(learner.agent.encoder(data.copy()).get(keys.COMPANY), found)
+        torch.testing.assert_close(learner.agent.encoder(data.copy()).get(keys.SOCIAL_EMBEDDING), found)
     with set_recurrent_mode(False), learner.agent.recall():
-        assert learner.agent.encoder(data[:, 0].copy()).get(keys.COMPANY).isfinite().all()
+        assert learner.agent.encoder(data[:, 0].copy()).get(keys.SOCIAL_EMBEDDING).isfinite().all()
     assert learner.agent.encoder(data[:, 0].copy()).get((keys.SOCIAL, "goal")).isnan().any(), (
         "a new frame is thought of"
     )
@@ -258,7 +258,7 @@ def test_modules_are_taught_with_their_share_of_a_minibatch():
             seen[self.name] = tensordict.shape
             return TensorDict()
 
-    learner = Experiment.load("town_agent", *SMALL, "model.taught_share=0.25").make_learner()
+    learner = Experiment.load("town_agent", *SMALL, "model.auxiliary_fraction=0.25").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     loss = learner.algorithm.loss
     told = {type(part).__name__: getattr(part, "subsampled", False) for part in loss.auxiliary}
@@ -292,7 +292,7 @@ def test_what_is_foreseen_changes_the_belief_only_if_it_is_asked_to(module):
 
 
 def test_the_gates_of_the_controller_are_nearly_shut_at_first():
-    join = Join({"a": 1, "b": 2})
+    join = GatedConcat({"a": 1, "b": 2})
     seen = join(TensorDict({"a": torch.ones(3, 1), "b": torch.ones(3, 2)}, [3]))[keys.FEATURES]
     assert seen.tolist() == [[1.0, pytest.approx(0.1), pytest.approx(0.1)]] * 3
     seen.sum().backward()
@@ -300,7 +300,7 @@ def test_the_gates_of_the_controller_are_nearly_shut_at_first():
 
 
 def test_every_part_of_what_the_controller_reads_has_its_own_gate():
-    join = Join({"a": 1, "b": 1, "c": 1})
+    join = GatedConcat({"a": 1, "b": 1, "c": 1})
     with torch.no_grad():
         join.gates.copy_(torch.tensor([0.5, 2.0]))
     assert join(TensorDict({name: torch.ones(1, 1) for name in "abc"}, [1]))[keys.FEATURES].tolist() == [[1, 0.5, 2]]
@@ -377,7 +377,7 @@ def test_training_is_finite_repeats_itself_and_resumes_bit_by_bit():
             "privileged",
         ),
         (lambda: ArenaEnv(2), lambda: config(manager=town_manager()), "does not show"),
-        (lambda: ArenaEnv(2), lambda: config(centralised_critic=True), "no 'state'"),
+        (lambda: ArenaEnv(2), lambda: config(centralized_critic=True), "no 'state'"),
         (town, lambda: config(manager=town_manager(goals={"a": {"fame": 1.0}, "b": {}})), "fame"),
         (town, lambda: config(manager=town_manager(meter_names=["energy"])), "shows 8 meters"),
     ],
@@ -396,7 +396,7 @@ def test_a_belief_says_what_it_promises():
     root = agent.attach(env).reset()
     belief = agent.encoder(root["agents"].clone())[keys.BELIEF]
     assert belief["mean"].shape == belief["log_std"].shape == (3, 4, 8)
-    assert torch.equal(belief["known_state"][..., :8], root["agents", "meters"])
+    assert torch.equal(belief["proprioception"][..., :8], root["agents", "meters"])
     assert torch.equal(belief["social_cues"].flatten(-2), root["agents", "others"])
     assert torch.equal(belief["visible"], root["agents", "others_number"] < 4)
     assert belief["log_std"].abs().max() < 1
@@ -452,7 +452,7 @@ def test_imagination_equals_step_after_step(model):
         for step in range(4):
             one_hot = torch.nn.functional.one_hot(actions[:, candidate, step], 4).float()
             outcome = model(now, own, one_hot)
-            now, own = outcome["belief"], outcome["known_state"]
+            now, own = outcome["belief"], outcome["proprioception"]
             torch.testing.assert_close(futures["states"][:, candidate, step], own)
             torch.testing.assert_close(futures["rewards"][:, candidate, step], symexp(outcome["reward"]))
             torch.testing.assert_close(futures["dones"][:, candidate, step], outcome["end"].sigmoid())
@@ -468,7 +468,7 @@ def test_a_dream_that_ended_stands_still(model):
         model.end[-1].bias.fill_(1.0)
     belief, known, actions = torch.randn(5, 6), torch.rand(5, 3), torch.randint(4, (5, 2, 4))
     futures = model.imagine(belief, known, actions)
-    last = model(belief, known, torch.nn.functional.one_hot(actions[:, 0, 0], 4).float())["known_state"]
+    last = model(belief, known, torch.nn.functional.one_hot(actions[:, 0, 0], 4).float())["proprioception"]
     torch.testing.assert_close(futures["states"][:, 0], last.unsqueeze(1).expand(5, 4, 3))
     end = torch.tensor(1.0).sigmoid()
     torch.testing.assert_close(futures["dones"], torch.stack((end, *torch.ones(3))).expand(5, 2, 4))
@@ -491,7 +491,7 @@ def test_a_dream_goes_on_with_what_the_agent_would_do_then(model):
     now, own = (value.unsqueeze(1).expand(5, 3, -1) for value in (belief, known))
     for step in range(3):
         outcome = model(now, own, model.first_head(futures["actions"][..., step]))
-        now, own = outcome["belief"], outcome["known_state"]
+        now, own = outcome["belief"], outcome["proprioception"]
         assert torch.equal(later[..., step], model.propose(now, own).argmax(-1))
 
 
@@ -506,12 +506,12 @@ def test_only_the_likeliest_legal_candidates_are_imagined(model):
 def test_where_few_actions_are_legal_no_other_is_imagined(model):
     mask = torch.tensor([False, True, False, True])
     tensordict = TensorDict(
-        {(keys.BELIEF, "mean"): torch.randn(6), (keys.BELIEF, "known_state"): torch.rand(3), keys.ACTION_MASK: mask}
+        {(keys.BELIEF, "mean"): torch.randn(6), (keys.BELIEF, "proprioception"): torch.rand(3), keys.ACTION_MASK: mask}
     )
-    seen = Imagination(model, masked=True)(tensordict)
+    seen = WorldModelModule(model, masked=True)(tensordict)
     first = seen[keys.FUTURES, "actions"][:, 0]
     assert set(first.tolist()) == {1, 3} and len(first) == 3
-    returns, confidence, imagined = seen[keys.IMAGINED].unflatten(-1, (4, 3)).unbind(-1)
+    returns, confidence, imagined = seen[keys.IMAGINATION_FEATURES].unflatten(-1, (4, 3)).unbind(-1)
     assert imagined.tolist() == [0, 1, 0, 1]
     for number, action in enumerate(first.tolist()):  # what was imagined twice counts once
         expected = symlog(model.expected_return(seen[keys.FUTURES])[number])
@@ -523,9 +523,9 @@ def test_where_few_actions_are_legal_no_other_is_imagined(model):
 def test_logits_gain_what_imagination_promises(weight, gained):
     imagined = torch.tensor([[1.0, 0.3, 1.0], [0.9, 0.3, 1.0], [0.0, 0.0, 0.0]])  # return, confidence, whether at all
     logits = torch.tensor([0.2, 0.2, 0.2, 7.0])  # the last one is another head's
-    seen = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINED: imagined.flatten()}))
+    seen = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINATION_FEATURES: imagined.flatten()}))
     torch.testing.assert_close(seen[keys.LOGITS], torch.tensor([0.2 + gained, 0.2 - gained, 0.2, 7.0]))
-    silent = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINED: torch.zeros(9)}))
+    silent = PolicyImprovement(weight)(TensorDict({keys.LOGITS: logits, keys.IMAGINATION_FEATURES: torch.zeros(9)}))
     assert torch.equal(silent[keys.LOGITS], logits), "without the world model it is the controller's policy"
 
 
@@ -588,15 +588,15 @@ def test_the_world_model_learns_what_follows(model):
         ends = (action == 0).unsqueeze(-1)
         data = TensorDict({"action": action, "reward": (action == 1).float().unsqueeze(-1), "done": ends}, [64, 6])
         data.update({"terminated": ends, "value_target": torch.zeros(64, 6, 1)})
-        data["belief"] = TensorDict({"mean": torch.zeros(64, 6, 6), "known_state": known}, [64, 6])
+        data["belief"] = TensorDict({"mean": torch.zeros(64, 6, 6), "proprioception": known}, [64, 6])
         losses = loss(data)
         optimizer.zero_grad()
         sum(value for name, value in losses.items() if name.startswith("loss_")).backward()
         optimizer.step()
     one_hot = torch.eye(4)
     outcome = model(torch.zeros(4, 6), torch.full((4, 3), 0.2) * torch.tensor([1.0, 0.0, 0.0]), one_hot)
-    assert outcome["known_state"][1, 0].item() == pytest.approx(0.3, abs=0.03)
-    assert outcome["known_state"][2, 0].item() == pytest.approx(0.2, abs=0.03)
+    assert outcome["proprioception"][1, 0].item() == pytest.approx(0.3, abs=0.03)
+    assert outcome["proprioception"][2, 0].item() == pytest.approx(0.2, abs=0.03)
     rewards = symexp(outcome["reward"])
     assert rewards[1].item() == pytest.approx(1, abs=0.1)
     assert rewards[[0, 2, 3]].abs().max() < 0.1
@@ -611,7 +611,7 @@ def two_frames(model, ended, died):
     data["terminated"] = torch.tensor([[[died], [False]]])
     data["value_target"] = torch.zeros(1, 2, 1)
     known = torch.tensor([[[0.0] * 3, [1.0] * 3]])
-    data["belief"] = TensorDict({"mean": torch.zeros(1, 2, 6), "known_state": known}, [1, 2])
+    data["belief"] = TensorDict({"mean": torch.zeros(1, 2, 6), "proprioception": known}, [1, 2])
     return data
 
 
@@ -639,7 +639,7 @@ def test_every_foreseen_step_learns_from_its_own_frame(model):
     data["value_target"] = symexp(torch.tensor([[[0.0], [1.0], [2.0]]]))
     known = torch.tensor([[[0.0] * 3, [0.1] * 3, [0.3] * 3]])
     mean = torch.tensor([[[0.0] * 6, [1.0] * 6, [2.0] * 6]])
-    data["belief"] = TensorDict({"mean": mean, "known_state": known}, [1, 3])
+    data["belief"] = TensorDict({"mean": mean, "proprioception": known}, [1, 3])
     found = {name: value.item() / model.config.coeff for name, value in WorldModelLoss(model)(data).items()}
     # errors of the own state are told in tenths; those of the belief count a tenth
     first, second = (0**2 + 2**2) / 2, (2**2 + 4**2) / 2
@@ -684,14 +684,14 @@ def test_what_dreams_promised_is_compared_with_what_came(model):
     facts = torch.zeros(1, 2, 4, 3)  # return, confidence, imagined
     facts[0, 0, 2], facts[0, 0, 0] = torch.tensor([5.0, 1.0, 1.0]), torch.tensor([3.0, 1.0, 1.0])
     facts[0, 1, 1], facts[0, 1, 3] = torch.tensor([3.0, 1.0, 1.0]), torch.tensor([5.0, 1.0, 1.0])
-    data["imagined"] = facts.flatten(-2)  # 1 above the mean, then 1 below
+    data["imagination_features"] = facts.flatten(-2)  # 1 above the mean, then 1 below
     data["advantage"] = torch.tensor([[[0.3], [0.1]]])
     loss = WorldModelLoss(model)
     assert loss(data)["imagination_correlation"].item() == pytest.approx(1)
     data["advantage"] = -data["advantage"]
     assert loss(data)["imagination_correlation"].item() == pytest.approx(-1)
     facts[0, 1, 1] = 0.0  # what the second frame did was not imagined: one frame is left
-    data["imagined"] = facts.flatten(-2)
+    data["imagination_features"] = facts.flatten(-2)
     assert loss(data)["imagination_correlation"].item() == 0
 
 
@@ -732,7 +732,7 @@ def test_exchanging_others_exchanges_what_is_thought_of_them():
     two = social(two_input)
     for name in ("goal", "next_action", "meters"):
         torch.testing.assert_close(one[keys.SOCIAL, name][..., order, :], two[keys.SOCIAL, name])
-    torch.testing.assert_close(one[keys.COMPANY], two[keys.COMPANY], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(one[keys.SOCIAL_EMBEDDING], two[keys.SOCIAL_EMBEDDING], atol=1e-5, rtol=1e-4)
 
 
 def test_the_policy_learns_to_use_thoughts_and_does_not_change_them():
@@ -740,7 +740,7 @@ def test_the_policy_learns_to_use_thoughts_and_does_not_change_them():
     agent = Agent(env, whole())
     root = agent.attach(env).reset()["agents"]
     found = agent.social_model(agent.perception(agent.normalizer(root.clone())))
-    found[keys.COMPANY].sum().backward()
+    found[keys.SOCIAL_EMBEDDING].sum().backward()
     assert all(parameter.grad.any() for parameter in agent.social_model.each.parameters())
     assert all(
         parameter.grad is None or not parameter.grad.any() for parameter in agent.social_model.heads.parameters()
@@ -775,15 +775,15 @@ def test_attention_follows_others_wherever_they_stand():
         found[keys.BELIEF, name] = found[keys.BELIEF, name][:, :, order]
     two = agent.social_model(found)
     torch.testing.assert_close(one[keys.SOCIAL, "attention"][..., order], two[keys.SOCIAL, "attention"])
-    torch.testing.assert_close(one[keys.COMPANY], two[keys.COMPANY], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(one[keys.SOCIAL_EMBEDDING], two[keys.SOCIAL_EMBEDDING], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(one[keys.SOCIAL, "attention"].sum(-1), torch.ones(3, 4))
-    one[keys.COMPANY].sum().backward()
+    one[keys.SOCIAL_EMBEDDING].sum().backward()
     assert agent.social_model.attention.query.weight.grad.any()
     assert agent.perception.mean[-1].weight.grad.any(), "the policy may believe what helps it to attend"
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_what_another_does_next_is_learnt_within_an_episode_only(ended):
+def test_what_another_does_next_is_learned_within_an_episode_only(ended):
     model = SimpleNamespace(agents=2, config=SocialModelConfig(coeff=1.0), think=lambda data: data.get("social"))
     loss = SocialModelLoss(model)
     thoughts = {"goal": torch.zeros(1, 2, 1, 3), "meters": torch.zeros(1, 2, 1, 2)}
@@ -860,7 +860,7 @@ def test_who_is_out_of_sight_is_not_thought_of():
     root = agent.policy(world.step_and_maybe_reset(root.set(env.action_key, wait))[1])["agents"]
     assert (root["others_number"] == 4).all()
     assert not root[keys.SOCIAL, "goal"].any()
-    assert not root[keys.COMPANY].any()
+    assert not root[keys.SOCIAL_EMBEDDING].any()
 
 
 def test_others_are_followed_by_number_not_by_slot():
@@ -1087,11 +1087,11 @@ def test_options_end_when_met_in_time_or_given_up_also_where_the_rollout_or_the_
         },
         [4, 3],
     )
-    given_up, cut_off_in_time, of_an_earlier_episode = agent.option_ends(rollout).squeeze(-1).T.tolist()
+    given_up, cut_off_in_time, of_an_earlier_episode = agent.option_done(rollout).squeeze(-1).T.tolist()
     assert given_up == [False, True, False, True]  # given up after two steps; then met with the rollout's last
     assert cut_off_in_time == [False, False, True, False]  # three steps are up as the episode is cut off
     assert of_an_earlier_episode == [False, False, True, False]  # a new episode begins with a goal, which ends none
-    assert Agent(town(), whole()).option_ends(rollout) is None
+    assert Agent(town(), whole()).option_done(rollout) is None
 
 
 @pytest.mark.parametrize("population", [False, True])
@@ -1103,7 +1103,7 @@ def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
     algorithm = learner.algorithm
     rollout = agent_rows(learner.collector.collect(), "agents")
     agent = algorithm.template.agent if population else learner.agent
-    wage, ends = agent.intrinsic_reward(rollout), agent.option_ends(rollout)
+    wage, ends = agent.intrinsic_reward(rollout), agent.option_done(rollout)
     assert wage.abs().max() > 0.01 and ends.any()
     done, lmbda = rollout.get(("next", keys.DONE)) | ends, algorithm.config.lmbda
     terminated = rollout.get(("next", keys.TERMINATED)) | ends
@@ -1131,17 +1131,17 @@ def test_every_actor_critic_learns_from_options(algorithm):
     # one update: after it how sure the manager is, which the controller reads, tells of the rewards, too
     once = ["minibatch_size=384", "num_epochs=1"] if algorithm == "ppo" else ["num_minibatches=1"]
     changes += [f"algorithm={algorithm}", *(f"algorithm.{each}" for each in once)]
-    learnt = []
+    learned = []
     for luck in (0.0, 5.0):
         learner = Experiment.load("town_agent", *changes).make_learner()
         rollout = learner.collect()
         rollout["next", "agents", "reward"].add_(luck * torch.linspace(-1, 1, rollout.shape[0])[:, None, None, None])
         torch.manual_seed(1)
         learner.improve(rollout, 1e-3)
-        learnt.append(learner.agent)
-    weights = [[each.detach() for each in agent.actor_head.parameters()] for agent in learnt]
+        learned.append(learner.agent)
+    weights = [[each.detach() for each in agent.actor_head.parameters()] for agent in learned]
     assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
-    goals = [[each.detach() for each in agent.manager.parameters()] for agent in learnt]
+    goals = [[each.detach() for each in agent.manager.parameters()] for agent in learned]
     assert not all(torch.equal(one, other) for one, other in zip(*goals, strict=True))
 
 
@@ -1235,7 +1235,7 @@ def test_a_goal_that_a_configuration_has_or_took_away_is_written_anew(change, go
 
 
 def test_the_managers_loss_by_hand():
-    """Two decisions with advantages 3 and 1, normalised to 1 and -1; ratios 1.5; a third frame decides nothing."""
+    """Two decisions with advantages 3 and 1, normalized to 1 and -1; ratios 1.5; a third frame decides nothing."""
     loss = ManagerLoss(SimpleNamespace(config=ManagerConfig(clip_epsilon=0.2, entropy_coeff=0.1, coeff=2.0)))
     log_prob = torch.full((1, 3), math.log(0.75))
     goal = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from torchrl_agent.modules.networks import ImpalaPicture, NaturePicture, Residual
+from torchrl_agent.modules.networks import ImpalaEncoder, NatureEncoder, Residual
 
 
 def convolutions(network):
@@ -12,7 +12,7 @@ def convolutions(network):
 
 
 def test_the_network_of_mnih_reads_84_by_84():
-    network = NaturePicture((4, 84, 84), 512, "relu")
+    network = NatureEncoder((4, 84, 84), 512, "relu")
     assert [(each.out_channels, each.kernel_size[0], each.stride[0]) for each in convolutions(network)] == [
         (32, 8, 4),
         (64, 4, 2),
@@ -23,7 +23,7 @@ def test_the_network_of_mnih_reads_84_by_84():
 
 
 def test_the_network_of_espeholt_has_fifteen_convolutions():
-    network = ImpalaPicture((3, 64, 64), 256, "relu")
+    network = ImpalaEncoder((3, 64, 64), 256, "relu")
     assert [each.out_channels for each in convolutions(network)] == [16] * 5 + [32] * 10
     assert network.network[-1][0].in_features == 32 * 8 * 8
     assert network(torch.zeros(5, 3 * 64 * 64)).shape == (5, 256)
@@ -39,9 +39,9 @@ def test_a_residual_block_adds_to_what_it_reads():
 
 @pytest.mark.parametrize("side", [10, 36])
 def test_the_deep_one_reads_small_pictures_too(side):
-    assert ImpalaPicture((1, side, side), 8, "relu")(torch.zeros(2, side * side)).shape == (2, 8)
+    assert ImpalaEncoder((1, side, side), 8, "relu")(torch.zeros(2, side * side)).shape == (2, 8)
 
 
 def test_the_one_of_mnih_says_what_is_too_small_for_it():
     with pytest.raises(ValueError, match="too small for the encoder 'nature': use cnn"):
-        NaturePicture((1, 35, 36), 8, "relu")
+        NatureEncoder((1, 35, 36), 8, "relu")

@@ -47,7 +47,13 @@ class Lock(WorldModel):
         opinions = torch.zeros(*choice.shape, self.config.ensemble, self.known_size + 1)
         following = torch.cat((after.unsqueeze(-1).float(), belief[..., 1:]), -1)
         end = torch.full_like(reward, -50.0)
-        return {"belief": following, "known_state": known, "reward": symlog(reward), "end": end, "opinions": opinions}
+        return {
+            "belief": following,
+            "proprioception": known,
+            "reward": symlog(reward),
+            "end": end,
+            "opinions": opinions,
+        }
 
     def symlog_value(self, belief, known):
         return torch.zeros_like(belief[..., 0])

@@ -14,7 +14,7 @@ ROWS = 6
 
 
 def make_agent(env, **options):
-    """An agent that tells rows apart, and what it normalises with."""
+    """An agent that tells rows apart, and what it normalizes with."""
     torch.manual_seed(1)
     agent = Agent(env, ModelConfig([16], **options))
     for parameter in agent.actor_head.parameters():

@@ -26,7 +26,7 @@ RECORDS = {
         {
             "mean": (BELIEF,),
             "log_std": (BELIEF,),
-            "known_state": (KNOWN,),
+            "proprioception": (KNOWN,),
             "social_cues": (SLOTS, 24),
             "visible": (SLOTS,),
             "number": (SLOTS,),

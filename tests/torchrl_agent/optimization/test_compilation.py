@@ -9,7 +9,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.optimization.compilation import Accelerated, reason
+from torchrl_agent.optimization.compilation import CompiledFunction, reason
 from torchrl_agent.training.metrics import to_host
 
 ON = ("acceleration.step=true", "acceleration.advantages=true", "acceleration.update=true")
@@ -22,7 +22,7 @@ def test_a_function_that_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog
     def asks_the_device(value):
         return value * 2 if value.sum().item() > 0 else value
 
-    part = Accelerated("the step", asks_the_device, compile=True)
+    part = CompiledFunction("the step", asks_the_device, compile=True)
     assert part.compiled
     with caplog.at_level(logging.WARNING):
         results = [part(torch.ones(2)) for _ in range(3)]
@@ -38,7 +38,7 @@ def test_a_function_that_cannot_be_compiled_runs_eagerly_and_says_so_once(caplog
 
 @torch._dynamo.config.patch(recompile_limit=2)
 def test_a_shape_too_many_is_no_end(caplog):
-    part = Accelerated("the step", lambda value: value * 2, compile=True)
+    part = CompiledFunction("the step", lambda value: value * 2, compile=True)
     for size in range(1, 5):
         assert part(torch.ones(size)).tolist() == [2.0] * size
     assert part.mode == "eager"
@@ -61,7 +61,7 @@ def test_errors_of_an_eager_function_are_its_own(caplog):
         raise RuntimeError("mine")
 
     with pytest.raises(RuntimeError, match="mine"):
-        Accelerated("the step", fail, compile=False)(torch.ones(2))
+        CompiledFunction("the step", fail, compile=False)(torch.ones(2))
     assert not caplog.records
 
 
@@ -69,13 +69,13 @@ def test_a_bad_argument_is_no_reason_to_give_up_compiling():
     def picky(value):
         raise ValueError("the action has a wrong shape")
 
-    part = Accelerated("the step", picky, compile=False)
+    part = CompiledFunction("the step", picky, compile=False)
     with pytest.raises(ValueError, match="wrong shape"):
         part(torch.ones(2))
 
 
 def test_switched_off_means_not_compiled():
-    part = Accelerated("the step", lambda value: value + 1, compile=False)
+    part = CompiledFunction("the step", lambda value: value + 1, compile=False)
     before = counters["stats"]["unique_graphs"]
     assert part(torch.ones(1)).item() == 2.0
     assert counters["stats"]["unique_graphs"] == before
@@ -136,7 +136,7 @@ def test_a_compiled_update_computes_what_the_eager_one_does(compiled):
     learner, _ = compiled
     eager = Experiment.load("smoke", "device=cpu").make_learner()
     eager.agent.load_state_dict(learner.agent.state_dict())
-    eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))  # optimisers share what they load
+    eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))  # optimizers share what they load
     rollout = learner.collector.collect().clone()
     results = []
     for one in (learner, eager):
@@ -176,7 +176,7 @@ FOUR_MODULES = (
 )
 
 
-def learnt(learner, rollout):
+def learned(learner, rollout):
     torch.manual_seed(7)
     return to_host(learner.improve(rollout.clone(), 1e-3))
 
@@ -212,7 +212,7 @@ def test_the_whole_agent_acts_and_learns_in_one_graph_each_and_never_compiles_ag
         eager.agent.load_state_dict(learner.agent.state_dict())
         eager.algorithm.load_state_dict(copy.deepcopy(learner.algorithm.state_dict()))
         rollout = learner.collector.collect().clone()
-        found, expected = learnt(learner, rollout), learnt(eager, rollout)
+        found, expected = learned(learner, rollout), learned(eager, rollout)
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert found[name] == pytest.approx(value, rel=2e-3, abs=2e-4), name

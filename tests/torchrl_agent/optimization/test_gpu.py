@@ -119,7 +119,7 @@ def test_memory_does_not_grow_with_iterations():
 def test_a_second_device_learns_by_itself():
     before = torch.cuda.memory_allocated(0)
     metrics = [each.metrics for each in learn(Experiment.load("smoke", "device=cuda:1", "total_frames=4096"))]
-    assert len({each["train/value_loss"] for each in metrics}) == len(metrics)  # no frame is learnt from for ever
+    assert len({each["train/value_loss"] for each in metrics}) == len(metrics)  # no frame is learned from for ever
     assert torch.cuda.memory_allocated(0) == before
 
 

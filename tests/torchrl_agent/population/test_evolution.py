@@ -144,15 +144,15 @@ def mutate_once(value, gene, way):
 
 def test_looks_come_when_they_are_due_and_copies_have_a_time_of_grace():
     one = evolution(warmup=300, grace=150)
-    assert next(frames for frames in range(0, 1000, 50) if one.due(frames)) == 300
+    assert next(frames for frames in range(0, 1000, 50) if one.is_due(frames)) == 300
     one.look(300, torch.arange(8.0))
-    assert not one.due(350)
-    assert one.due(400)
+    assert not one.is_due(350)
+    assert one.is_due(400)
     worst_again = torch.arange(8.0)
     assert one.look(400, worst_again).parents[:2, 0].tolist() == [0, 1], "both were copied 100 frames ago"
     assert one.look(500, worst_again).parents[:2, 1].tolist() != [0, 1]
-    assert next(frames for frames in range(0, 1000, 50) if evolution(warmup=20).due(frames)) == 100
-    assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).due(10**9)
+    assert next(frames for frames in range(0, 1000, 50) if evolution(warmup=20).is_due(frames)) == 100
+    assert not Evolution(PopulationConfig(members=2, every=1), {}, 0).is_due(10**9)
 
 
 def test_evolution_goes_on_as_it_would_have():

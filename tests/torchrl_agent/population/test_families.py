@@ -39,10 +39,10 @@ def test_the_fittest_stay_and_their_children_replace_the_others():
         for first, second in parents[WORST].tolist():
             assert FITNESS[first] > FITNESS[second], "the fitter one comes first"
             seen.add((first, second))
-    assert seen == {(1, 6), (3, 4)}, "neighbours by fitness"
+    assert seen == {(1, 6), (3, 4)}, "neighbors by fitness"
 
 
-def test_of_an_odd_number_of_parents_the_last_marries_its_neighbour_too():
+def test_of_an_odd_number_of_parents_the_last_marries_its_neighbor_too():
     pairs = {tuple(pair) for seed in range(40) for pair in generation(seed, parents=0.625)[[0, 5, 2]].tolist()}
     assert pairs == {(1, 6), (3, 4), (4, 7)}
 
@@ -292,7 +292,7 @@ def test_schooling_is_a_childs_learning_rate_until_the_next_generation(schooling
     assert moved.tolist() == (expected > 0).tolist()
     while len(learner.evolution.looks) < 2:
         next(iterate(learner))
-    assert algorithm.pace.tolist() == torch.where(learner.evolution.looks[1].children, share, 1.0).tolist()
+    assert algorithm.lr_scale.tolist() == torch.where(learner.evolution.looks[1].children, share, 1.0).tolist()
 
 
 def test_children_begin_with_their_share_of_what_their_parents_owned():
@@ -368,7 +368,7 @@ def test_traits_evolve_by_population_based_training_too():
     look = learner.evolution.looks[0]
     assert look.children.sum() == 1
     assert torch.equal(look.parents[:, 0], look.parents[:, 1])
-    assert learner.algorithm.pace.tolist() == [1.0] * 4
+    assert learner.algorithm.lr_scale.tolist() == [1.0] * 4
     learner.env.reset()
     assert torch.equal(traits_of(learner)[:, 0], look.after[GREED].float())
 

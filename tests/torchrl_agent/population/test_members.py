@@ -108,7 +108,7 @@ def test_a_member_learns_what_it_would_learn_alone(kind):
             torch.manual_seed(iteration)
             learner.algorithm.anneal(0.0)
             learner.algorithm.learn(shares[member], RATES[member])
-    assert ((played.algorithm.stack.flat - before).abs().amax(1) > 1e-4).all(), "nobody learnt, so nothing is shown"
+    assert ((played.algorithm.stack.flat - before).abs().amax(1) > 1e-4).all(), "nobody learned, so nothing is shown"
     tolerance = 1e-4 if kind in ("gru", "pictures") else 1e-5  # sums of many products, in another order
     assert max(played.difference(member) for member in range(3)) < tolerance
 

@@ -226,7 +226,7 @@ def test_a_copy_takes_its_sources_place_in_the_curriculum_and_its_record(tmp_pat
         learner._count_fitness(member, episodes)
         learner.member_metrics[member] = {"rollout/ep_rew_mean": fitness}
     learner.frames = 1000
-    metrics = learner.conclude({})
+    metrics = learner.end_iteration({})
     assert metrics["population/copies"] == 1
     assert learner.evolution.looks[-1].parents[:, 0].tolist() == [0, 2, 2, 3]
     assert [curriculum.stage for curriculum in learner.env.curricula] == [0, 1, 1, 0]
@@ -413,7 +413,7 @@ def test_evaluations_on_the_way_are_those_of_the_best_member(tmp_path):
     learner = smoke(tmp_path, "population.members=3", *short).make_learner()
     for iteration in iterate(learner):
         judged = iteration.metrics["eval/return_mean"]
-    assert judged == pytest.approx(evaluate(learner.experiment, learner.present())["return_mean"])
+    assert judged == pytest.approx(evaluate(learner.experiment, learner.best_agent())["return_mean"])
 
 
 @pytest.mark.parametrize(

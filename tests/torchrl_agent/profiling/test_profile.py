@@ -1,4 +1,4 @@
-"""The profile of training: ranges nested as the loop is, counted exactly, and gone afterwards."""
+"""The profile of training: ranges nested as the loop is, counted exactly, and gone afterward."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_ranges_are_nested_as_the_loop_is_and_counted(profiled):
         "learn/update/loss/perception": 2 * UPDATES,
         "learn/update/loss/critic": 2 * UPDATES,
         "learn/update/backward": 2 * UPDATES,
-        "learn/update/optimiser": 2 * UPDATES,
+        "learn/update/optimizer": 2 * UPDATES,
         "metrics": 2 * 4,
     }
 
@@ -158,7 +158,7 @@ def test_a_kernel_counts_where_it_was_launched_on_any_thread(tmp_path):
     assert found == {
         "iteration": (1, 1.0, 2.75, 1.0),
         "iteration/backward": (1, 0.3, 2.5, pytest.approx(0.3)),
-        "iteration/optimiser": (1, 0.2, 0.25, pytest.approx(0.2)),
+        "iteration/optimizer": (1, 0.2, 0.25, pytest.approx(0.2)),
     }
     assert most_expensive(events, 5) == [Operator("aten::mm", 1, 0.01, 2.5)]
 
@@ -231,6 +231,6 @@ def test_compiled_training_stays_compiled(tmp_path, caplog):
         "iteration",
         *("collect", "policy with the world's step"),
         "check",
-        *("learn", "advantages", "critic", "advantage function", "update", "loss", "backward", "optimiser"),
+        *("learn", "advantages", "critic", "advantage function", "update", "loss", "backward", "optimizer"),
         "metrics",
     ]

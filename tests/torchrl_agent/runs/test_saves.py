@@ -186,7 +186,7 @@ def test_a_run_stopped_while_it_was_judged_is_judged_when_it_goes_on(tmp_path, m
     first = summary()
     assert not first["judged"]
     assert "evaluation" not in first
-    assert list(train(smoke(tmp_path, *wanted))) == []  # nothing is learnt again
+    assert list(train(smoke(tmp_path, *wanted))) == []  # nothing is learned again
     second = summary()
     assert second["judged"]
     assert second["evaluation"]["episodes"] == 2

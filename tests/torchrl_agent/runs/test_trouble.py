@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
         ("seed=5", "seed has no effect on a run that goes on, whose random numbers go on"),
         ("run.name=other", "run.name has no effect on a run that goes on, which stays in its folder"),
         ("run.folder=other", "run.folder has no effect on a run that goes on, which stays in its folder"),
-        ("pretrained.policy=x", "pretrained has no effect on a run that goes on, whose modules have learnt since"),
+        ("pretrained.policy=x", "pretrained has no effect on a run that goes on, whose modules have learned since"),
         ("tuned.ppo.gamma=0.5", "tuned has no effect"),
         ("run.resume=auto", "run.resume has no effect"),
     ],

@@ -343,15 +343,15 @@ def test_a_picture_is_kept_once_and_teaches_the_same(memory):
             rollouts.append((rollout.clone(), data.clone()))
         results.append(rollouts)
     truncations = 0
-    for (once, learnt), (twice, expected) in zip(*results, strict=True):
+    for (once, learned), (twice, expected) in zip(*results, strict=True):
         truncated = (once["next", "done"] & ~once["next", "terminated"]).squeeze(-1)
         truncations += int(truncated.sum())
         going = ~once["next", "done"].squeeze(-1)
         assert torch.equal(once["pixels"], twice["pixels"])
         assert torch.equal(once["next", "pixels"][going], twice["next", "pixels"][going])
         assert torch.equal(once["next", "final", "pixels"][truncated], twice["next", "pixels"][truncated])
-        torch.testing.assert_close(learnt["advantage"], expected["advantage"], atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(learnt["value_target"], expected["value_target"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(learned["advantage"], expected["advantage"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(learned["value_target"], expected["value_target"], atol=1e-5, rtol=1e-5)
     assert truncations >= 12, "every world, more than once"
 
 

@@ -129,7 +129,7 @@ def test_what_is_usual_is_not_bad(governor):
         ({"entropy": 0.0, "average": 120.0}, False),  # it has found something better
     ],
 )
-def test_a_sign_is_bad_far_from_its_history_towards_the_worse(governor, change, bad):
+def test_a_sign_is_bad_far_from_its_history_toward_the_worse(governor, change, bad):
     name = {"gradient": "grad_norm/actor", "average": "return"}.get(next(iter(change)), next(iter(change)))
     found = look(governor, **change)
     assert found["bad_in_row"] == bad
@@ -253,7 +253,7 @@ def test_a_policy_that_plays_infinities_is_undone_before_it_learns(policy, caplo
     (metrics,) = run(learner, 1)
     assert metrics["governor/returns"] == before["governor/returns"] + 1 == 1
     assert [each for each in caplog.records if each.name.startswith("torchrl_agent") and "not finite" in each.message]
-    assert learner.frames == frames + 64, "what was played then was not learnt from"
+    assert learner.frames == frames + 64, "what was played then was not learned from"
     assert all(value.isfinite().all() for value in learner.algorithm.tensors().values())
     spoil()
     with pytest.raises(CollapseError, match="not finite"):
@@ -365,7 +365,7 @@ def test_a_run_that_collapses_without_a_governor_recovers_with_one(seed):
         ]
         rows = [row.metrics for row in learn(small(*growing, f"seed={seed}", *overrides, kind="Copying"))]
         returns = [row["rollout/ep_rew_mean"] for row in rows]
-        assert sum(returns[60:75]) / 15 > -0.11, "it has learnt the task by then"
+        assert sum(returns[60:75]) / 15 > -0.11, "it has learned the task by then"
         return sum(returns[120:]) / 60, rows[-1].get("governor/returns")
 
     without, _ = average_of_the_last_third()
@@ -456,8 +456,8 @@ def test_versions_that_have_not_played_go_back_with_the_agent():
     with torch.no_grad():
         for weights in learner.agent.parameters():
             weights.fill_(math.nan)
-    player.learnt(learner.agent)  # version 4, which plays rollout 6
-    learner.governor.undo("all of it", 256, 0.0)
+    player.learned(learner.agent)  # version 4, which plays rollout 6
+    learner.governor.rollback("all of it", 256, 0.0)
     player.prepare(6)
     assert player.version == 4
     for mine, theirs in zip(learner.agent.parameters(), player.agent.parameters(), strict=True):

@@ -76,7 +76,7 @@ def test_a_run_meets_a_run_and_a_scripted_player(runs, capsys):
     assert match(one, other, games=16, device="cpu") == found, "the same games again"
     assert cli.main(["match", one, "turret", "--games", "16", "--device", "cpu", "--json"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("likeliest actions: ")
+    assert printed[0].startswith("deterministic actions: ")
     assert json.loads(printed[-1])["deterministic"]["share"] < 0.5
     config = Path(one) / "config.yaml"
     stated = config.read_text().replace("  num_envs: 8", "  num_envs: 8\n  opponent: null")

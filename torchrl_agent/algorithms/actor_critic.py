@@ -28,10 +28,6 @@ from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
 """Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
-INTRINSIC = "intrinsic_reward"
-"""What the agent's modules pay the controller, [..., 1]."""
-OPTION_DONE = "option_done"
-"""Where that ends before the episode does, bool [..., 1], if it is all that the controller learns from."""
 Draw: TypeAlias = "Tensor | slice"
 """Which frames or sequences an update is made with."""
 FRAMES_AT_ONCE = 1 << 16
@@ -226,84 +222,38 @@ class OnPolicyActorCritic(ActorCritic):
         frame, except at episodes' ends and at the end of the rollout, where the critic looks at the true terminal or
         last observation.
         """
-        following, alive, judged = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None), self.judged(rollout)
+        judged = self.judged(rollout)
         value, next_value = judged[keys.VALUE], judged[NEXT_VALUE]
-        ends = (following.get(keys.DONE), following.get(keys.TERMINATED))
-        advantage, target, reward, explained = self.estimate(
-            following.get(keys.REWARD),
-            *ends,
-            alive,
-            value,
-            next_value[..., :1],
-            judged.get(INTRINSIC),
-            judged.get(OPTION_DONE),
-        )
+        advantage, target, reward, explained = self.estimate(rollout, value, next_value[..., :1])
         data = self.recorded(rollout, reward, next_value)
         data.update({keys.VALUE: value, keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target})
         return self.in_rows(data), {"explained_variance": explained}
 
     def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
-        """What the agent thinks of a rollout [T, rows]: the critic's ``state_value`` of its frames, :data:`NEXT_VALUE`
-        and, if a module has any, :data:`INTRINSIC` and :data:`OPTION_DONE`.
-        """
+        """The critic's ``state_value`` of the frames of a rollout [T, rows], and :data:`NEXT_VALUE`."""
         following = rollout.get(keys.NEXT)
         done, last = following.get(keys.DONE), self.last_values(following)
         has_values = keys.VALUE in rollout.keys()
         values = self.recorded_values(rollout) if has_values else self.values(rollout, acted=True)
         next_values = torch.where(done, last, torch.cat((values[1:], last[-1:])))
-        found = {
-            keys.VALUE: values[..., :1],
-            NEXT_VALUE: next_values,
-            INTRINSIC: self.agent.intrinsic_reward(rollout),
-            OPTION_DONE: self.agent.option_done(rollout),
-        }
-        return {key: value for key, value in found.items() if value is not None}
+        return {keys.VALUE: values[..., :1], NEXT_VALUE: next_values}
 
     def in_rows(self, data: TensorDict) -> TensorDict:
         """Frames [T, rows] as they are drawn for updates: one by one, or whole sequences [rows, T]."""
         return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
 
-    def _estimate(
-        self,
-        reward: Tensor,
-        done: Tensor,
-        terminated: Tensor,
-        alive: Tensor | None,
-        values: Tensor,
-        next_values: Tensor,
-        intrinsic: Tensor | None,
-        option_done: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        """Advantages, value targets, the world's scaled rewards and the share of variance that the values explain."""
-        self.scaler.update(reward, done, alive)
-        reward = self.scaler.scale(reward)
+    def _estimate(self, rollout: TensorDictBase, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:
+        """Advantages, value targets, scaled rewards and the fraction of variance that the values explain."""
+        following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        reward = self.scaler.update_and_scale(following.get(keys.REWARD), done, alive)
         advantage, target = generalized_advantage_estimate(
             self.config.gamma,
             self.config.lmbda,
             values,
             next_values,
-            *what_the_controller_gets(reward, done, terminated, intrinsic, option_done),
+            *self.agent.rewrite_rewards(rollout, reward, done, terminated),
             time_dim=0,
         )
         counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
         return advantage, target, reward, explained_variance(target, values, counted)
-
-
-def what_the_controller_gets(
-    reward: Tensor, done: Tensor, terminated: Tensor, intrinsic: Tensor | None, option_done: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The controller's reward, and where what it learns from is done and terminated: the world's with what modules pay
-    besides, or that alone, each option for itself.
-
-    Args:
-        reward: the world's, scaled, [..., 1].
-        done: the episode ended with the step.
-        terminated: it ended for good.
-        intrinsic: see ``Agent.intrinsic_reward``.
-        option_done: see ``Agent.option_done``.
-    """
-    if intrinsic is None:
-        return reward, done, terminated
-    if option_done is None:
-        return reward + intrinsic, done, terminated
-    return intrinsic, done | option_done, terminated | option_done

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig, what_the_controller_gets
+from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig
 from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.core.bounds import count, number, share
 from torchrl_agent.core.spans import spanned
@@ -65,7 +65,9 @@ class IMPALA(ActorCritic):
             )
         super().__init__(agent, config, rows, acceleration)
         self.lags(config.refresh_every)
-        self.scaled_rewards = CompiledFunction("the reward scaler", self._scale_rewards, self.acceleration.advantages)
+        self.scaled_rewards = CompiledFunction(
+            "the reward scaler", self.scaler.update_and_scale, self.acceleration.advantages
+        )
         self.accelerated = (self.scaled_rewards, *self.accelerated)
 
     @override
@@ -96,12 +98,7 @@ class IMPALA(ActorCritic):
         bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = self.scaled_rewards(following.get(keys.REWARD), done, alive)
-        intrinsic, option_done = self.agent.intrinsic_reward(rollout), self.agent.option_done(rollout)
-        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_done)
+        paid = self.agent.rewrite_rewards(rollout, reward, done, terminated)
         data = self.recorded(rollout, reward, bootstrap)
         data.update({BOOTSTRAP: bootstrap[..., :1], **dict(zip(PAID, paid, strict=True))})
         return data.transpose(0, 1)
-
-    def _scale_rewards(self, reward: Tensor, done: Tensor, alive: Tensor | None) -> Tensor:
-        self.scaler.update(reward, done, alive)
-        return self.scaler.scale(reward)

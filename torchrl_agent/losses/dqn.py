@@ -1,4 +1,4 @@
-"""What DQN minimizes: the temporal difference of action values."""
+"""DQN's loss: the temporal-difference error of action values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchrl_agent.modules.networks import masked_mean
 
 
 class ActionValueLoss(nn.Module):
-    """The temporal difference of Q-learning, by :class:`~torchrl.objectives.DQNLoss`, on raw observations.
+    """Temporal-difference loss of Q-learning, by :class:`~torchrl.objectives.DQNLoss`, on raw observations.
 
     The target network shares the normalizer, whose statistics move too slowly for a copy to be of use.
 
     Args:
-        agent: with action values.
+        agent: agent with action values.
         gamma: discount factor.
-        double: let the learning network choose the next action and the target network value it.
+        double: double DQN, where the online network chooses the next action and the target network values it.
     """
 
     def __init__(self, agent: Agent, *, gamma: float, double: bool) -> None:
@@ -45,11 +45,11 @@ class ActionValueLoss(nn.Module):
         return self.loss.target_value_network_params
 
     def copy_to_target(self) -> None:
-        """Let the target network be as the learning one is."""
+        """Copy the online network's weights to the target network."""
         self.target.data.update_(self.loss.value_network_params.data)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """``loss_value`` of transitions [B], and what each was wrong by."""
+        """Compute ``loss_value`` of transitions [B], and the squared error of each."""
         following = self.normalizer(tensordict.get(keys.NEXT).copy())
         tensordict = self.normalizer(tensordict.copy()).set(keys.NEXT, following)
         loss = self.loss(tensordict).get("loss")

@@ -1,5 +1,5 @@
-"""Frames that do not count in a loss, as nobody lived in them or they are padding (``keys.VALID``): masks, and what of
-the targets' variance values explain.
+"""Masks of frames that do not count in a loss, because no agent was alive in them or they are padding
+(``keys.VALID``), and the targets' variance that values explain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def masked(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mask_fraction(mask: Tensor | None) -> Tensor | float:
-    """Fraction of the frames that count: a mean over all frames, of which the others are 0, divided by it is theirs."""
+    """Fraction of the frames that count: a mean over all frames, 0 in the others, divided by it is their mean."""
     return 1.0 if mask is None else ranks.mean(mask.float().mean()).clamp_min(1e-8)
 
 

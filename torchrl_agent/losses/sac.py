@@ -1,4 +1,4 @@
-"""What SAC minimizes: one soft value, of discrete actions or of continuous ones, from which all three losses follow."""
+"""SAC's losses: all three follow from one soft value, of discrete or of continuous actions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SoftActorCriticLoss(TwinValueLoss):
     observations.
 
     Args:
-        agent: with a policy and action values.
+        agent: agent with a policy and action values.
         gamma: discount factor.
-        target_entropy: that the temperature makes the policy have, in nats, of continuous actions in -1 to 1.
+        target_entropy: entropy to which the temperature drives the policy, in nats; of continuous actions in -1 to 1.
     """
 
     agent: SACAgent
@@ -31,8 +31,8 @@ class SoftActorCriticLoss(TwinValueLoss):
         self.target_entropy = target_entropy
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """``loss_actor``, ``loss_value`` and ``loss_temperature`` of transitions [B]; ``entropy``, ``temperature``, and
-        what each action value was wrong by.
+        """Compute ``loss_actor``, ``loss_value`` and ``loss_temperature`` of transitions [B]; ``entropy``,
+        ``temperature``, and the squared temporal-difference errors.
         """
         counted = tensordict.get(keys.VALID, None)
         now = self.body(self.agent.normalizer(tensordict.copy()))
@@ -52,7 +52,7 @@ class SoftActorCriticLoss(TwinValueLoss):
 
     @torch.no_grad()
     def targets(self, tensordict: TensorDictBase, temperature: Tensor) -> Tensor:
-        """``r + gamma^n V(s')`` [B, 1], of returns of n rewards."""
+        """Targets ``r + gamma^n V(s')`` [B, 1] of n-step returns."""
         following = self.agent.normalizer(tensordict.get(keys.NEXT).copy())
         body, values = self.following
         seen = self.features(body(following.copy()))
@@ -62,13 +62,13 @@ class SoftActorCriticLoss(TwinValueLoss):
     def soft_value(
         self, encoded: TensorDictBase, temperature: Tensor, values: Callable[..., Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """``V = E[min Q(s, a) - temperature log pi(a|s)]`` [B, 1] over the policy's actions and its entropy [B]: the
-        mean over all discrete actions, or of one continuous action that is drawn, in units of half the actions' range.
+        """Soft value ``V = E[min Q(s, a) - temperature log pi(a|s)]`` [B, 1] of the policy's actions, and its entropy
+        [B]: the mean over all discrete actions, or one sampled continuous action, in units of half the actions' range.
 
         Args:
-            encoded: what the policy reads.
-            temperature: worth of a nat of entropy.
-            values: from features, and a continuous action, to action values.
+            encoded: features that the policy reads.
+            temperature: weight of a nat of entropy.
+            values: maps features, and a continuous action, to action values.
         """
         policy = self.agent.actor_head.get_dist(encoded.copy())
         features = self.features(encoded)

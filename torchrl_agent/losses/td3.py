@@ -1,4 +1,4 @@
-"""What TD3 minimizes (Fujimoto et al. 2018): the error of two action values, and minus the value of the policy."""
+"""TD3's losses (Fujimoto et al. 2018): the error of two action values, and minus the value of the policy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torchrl_agent.modules.networks import masked_mean
 
 
 class DeterministicActorCriticLoss(TwinValueLoss):
-    """The losses of TD3, on raw observations; the target network has a policy too.
+    """The losses of TD3, on raw observations; the target network includes a target policy.
 
     Args:
-        agent: with a deterministic policy and action values.
+        agent: agent with a deterministic policy and action values.
         gamma: discount factor.
-        target_noise: deviation of the noise on the target policy's action, in units of half the range.
-        noise_clip: largest noise there.
+        target_noise: standard deviation of the noise on the target policy's action, in units of half the range.
+        noise_clip: largest absolute value of that noise.
 
     Attributes:
-        moves_policy: the policy learns from this minibatch; if not, only the action values do.
+        moves_policy: True if the policy learns from this minibatch; if not, only the action values do.
     """
 
     agent: TD3Agent
@@ -33,8 +33,8 @@ class DeterministicActorCriticLoss(TwinValueLoss):
         self.moves_policy = True
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """``loss_value`` of transitions [B], ``loss_actor`` where the policy learns, and what each action value was
-        wrong by.
+        """Compute ``loss_value`` of transitions [B], ``loss_actor`` where the policy learns, and the squared
+        temporal-difference errors.
         """
         now = self.body(self.agent.normalizer(tensordict.copy()))
         losses = self.value_losses(tensordict, now, self.targets(tensordict))
@@ -47,7 +47,7 @@ class DeterministicActorCriticLoss(TwinValueLoss):
 
     @torch.no_grad()
     def targets(self, tensordict: TensorDictBase) -> Tensor:
-        """``r + gamma^n min Q'(s', a')`` [B, 1], where ``a'`` is the target policy's action with clipped noise
+        """Targets ``r + gamma^n min Q'(s', a')`` [B, 1], where ``a'`` is the target policy's action with clipped noise
         (equation 14, target policy smoothing).
         """
         body, values, policy = self.following

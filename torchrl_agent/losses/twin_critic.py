@@ -1,7 +1,7 @@
-"""What SAC and TD3 share: the temporal difference of two action values, and target networks that follow slowly.
+"""Loss shared by SAC and TD3: the temporal difference of two action values, with slowly moving target networks.
 
-The arithmetic is that of TorchRL's ``SACLoss``, ``DiscreteSACLoss`` and ``TD3Loss``, which make weights of the action
-values of their own: an agent could neither save nor export them.
+The arithmetic is that of TorchRL's ``SACLoss``, ``DiscreteSACLoss`` and ``TD3Loss``, which make their own weights of
+the action values: an agent could neither save nor export them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class TwinValueLoss(nn.Module):
     The target network shares the normalizer, whose statistics move too slowly for a copy to be of use.
 
     Args:
-        agent: with a policy, ``action_values`` and an ``action_range``.
+        agent: agent with a policy, ``action_values`` and an ``action_range``.
         gamma: discount factor.
-        followed: what the target network follows besides encoder and action values.
+        followed: modules that the target network follows besides encoder and action values.
     """
 
     def __init__(self, agent: Any, gamma: float, followed: tuple[nn.Module, ...] = ()) -> None:
@@ -44,16 +44,16 @@ class TwinValueLoss(nn.Module):
         return TensorDict.from_module(self.following)
 
     def features(self, encoded: TensorDictBase) -> Tensor:
-        """What policy and action values read of what an encoder wrote, [B, F]."""
+        """Features [B, F] that policy and action values read from an encoder's output."""
         return encoded.get(self.agent.actor_head.in_keys[0])
 
     def value_losses(self, tensordict: TensorDictBase, encoded: TensorDictBase, target: Tensor) -> dict[str, Tensor]:
-        """``loss_value`` of transitions [B] (Huber 1964), and what the values of the actions taken were wrong by.
+        """Compute ``loss_value`` of transitions [B] (Huber 1964), and squared errors of the values of actions taken.
 
         Args:
             tensordict: the transitions.
-            encoded: what the encoder made of their observations.
-            target: what the values should be, [B, 1].
+            encoded: the encoder's output for their observations.
+            target: targets of the values, [B, 1].
         """
         counted, weight = tensordict.get(keys.VALID, None), tensordict.get(keys.PRIORITY_WEIGHT, None)
         values = self.action_values(encoded)
@@ -75,12 +75,12 @@ class TwinValueLoss(nn.Module):
         return values.gather(-1, action.expand(values.shape[:-1]).unsqueeze(-1))
 
     def frozen_values(self, *seen: Tensor) -> Tensor:
-        """Action values [2, B, ...] that let gradients through to what they read, and learn nothing themselves."""
+        """Action values [2, B, ...] that pass gradients to their inputs but not to their own weights."""
         frozen = {name: value.detach() for name, value in self.agent.action_values.named_parameters()}
         return functional_call(self.agent.action_values, frozen, seen)
 
     def returns(self, tensordict: TensorDictBase, following_value: Tensor) -> Tensor:
-        """``r + gamma^n V(s')`` [B, 1], of returns of n rewards and the values [B, 1] of what followed."""
+        """Returns ``r + gamma^n V(s')`` [B, 1] of n rewards and the values [B, 1] of the states that followed."""
         following = tensordict.get(keys.NEXT)
         return td0_return_estimate(
             self.gamma ** tensordict.get(keys.STEPS_TO_NEXT),
@@ -91,13 +91,13 @@ class TwinValueLoss(nn.Module):
 
 
 class Polyak:
-    """Moves the target network of a loss a share of the way toward the learning one at each step."""
+    """Polyak averaging: each step moves a loss's target network a fraction of the way toward the online network."""
 
     def __init__(self, loss: TwinValueLoss, rate: float) -> None:
         self.loss, self.rate = loss, rate
 
     def step(self) -> None:
-        """Follow once."""
+        """Move the target network once."""
         following, followed = (
             [each.data for each in part.parameters()] for part in (self.loss.following, self.loss.followed)
         )

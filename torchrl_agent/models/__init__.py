@@ -1,4 +1,4 @@
-"""What the agent is made of."""
+"""Agents and their parts: networks, heads and policies."""
 
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig

@@ -245,17 +245,13 @@ class Agent(Predicting, nn.Module):
             found.update(module.compute_targets(rollout, reward, by_key[module.value_key], lmbda))
         return found
 
-    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
-        """What the modules pay the controller for a rollout (see ``AgentModule.intrinsic_reward``)."""
-        paid = (module.intrinsic_reward(rollout) for module in self.agent_modules.values())
-        rewards = [reward for reward in paid if reward is not None]
-        return torch.stack(rewards).sum(0) if rewards else None
-
-    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
-        """Where what the modules pay for ends before the episode does (see ``AgentModule.option_done``)."""
-        found = (module.option_done(rollout) for module in self.agent_modules.values())
-        ends = [end for end in found if end is not None]
-        return torch.stack(ends).any(0) if ends else None
+    def rewrite_rewards(
+        self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rewards and ends that the controller learns from, after all modules (see ``AgentModule.rewrite_rewards``)."""
+        for module in self.agent_modules.values():
+            reward, done, terminated = module.rewrite_rewards(rollout, reward, done, terminated)
+        return reward, done, terminated
 
     @property
     def input_keys(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a configuration says of the agent's networks, and which of it cannot work."""
+"""Configuration of the agent's networks, and checks that it can work."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _check_modules(config: ModelConfig) -> None:
 
 
 def _check_dreams(config: ModelConfig) -> None:
-    """Raise ValueError for what the policy cannot read of the world model's dreams."""
+    """Raise ValueError if the policy cannot read the configured futures of the world model."""
     model = config.world_model
     if model.improvement and not model.candidates:
         raise ValueError(

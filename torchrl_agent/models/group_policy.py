@@ -1,4 +1,4 @@
-"""A policy of one agent as that of a group, whose agents all act by it."""
+"""One agent's policy applied to a group, whose agents all share it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torchrl_agent import keys
 
 
 class GroupPolicy(TensorDictModuleBase):
-    """A policy of one agent [...] as that of a world's group of agents: it reads and writes the group's tensordict, [N,
+    """Applies one agent's policy [...] to a world's group of agents: it reads and writes the group's tensordict, [N,
     A], as if each agent were a world.
 
     Args:
-        policy: of one agent.
+        policy: policy of one agent.
         group: key of the agents' tensordict.
     """
 
@@ -29,7 +29,7 @@ class GroupPolicy(TensorDictModuleBase):
         ]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the group's actions, and what it carries on under ``("next", group)``."""
+        """Write the group's actions, and its next states under ``("next", group)``."""
         inner = tensordict.get(self.group)
         for key in self.shared:  # the world's state has no axis of agents: each of them reads the same
             value = tensordict.get(key).unsqueeze(-2)

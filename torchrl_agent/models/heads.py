@@ -1,4 +1,4 @@
-"""From what the controller reads to an action: the last layers of an actor and the distribution of its actions."""
+"""Actor heads: the last layers of an actor and the distribution of its actions."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from torchrl_agent.modules.specs import action_bounds, action_heads, action_mask
 def make_actor_head(
     env: EnvBase, entry: NestedKey, width: int, hidden: list[int], activation: str, initial_std: float
 ) -> ProbabilisticTensorDictSequential:
-    """The head that writes ``action`` and ``action_log_prob``, and what their distribution is made of: ``logits`` of
+    """Make the head that writes ``action``, ``action_log_prob`` and the parameters of their distribution: ``logits`` of
     discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all
     three where actions are both.
 
     Args:
-        env: whose actions they are.
-        entry: key of what it reads, [..., width].
-        width: its size.
+        env: world whose actions they are.
+        entry: key of the features that it reads, [..., width].
+        width: number of these features.
         hidden: widths of hidden layers.
-        activation: of these.
-        initial_std: deviation of continuous actions at first, in halves of their range.
+        activation: activation of these layers.
+        initial_std: initial standard deviation of continuous actions, in units of half their range.
     """
     bounds = action_bounds(env)
     if bounds is None:
@@ -69,7 +69,7 @@ def _mixed_head(
     choices: tuple[int, ...],
     bounds: tuple[Tensor, Tensor],
 ) -> ProbabilisticTensorDictSequential:
-    """The head of actions that are choices and numbers at once: both are read from the same features."""
+    """Make the head of actions that are choices and numbers at once: both are read from the same features."""
     low, high = (end[len(choices) :] for end in bounds)
     hidden, activation = layers
     logits = TensorDictModule(mlp(width, sum(choices), hidden, activation, 0.01), [entry], [keys.LOGITS])
@@ -84,13 +84,13 @@ def _mixed_head(
 
 class Gaussian(nn.Module):
     """Mean and standard deviation of continuous actions. The mean begins in the middle of the range; the deviation is
-    learned but is the same whatever is seen, as in the PPO paper (Schulman et al. 2017, section 6.1).
+    learned but does not depend on the observation, as in the PPO paper (Schulman et al. 2017, section 6.1).
 
     Args:
-        network: from [..., F] to [..., D].
+        network: maps [..., F] to [..., D].
         low: bounds, [D]; a number with an infinite bound is taken as it is.
         high: likewise.
-        initial_std: in halves of the range.
+        initial_std: initial standard deviation, in units of half the range.
     """
 
     def __init__(self, network: nn.Module, low: Tensor, high: Tensor, initial_std: float) -> None:
@@ -110,7 +110,7 @@ class Gaussian(nn.Module):
 def action_choice(
     read: list[str] | dict[str, str], distribution: type, options: dict[str, Any]
 ) -> ProbabilisticTensorDictModule:
-    """From parameters of a distribution to an action with its log-probability."""
+    """Make the module that samples an action, with its log-probability, from parameters of a distribution."""
     return ProbabilisticTensorDictModule(
         in_keys=read,
         out_keys=[keys.ACTION],

@@ -1,4 +1,4 @@
-"""The world model as a TorchRL environment: policies can be rolled out, and learn, in imagination."""
+"""The world model as a TorchRL environment: policies can be rolled out, and trained, in imagination."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from torchrl_agent.modules.networks import one_hot_actions, symexp
 
 class WorldModelEnv(ModelBasedEnvBase):
     """A world whose observation is a belief (``belief``: ``mean`` [..., D] and ``proprioception`` [..., K]; of a model
-    that dreams of others also the ``forecast`` [..., F] of what they will do) and whose steps are the world model's.
+    that foresees others also the ``forecast`` [..., F] of their actions) and whose steps are the world model's.
 
     A step gives the next belief, the ``reward`` in the units of training, ``end_probability`` and, where that is above
     one half, ``terminated``. Gradients pass through a whole rollout, into the first beliefs and into the model.
 
     A reset begins at the beliefs that it is given, ``env.reset(tensordict)`` or ``env.rollout(steps, policy,
     tensordict=tensordict)``, else at zeros; rows that end begin again where they began. Everything else in that
-    tensordict (legal actions, company, a goal) stays as it is, as nothing foresees it.
+    tensordict (legal actions, other agents, a goal) stays as it is, as nothing predicts it.
 
     TorchRL's class of the same name wraps TorchRL's ``WorldModel``, which has one latent tensor; ours has two, and the
     actions of several heads.
 
     Args:
         model: the world model, which is shared and stays where it is.
-        batch_size: of the beliefs.
+        batch_size: batch size of the beliefs.
 
     Raises:
-        ValueError: at a reset that is given a belief but not all that a dream begins with.
+        ValueError: a reset is given a belief but not all that an imagined rollout begins with.
     """
 
     def __init__(self, model: WorldModel, batch_size: Sequence[int] = ()) -> None:
@@ -92,7 +92,7 @@ class WorldModelEnv(ModelBasedEnvBase):
         return following.set(keys.REWARD, symexp(outcome["reward"]).unsqueeze(-1))
 
     def _set_seed(self, seed: int | None) -> None:
-        """Nothing here is random."""
+        """Do nothing: nothing here is random."""
 
     def _observe(self, state: dict[NestedKey, torch.Tensor], end: torch.Tensor) -> TensorDict:
         ends = (end > END).unsqueeze(-1)
@@ -104,10 +104,10 @@ class WorldModelEnv(ModelBasedEnvBase):
 
 
 def controller(agent: Agent) -> ProbabilisticTensorDictSequential:
-    """The part of an agent's policy that acts upon beliefs, for :class:`WorldModelEnv`.
+    """Return the part of an agent's policy that acts on beliefs, for :class:`WorldModelEnv`.
 
-    What the agent makes of others (``social_embedding``) and wants (``goal_embedding``), and which actions are legal,
-    it reads as it was when the dream began: the world model foresees none of them.
+    It reads the embeddings of others (``social_embedding``) and of the goal (``goal_embedding``), and the legal
+    actions, as they were when the imagined rollout began: the world model predicts none of them.
 
     Raises:
         ValueError: the agent has no beliefs.

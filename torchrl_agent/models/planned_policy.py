@@ -1,4 +1,4 @@
-"""How an agent acts when it is judged, filmed or explained: by its controller, or by a plan."""
+"""Policies for evaluation, films and explanations: the controller's, or a planned one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class PlannedPolicy(TensorDictModuleBase):
     """An agent's actor whose first-head action is that of a plan; other heads remain the controller's, as they do in
     the world model's imagination.
 
-    Reads and writes what the actor does, its memory included, and ``plan``; ``action_log_prob`` is what the controller
-    thinks of the planned action. Planning is deterministic, whatever TorchRL's exploration type.
+    Reads and writes the actor's keys, its memory included, and ``plan``; ``action_log_prob`` is the controller's
+    log-probability of the planned action. Planning is deterministic, whatever TorchRL's exploration type.
 
     Raises:
         ValueError: the agent has no world model.
@@ -41,7 +41,7 @@ class PlannedPolicy(TensorDictModuleBase):
         self.in_keys, self.out_keys = agent.actor.in_keys, [*agent.actor.out_keys, keys.PLAN]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Think as the actor does, then act as planned."""
+        """Run the actor, then replace its first-head action by the planned one."""
         tensordict = self.actor(tensordict)
         belief, known = dreaming_state(tensordict)
         mask = tensordict.get(keys.ACTION_MASK) if self.masked else None
@@ -57,12 +57,12 @@ class PlannedPolicy(TensorDictModuleBase):
 
 
 def acting_actor(agent: Agent) -> TensorDictModuleBase:
-    """The actor for evaluation: ``agent.actor``, or with ``model.planner.enabled`` a planned one."""
+    """Return the actor for evaluation: ``agent.actor``, or with ``model.planner.enabled`` a planned one."""
     return PlannedPolicy(agent) if agent.planner.enabled else agent.actor
 
 
 def acting_policy(agent: Agent) -> TensorDictModuleBase:
-    """The policy for evaluation: ``agent.policy``, or with ``model.planner.enabled`` a planned one."""
+    """Return the policy for evaluation: ``agent.policy``, or with ``model.planner.enabled`` a planned one."""
     if not agent.planner.enabled:
         return agent.policy
     planned = acting_actor(agent)

@@ -1,5 +1,5 @@
-"""Actions for observations that somebody else's loop hands over, as ``predict`` of Stable-Baselines3's models gives
-them.
+"""Actions for observations that an external loop hands over, in the form of ``predict`` of Stable-Baselines3's
+models.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from torchrl_agent.models.agent import Agent
 
 States = tuple[Tensor, ...]
-"""What an agent carries on, one tensor [rows, ...] for each of ``agent.memory``."""
+"""Recurrent states of an agent, one tensor [rows, ...] for each of ``agent.memory``."""
 
 
 class Predicting:
-    """What an agent has that models of Stable-Baselines3 have."""
+    """Methods that an agent shares with models of Stable-Baselines3."""
 
     @torch.no_grad()
     def predict(
@@ -37,23 +37,23 @@ class Predicting:
         deterministic: bool = True,
         action_masks: ArrayLike | Tensor | None = None,
     ) -> tuple[NDArray[Any] | Tensor, States | None]:
-        """Actions as ``predict`` of Stable-Baselines3's models gives them, so that loops written for those play this
+        """Return actions as ``predict`` of Stable-Baselines3's models does, so that loops written for those run this
         agent. Observations are given as the world shows them: the agent normalizes them itself.
 
         Args:
             observation: one, or a batch [rows, ...]; a dict by key where the world shows several. In a world of several
                 agents each of them is a row.
-            state: what the call before gave; None to begin.
+            state: states that the previous call returned; None to begin.
             episode_start: rows that begin an episode, bool [rows], whose state is then zero.
             deterministic: take the most likely action instead of drawing one.
             action_masks: legal actions, bool [rows, actions], unless the observation is a dict that has them.
 
         Returns:
-            actions, [rows, ...] or of the one observation, arrays of numpy unless tensors were given; and what an agent
-            with memory carries on (None without).
+            actions, [rows, ...] or of the one observation, NumPy arrays unless tensors were given; and the states
+            of an agent with memory (None without).
 
         Raises:
-            ValueError: something that the agent reads is missing or of another shape.
+            ValueError: an input that the agent reads is missing or has another shape.
         """
         device = self.normalizer.running.mean.device
         given = _by_key(self, observation)
@@ -85,7 +85,7 @@ class Predicting:
 
 
 def _by_key(agent: Agent, observation: Any) -> dict[str, Any]:
-    """Observations by key; of several shown side by side each has its own."""
+    """Observations by key; several observations have one each."""
     if isinstance(observation, Mapping):
         return dict(observation)
     if isinstance(observation, tuple):
@@ -111,7 +111,7 @@ def _needed(agent: Agent, given: dict[str, Any]) -> list[str]:
 
 
 def _batch(agent: Agent, values: dict[str, Tensor]) -> torch.Size:
-    """Leading shape of the observations: () of a single one."""
+    """Leading shape of the observations: () for a single one."""
     batch: torch.Size | None = None
     for key, shape in zip(agent.normalizer.in_keys, agent.normalizer.shapes, strict=True):
         found = values[key].shape
@@ -127,12 +127,12 @@ def _batch(agent: Agent, values: dict[str, Tensor]) -> torch.Size:
 
 
 def _as_seen(agent: Agent, key: str, value: Tensor) -> Tensor:
-    """Numbers in float32, and bytes of pictures, indices and flags as they are."""
+    """Convert numbers to float32; bytes of pictures, indices and flags stay as they are."""
     return value.float() if key in agent.normalizer.in_keys and value.dtype != torch.uint8 else value
 
 
 def _remember(agent: Agent, rows: TensorDict, state: Any, episode_start: Any) -> None:
-    """Write what the agent carries on into rows: zeros at the beginning, and where an episode starts."""
+    """Write the agent's states into rows: zeros at the beginning, and where an episode starts."""
     count, device = len(rows), rows.device
     begins = torch.ones(count, dtype=torch.bool, device=device)
     if state is None:

@@ -1,4 +1,4 @@
-"""Modules of an agent as files of their own: saved after pre-training, put into other agents, frozen there or not."""
+"""Modules of an agent as files of their own: saved after pre-training, loaded into other agents, frozen or not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULES = ("perception", "world_model", "social_model", "policy")
 USES_NORMALIZER = ("perception", "policy")
 """Modules that read normalized observations: the statistics belong to them."""
 DREAMER = "world_model"
-"""It foretells scaled rewards: their unit belongs to it."""
+"""Module that predicts scaled rewards: their unit belongs to it."""
 
 
 @dataclass
@@ -50,15 +50,15 @@ class ModuleError(ValueError):
 
 @dataclass
 class ModuleFile:
-    """What a file holds.
+    """Content of a module's file.
 
     Attributes:
-        path: where it was read.
+        path: file that it was read from.
         module: its name, one of :data:`MODULES`.
         parts: weights by the name of the module that they belong to.
-        decoders: weights of perception's losses, for agents that go on with those losses.
-        observations: shapes by key, in order.
-        statistics: of normalization, see ``transforms.STATISTICS``.
+        decoders: weights of perception's losses, for agents that continue with those losses.
+        observations: shapes of observations by key, in order.
+        statistics: statistics of normalization, see ``transforms.STATISTICS``.
     """
 
     path: Path
@@ -70,7 +70,7 @@ class ModuleFile:
 
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
-    """The modules that an agent has, by name; ``policy`` is what makes logits of the other modules' features."""
+    """Modules of an agent by name; ``policy`` computes logits from the other modules' features."""
     result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
     others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
     inside = [part for part in agent.encoder if part not in others]
@@ -82,21 +82,21 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
 
 
 def reads(agent: Agent, name: str) -> list[str]:
-    """What a file of a module holds: it and, if the agent has them, the modules whose output it was taught with."""
+    """Modules in a module's file: itself and, if the agent has them, the modules whose output it was trained with."""
     believes = name == "world_model" or (name == "social_model" and agent.agent_modules[name].believes)
     wanted = MODULES if name == "policy" else ("perception", name) if believes else (name,)
     return [part for part in wanted if part in agent_modules(agent)]
 
 
 def load_pretrained(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
-    """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` ask for.
+    """Load pre-trained modules and freeze the named ones, as an experiment's ``pretrained`` and ``frozen`` request.
 
-    The normalization that a frozen, pre-trained module reads stands still with it.
+    The normalization that a frozen, pre-trained module reads is frozen with it.
 
     Args:
-        agent: who gets them.
-        config: files.
-        frozen: modules.
+        agent: agent to load them into.
+        config: files of modules.
+        frozen: names of modules to freeze.
         load: False if a checkpoint is loaded instead.
 
     Raises:
@@ -109,20 +109,20 @@ def load_pretrained(agent: Agent, config: PretrainedConfig, frozen: Iterable[str
 
 
 def has_statistics(agent: Agent, config: PretrainedConfig) -> bool:
-    """Whether the normalization comes from a file."""
+    """True if the normalization comes from a file."""
     return any(set(reads(agent, name)) & set(USES_NORMALIZER) for name in config.paths())
 
 
 def restore_reward_scale(
     scaler: RewardScaler, agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True
 ) -> None:
-    """Let rewards begin in the unit in which a pre-trained world model foretells them, and stay in it if it is frozen.
+    """Let rewards begin in the unit in which a pre-trained world model predicts them, and keep it if it is frozen.
 
     Args:
-        scaler: of the rewards that the agent will learn from.
-        agent: who has the model.
-        config: files.
-        frozen: modules.
+        scaler: scaler of the rewards that the agent will learn from.
+        agent: agent that has the model.
+        config: files of modules.
+        frozen: names of frozen modules.
         load: False if a checkpoint is loaded instead.
     """
     taught = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
@@ -132,7 +132,7 @@ def restore_reward_scale(
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:
-    """Let the named modules learn no more.
+    """Freeze the named modules, so that they are no longer trained.
 
     Raises:
         ModuleError: the agent has no such module; none is frozen then.
@@ -146,9 +146,9 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decod
 
     Args:
         path: file to write.
-        agent: who has the module.
+        agent: agent that has the module.
         name: one of :data:`MODULES`.
-        scaler: of the rewards that it learned from.
+        scaler: scaler of the rewards that it learned from.
         decoders: perception's losses, if they were trained along.
     """
     modules = agent_modules(agent)
@@ -165,15 +165,15 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decod
 
 
 def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
-    """Put a pre-trained module, and those it reads, into an agent, and return its name.
+    """Load a pre-trained module, and those it reads, into an agent, and return its name.
 
     Args:
-        agent: who gets it.
+        agent: agent to load it into.
         path: a file written by :func:`save_module`, or the folder of ``torchrl-agent pretrain``.
-        frozen: let nothing that the file brought learn any more.
+        frozen: freeze everything that the file holds.
 
     Raises:
-        ModuleError: the file is foreign, or its sizes are not the agent's; the agent is as it was then.
+        ModuleError: the file is foreign, or its sizes are not the agent's; the agent is then unchanged.
     """
     file = read_module(path)
     _load(agent, [file])
@@ -184,10 +184,10 @@ def load_module(agent: Agent, path: Path | str, frozen: bool = False) -> str:
 
 
 def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
-    """Put several pre-trained modules, given by name, into an agent; all of them or, if one does not fit, none.
+    """Load several pre-trained modules, given by name, into an agent; all of them or, if one does not fit, none.
 
     Raises:
-        ModuleError: see :func:`load_module`; also if a file is of another module than its name says, or if two files
+        ModuleError: see :func:`load_module`; also if a file holds another module than its name says, or if two files
             hold different versions of one module.
     """
     files = []
@@ -201,7 +201,7 @@ def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
 
 
 def read_module(path: Path | str) -> ModuleFile:
-    """What a file (or ``module.pt`` in a folder) holds, on the CPU; only tensors and plain values are read."""
+    """Read a file (or ``module.pt`` in a folder) onto the CPU; only tensors and plain values are read."""
     path = Path(path).expanduser()
     path = path / MODULE_FILE if path.is_dir() else path
     if not path.is_file():
@@ -244,19 +244,19 @@ def _load(agent: Agent, files: list[ModuleFile]) -> None:
         _find(agent, part).load_state_dict(file.parts[part])
         if part == "perception":
             _load_decoders(agent, file.decoders)
-        if part in agent.agent_modules:  # a policy, which comes last, puts back the gates that it was taught with
+        if part in agent.agent_modules:  # a policy, which comes last, restores the gates it was trained with
             _open_gate(agent, agent.agent_modules[part].out_keys[0])
 
 
 def _open_gate(agent: Agent, key: NestedKey) -> None:
-    """The controller reads at once what a module that was taught before has to say."""
+    """Open the gate of a pre-trained module's output, so that the controller reads it in full at once."""
     for part in agent.encoder:
         if isinstance(part, GatedConcat):
             part.open_gate(key)
 
 
 def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
-    """Perception's losses go on with the decoders of the pre-training, if there are any and they fit."""
+    """Load the decoders of the pre-training into perception's losses, if there are any and they fit."""
     for loss in agent.agent_modules["perception"].losses:
         own = loss.state_dict()
         fits = {key: decoders[key] for key in own if key in decoders and decoders[key].shape == own[key].shape}
@@ -264,7 +264,7 @@ def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
 
 
 def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
-    """Raise ModuleError naming the first thing that is of another size in the file than in the agent."""
+    """Raise ModuleError naming the first size that differs between file and agent."""
     mine = _observations(agent)
     if part in USES_NORMALIZER and mine != file.observations:
         raise ModuleError(

@@ -1,6 +1,6 @@
 """Agents that value actions: Q-values instead of a policy, and the epsilon-greedy choice among them.
 
-Their ``logits`` are the Q-values, so whatever plays, judges, films or exports an agent does so with these too.
+Their ``logits`` are the Q-values, so all code that runs, evaluates, films or exports an agent works with these too.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from torchrl_agent.modules.specs import action_bounds, action_heads, action_mask
 
 
 class QAgent(Agent):
-    """An :class:`Agent` with action values: both of its heads are the same network, ``state_value`` is the best legal
-    action's.
+    """An :class:`Agent` with action values: both of its heads are the same network, ``state_value`` is the value of the
+    best legal action.
 
     Attributes:
-        exploration: where the share of random actions is set.
+        exploration: module that holds the fraction of random actions.
 
     Raises:
         ValueError: several actions at once, a memory, or modules with losses of their own.
@@ -107,8 +107,8 @@ class ActionValues(nn.Module):
 
 
 class Exploration(TensorDictModuleBase):
-    """Writes ``epsilon`` [...], the share of random actions: a tensor on the device, so that a schedule recompiles
-    nothing.
+    """Writes ``epsilon`` [...], the fraction of random actions: a tensor on the device, so that a schedule triggers no
+    recompilation.
     """
 
     def __init__(self) -> None:
@@ -121,14 +121,14 @@ class Exploration(TensorDictModuleBase):
 
 
 class EpsilonGreedy(MaskedCategorical):
-    """The best action with probability ``1 - epsilon``, any legal one otherwise; deterministically the best.
+    """The best action with probability ``1 - epsilon``, any legal one otherwise; always the best in deterministic mode.
 
     TorchRL's ``EGreedyModule`` samples from a spec that it changes at every step; as a distribution, exploration
     compiles with the world's step, respects masks and gives log-probabilities.
 
     Args:
         logits: action values [..., A].
-        epsilon: [...].
+        epsilon: fraction of random actions [...].
         mask: bool [..., A], True where the action is legal.
     """
 

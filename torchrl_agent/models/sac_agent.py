@@ -1,4 +1,4 @@
-"""Agents for SAC: a policy, two action values that judge its actions, and the temperature that keeps it undecided."""
+"""Agents for SAC: a policy, two action values that evaluate its actions, and the temperature of its entropy."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads
 
 DISCRETE_ENTROPY = 0.1
-"""Entropy that a policy of discrete actions is made to have, as a share of the greatest."""
+"""Default target entropy of a policy of discrete actions, as a fraction of the largest possible one."""
 
 
 class SACAgent(Agent):
-    """An :class:`Agent` with action values besides its policy; ``state_value`` is what they say of its actions.
+    """An :class:`Agent` with action values besides its policy; ``state_value`` is their value of its actions.
 
     Continuous actions are drawn from a normal distribution squashed by a tanh into their bounds, whose mean and
-    deviation both depend on what is seen (Haarnoja et al. 2018, appendix C).
+    deviation both depend on the observation (Haarnoja et al. 2018, appendix C).
 
     Attributes:
         action_values: :class:`TwinValues`.
         log_alpha: logarithm of the temperature.
         action_range: :class:`ActionRange` of continuous actions, None for discrete ones.
-        default_entropy: that the temperature makes the policy have unless another is asked for, in nats; of continuous
-            actions in units of half their range.
+        default_entropy: target entropy of the policy unless another is configured, in nats; of continuous actions in
+            units of half their range.
 
     Raises:
         ValueError: several discrete actions at once, unbounded ones, a centralized critic, a memory, or modules with
@@ -75,21 +75,21 @@ class SACAgent(Agent):
 
     @override
     def parts(self) -> list[list[nn.Parameter]]:
-        """The policy's gradient is clipped alone, the temperature's too."""
+        """Parameters whose gradients are clipped separately: the policy's, the temperature, all others."""
         alone = [list(self.actor_head.parameters()), [self.log_alpha]]
         known = {id(parameter) for part in alone for parameter in part}
         return [*alone, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
     @override
     def module_names(self) -> dict[nn.Parameter, str]:
-        """The same, the temperature by its own name."""
+        """Names of modules by parameter, with the temperature under its own name."""
         return {**super().module_names(), self.log_alpha: "temperature"}
 
 
 def squashed_head(
     bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, hidden: list[int], activation: str
 ) -> ProbabilisticTensorDictSequential:
-    """The head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``."""
+    """Make the head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``."""
     low, high = bounds
     network = nn.Sequential(mlp(width, 2 * len(low), hidden, activation, 0.01), NormalParamExtractor())
     options: dict[str, Any] = {"low": low, "high": high, "tanh_loc": False}

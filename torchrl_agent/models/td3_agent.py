@@ -1,4 +1,4 @@
-"""Agents for TD3: a policy that gives one action, noise to explore with, and two action values that judge it."""
+"""Agents for TD3: a deterministic policy, exploration noise, and two action values that evaluate the policy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from torchrl_agent.modules.specs import action_bounds
 
 
 class TD3Agent(Agent):
-    """An :class:`Agent` whose policy gives one action for what it sees, and action values besides it.
+    """An :class:`Agent` with a deterministic policy, which gives one action for an observation, and action values.
 
     It explores by normal noise around that action, clipped to the bounds (Fujimoto et al. 2018).
 
     Attributes:
         action_values: :class:`TwinValues`.
         action_range: :class:`ActionRange`.
-        deterministic_policy: :class:`DeterministicPolicy`, where the deviation of the noise is set.
+        deterministic_policy: :class:`DeterministicPolicy`, which holds the deviation of the noise.
 
     Raises:
         ValueError: discrete actions, unbounded ones, a centralized critic, a memory, or modules with losses of their
@@ -59,21 +59,22 @@ class TD3Agent(Agent):
 
     @override
     def parts(self) -> list[list[nn.Parameter]]:
-        """The policy's gradient is clipped alone."""
+        """Parameters whose gradients are clipped separately: the policy's, and all others."""
         policy = list(self.actor_head.parameters())
         known = set(map(id, policy))
         return [policy, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
 
 class DeterministicPolicy(nn.Module):
-    """An action squashed by a tanh into its bounds, and the deviation of the noise to explore with.
+    """An action squashed by a tanh into its bounds, and the standard deviation of the exploration noise.
 
     Args:
-        network: from [..., F] to [..., D].
-        action_range: of the world's actions.
+        network: maps [..., F] to [..., D].
+        action_range: range of the world's actions.
 
     Attributes:
-        noise: deviation, [] in units of half the range; a tensor on the device, so that a schedule recompiles nothing.
+        noise: standard deviation, [] in units of half the range; a tensor on the device, so that a schedule triggers no
+            recompilation.
     """
 
     def __init__(self, network: nn.Module, action_range: ActionRange) -> None:

@@ -1,4 +1,4 @@
-"""Action values that judge a policy: two networks of which the smaller one counts, for SAC and TD3."""
+"""Action values that evaluate a policy: two networks whose smaller value counts, for SAC and TD3."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads, mixed_choices
 
 NUM_VALUES = 2
-"""Networks of action values; the smaller one counts (Fujimoto et al. 2018, clipped double Q-learning)."""
+"""Number of networks of action values; the smaller value counts (Fujimoto et al. 2018, clipped double Q-learning)."""
 
 
 class ActionRange(nn.Module):
-    """Continuous actions in units of half their range, -1 to 1, in which SAC values actions and counts entropy: so it
-    learns the same whatever the world's unit.
+    """Continuous actions in units of half their range, -1 to 1, in which SAC values actions and counts entropy: so
+    learning does not depend on the world's unit.
 
     Args:
         low: least value of each number of an action, [D].
@@ -32,7 +32,7 @@ class ActionRange(nn.Module):
         self.register_buffer("half_range", (high - low) / 2, persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
-        """Actions [..., D] of the world, in -1 to 1."""
+        """Scale actions [..., D] of the world to -1 to 1."""
         return (action - self.center) / self.half_range
 
     def entropy(self, log_prob: Tensor) -> Tensor:
@@ -44,10 +44,10 @@ class TwinValues(nn.Module):
     """Two independent networks of action values.
 
     Args:
-        width: size of what they read, a continuous action included.
-        out: discrete actions, or 1.
+        width: size of their input, a continuous action included.
+        out: number of discrete actions, or 1.
         hidden: widths of hidden layers.
-        activation: of these.
+        activation: activation of these layers.
     """
 
     def __init__(self, width: int, out: int, hidden: list[int], activation: str) -> None:
@@ -61,8 +61,8 @@ class TwinValues(nn.Module):
 
 
 class PolicyValue(TensorDictModuleBase):
-    """State value: the smaller action value, in the mean over the policy's discrete actions, or of its likeliest
-    continuous one.
+    """State value: the smaller action value, in the mean over the policy's discrete actions, or of its most
+    likely (deterministic) continuous one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def check_values(algorithm: str, env: EnvBase, config: ModelConfig, sequential: 
         algorithm: its short name, for the message.
         env: the world.
         config: the agent's networks.
-        sequential: the agent remembers or foresees.
+        sequential: True if the agent has a memory or modules that foresee.
     """
     bounds = action_bounds(env)
     others = "algorithm=ppo, a2c or impala"

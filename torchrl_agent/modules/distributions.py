@@ -1,4 +1,4 @@
-"""Action distributions that compile, never sync and never emit an illegal action."""
+"""Action distributions that compile, never synchronize with the device and never emit an illegal action."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl_agent.core import ranks
 
 
 def legal_actions(mask: Tensor) -> Tensor:
-    """The mask [..., A] of legal actions; where none is, all are: so it may be for the dead, whose actions count
+    """Mask [..., A] of legal actions; where none is legal, all are: so it may be for dead agents, whose actions count
     nowhere.
     """
     return mask | ~mask.any(-1, keepdim=True)
@@ -57,8 +57,8 @@ class MaskedMultiCategorical(Distribution):
 
     Args:
         logits: [..., sum of sizes], head behind head.
-        mask: likewise.
-        sizes: choices of each head.
+        mask: legal choices, like the logits.
+        sizes: number of choices of each head.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None, *, sizes: Sequence[int]) -> None:
@@ -89,16 +89,17 @@ class MaskedMultiCategorical(Distribution):
 
 
 class ClippedNormal(Distribution):
-    """Independent normals whose samples are clipped to a box, so that what falls beyond a bound gathers on it.
+    """Independent normals whose samples are clipped to a box, so that the probability beyond a bound lies on it.
 
     The log-probability of an action on a bound is that of everything clipped to it (Fujita and Maeda 2018, "Clipped
     Action Policy Gradient"); so it is exact for the actions that the world sees, has less variance than that of the
-    sample before clipping, and full strength is an ordinary action. Neither holds for TorchRL's ``TanhNormal``, which
-    must invert the tanh of an action that rounding has moved; its ``TruncatedNormal`` asks the device in every step.
+    sample before clipping, and an action on a bound is an ordinary one. Neither holds for TorchRL's ``TanhNormal``,
+    which must invert the tanh of an action that rounding has moved; its ``TruncatedNormal`` synchronizes with the
+    device in every step.
 
     Args:
         loc: means before clipping, [..., D].
-        scale: their deviations, [..., D].
+        scale: their standard deviations, [..., D].
         low: least action of each kind, [D]; may be minus infinity.
         high: largest, [D]; may be infinity.
     """
@@ -116,6 +117,7 @@ class ClippedNormal(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability [...] of actions [..., D]: densities inside, probabilities on the bounds."""
         distance = (value - self.loc) / self.scale
+        # log-density of a normal
         inside = -0.5 * distance.square() - self.scale.log() - 0.5 * math.log(2 * math.pi)
         lowest, highest = value <= self.low, value >= self.high
         # Inside, the tail's argument is a constant: its gradient could be NaN, which "where" would let through.
@@ -123,8 +125,8 @@ class ClippedNormal(Distribution):
         return torch.where(lowest | highest, torch.special.log_ndtr(beyond), inside).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Entropy [...] of the normals before clipping, which the deviations alone decide; it is what an entropy bonus
-        in Stable-Baselines3 and CleanRL means as well.
+        """Entropy [...] of the normals before clipping, which depends on the deviations alone; an entropy bonus in
+        Stable-Baselines3 and CleanRL uses the same.
         """
         return (self.scale.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
@@ -135,17 +137,17 @@ class ClippedNormal(Distribution):
 
 
 class MixedDistribution(Distribution):
-    """Choices and numbers at once, independent of each other: an action is the vector of the choices, as floats, and
-    the numbers behind them.
+    """Discrete choices and numbers at once, independent of each other: an action is the vector of the choices, as
+    floats, and the numbers behind them.
 
     Args:
-        logits: of the choices, [..., sum of sizes], head behind head.
+        logits: logits of the choices, [..., sum of sizes], head behind head.
         loc: means of the numbers, [..., D].
-        scale: their deviations, [..., D].
+        scale: their standard deviations, [..., D].
         mask: legal choices, like the logits.
-        sizes: choices of each head.
-        low: least of each number, [D].
-        high: largest, [D].
+        sizes: number of choices of each head.
+        low: least value of each number, [D].
+        high: largest value, [D].
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class MixedDistribution(Distribution):
 
     @property
     def scale(self) -> Tensor:
-        """Deviations of the numbers, [..., D]."""
+        """Standard deviations of the numbers, [..., D]."""
         return self.numbers.scale
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:

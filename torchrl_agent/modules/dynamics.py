@@ -1,4 +1,4 @@
-"""The world model's network: what would follow if the agent did this? It dreams in beliefs, several steps ahead.
+"""The world model's network: it predicts the consequences of actions for beliefs, several steps ahead.
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; D numbers of a belief, K of the own
 state that is exactly known, E heads of the ensemble, P candidate futures of H steps each.
@@ -20,13 +20,13 @@ from torchrl_agent.modules.networks import mlp, one_hot_actions, symexp
 
 MEAN, KNOWN = (keys.BELIEF, "mean"), (keys.BELIEF, "proprioception")
 NOTHING, NOVEL_STATE, HIGH_VARIANCE = 0, 1, 2
-"""Reasons for little confidence: none; the heads disagree from the first step on; they come to disagree later."""
+"""Reasons for low confidence: none; the heads disagree from the first step on; they come to disagree later."""
 CHANGE = 0.1
-"""The own state's changes are foreseen in units of this, about the size that they have."""
+"""Unit in which changes of the own state are predicted, about the size that they have."""
 END = 0.5
-"""An imagined episode ends with the first step that is likelier its last than not."""
+"""An imagined episode ends with the first step whose probability of being the last is above this."""
 UNUSUAL = 2.0
-"""Disagreement of so many times the usual one is a reason."""
+"""Disagreement of more than this many times the usual one is a reason."""
 
 
 @dataclass
@@ -62,18 +62,18 @@ class WorldModelConfig:
 
 
 class WorldModel(nn.Module):
-    """(belief, action) -> next belief, own state, reward, end and value; a residual network, so that "nothing changes"
-    is where it starts.
+    """(belief, action) -> next belief, own state, reward, end and value; a residual network, which starts from
+    "nothing changes".
 
     Args:
         belief_size: D.
-        known_size: K, numbers that the agent exactly knows of itself.
-        heads: choices of each discrete action.
+        known_size: K, size of the agent's exact knowledge of itself.
+        heads: number of choices of each discrete action.
         config: sizes.
-        activation: of its networks.
-        gamma: discount, to sum up an imagined future.
-        forecast_size: F, numbers of what is foreseen of others, which a belief then has behind its own D (see
-            :func:`dreaming_state`); 0 for a model that dreams of nobody.
+        activation: activation of its networks.
+        gamma: discount factor of imagined rewards.
+        forecast_size: F, size of the forecast of others, which a belief then has behind its own D numbers (see
+            :func:`dreaming_state`); 0 for a model without other agents.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class WorldModel(nn.Module):
         self.register_buffer("usual_spread", torch.ones(()))
 
     def forward(self, belief: Tensor, known: Tensor, action: Tensor) -> dict[str, Tensor]:
-        """One imagined step.
+        """Predict one imagined step.
 
         Args:
             belief: [..., D + F].
@@ -110,7 +110,7 @@ class WorldModel(nn.Module):
 
         Returns:
             ``belief`` and ``proprioception`` after the step, symlog ``reward`` [...], ``end`` (logit of termination,
-            [...]), and every head's opinion of own state and reward, ``opinions`` [..., E, K + 1].
+            [...]), and every head's prediction of own state and reward, ``opinions`` [..., E, K + 1].
         """
         hidden = self.activation(self.body(torch.cat((belief, known, action), -1)))
         opinions = self.ensemble(hidden).unflatten(-1, (self.config.ensemble, self.known_size + 1))
@@ -134,7 +134,7 @@ class WorldModel(nn.Module):
         return one_hot_actions(torch.stack([action, *others], -1) if others else action, self.heads)
 
     def propose(self, belief: Tensor, known: Tensor) -> Tensor:
-        """Logits [..., first-head actions] of what the agent would do with a belief."""
+        """Logits [..., first-head actions] of the agent's predicted action at a belief."""
         return self.proposal(torch.cat((belief, known), -1)).float()
 
     def imagine(self, belief: Tensor, known: Tensor, actions: Tensor) -> TensorDict:
@@ -148,8 +148,8 @@ class WorldModel(nn.Module):
         return self._dream(belief, known, actions.shape[-2], lambda step, *_: actions[..., step], actions.shape[-1])
 
     def candidates(self, belief: Tensor, known: Tensor, mask: Tensor | None) -> TensorDict:
-        """Futures (see :meth:`imagine`) of the ``candidates`` likeliest legal first actions, each continued by what the
-        agent would then likeliest do; selective imagination. Where fewer are legal, the likeliest fills up.
+        """Futures (see :meth:`imagine`) of the ``candidates`` most likely legal first actions, each continued by the
+        agent's most likely next actions; selective imagination. Where fewer are legal, the most likely one fills up.
 
         Args:
             belief: [..., D].
@@ -181,7 +181,7 @@ class WorldModel(nn.Module):
         for step in range(horizon):
             action = choose(step, belief, known)
             outcome = self(belief, known, self.first_head(action))
-            # nobody was taught what follows an end, so a dream that ended stands still
+            # the model is not trained on what follows an end, so an imagined episode that ended keeps its state
             belief, known = (
                 torch.where(ended.unsqueeze(-1), old, new)
                 for old, new in ((belief, outcome["belief"]), (known, outcome["proprioception"]))
@@ -217,7 +217,7 @@ class WorldModel(nn.Module):
         self.usual_spread.lerp_(usual, 0.01)
 
     def expected_return(self, futures: TensorDictBase) -> Tensor:
-        """What each future is worth, [..., P]: discounted rewards as long as it lives, and the value at its end."""
+        """Expected return of each future, [..., P]: discounted rewards while it lives, and the value at its end."""
         alive, total, discount = torch.ones_like(futures["confidence"]), 0.0, 1.0
         for step in range(futures["rewards"].shape[-1]):
             total = total + discount * alive * futures["rewards"][..., step]
@@ -227,8 +227,8 @@ class WorldModel(nn.Module):
 
 
 def dreaming_state(tensordict: TensorDictBase) -> tuple[Tensor, Tensor]:
-    """Where dreams begin: the belief's mean, behind it what is foreseen of others where the social model says that,
-    [..., D + F], and the own state, [..., K].
+    """Start of imagined rollouts: the belief's mean, behind it the forecast of others where the social model writes
+    one, [..., D + F], and the own state, [..., K].
     """
     mean, known = tensordict.get(MEAN), tensordict.get(KNOWN)
     forecast = tensordict.get(keys.FORECAST, None)

@@ -210,24 +210,33 @@ class Manager(AgentModule):
         return {OLD_LOG_PROB: rollout.get(GOAL_LOG_PROB), GOAL_ADVANTAGE: advantage, GOAL_TARGET: target}
 
     @override
-    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
-        """What the controller is paid for serving the goal, [T, rows, 1]: by how much the step lessened what its meters
-        lack of the targets (Vezhnevets et al. 2017, section 3.3, pay for steps toward a goal of the manager's making).
+    def rewrite_rewards(
+        self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The world's rewards with the intrinsic reward added or, where goals are options, the intrinsic reward alone
+        until the goal ends.
         """
         if not self.config.intrinsic_coeff:
-            return None
+            return reward, done, terminated
+        intrinsic = self.intrinsic_reward(rollout)
+        if not self.config.options:
+            return reward + intrinsic, done, terminated
+        option_done = self.option_done(rollout)
+        return intrinsic, done | option_done, terminated | option_done
+
+    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor:
+        """Reward for serving the goal, [T, rows, 1]: by how much the step lessened what the meters lack of the targets
+        (Vezhnevets et al. 2017, section 3.3, reward steps toward a goal of the manager's making).
+        """
         target = self.targets[rollout.get(CHOSEN)]
         before, after = rollout.get(self.config.meters), rollout.get((keys.NEXT, self.config.meters))
         lack = [(target - meters).clamp_min(0.0).sum(-1, keepdim=True) for meters in (before, after)]
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
-    @override
-    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
-        """Whether the goal ended with the step, bool [T, rows, 1]; None if goals are no options. That its targets are
-        met or its time is up shows in what follows the step, also where the rollout ends or the episode is cut off.
+    def option_done(self, rollout: TensorDictBase) -> Tensor:
+        """Ends of goals, bool [T, rows, 1]. That targets are met or the time is up shows in what follows the step, also
+        where the rollout ends or the episode is cut off.
         """
-        if not self.config.options:
-            return None
         decided, following = rollout.get(DECIDED).unsqueeze(-1), rollout.get(keys.NEXT)
         met = self.met(following.get(self.config.meters)).gather(-1, rollout.get(CHOSEN).unsqueeze(-1))
         # that it is given up shows in the next decision alone

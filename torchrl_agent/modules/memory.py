@@ -3,7 +3,7 @@ it.
 
 A policy with memory reads its states from the tensordict, where ``is_init`` marks the first step of an episode, and
 writes the following ones under ``"next"``. :class:`RecurrentState` is the transform that hands them on, so any TorchRL
-loop over ``agent.attach(env)`` plays with memory.
+loop over ``agent.attach(env)`` runs with memory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from torchrl.modules import GRUModule, LSTMModule
 from torchrl_agent import keys
 from torchrl_agent.modules.networks import orthogonal
 
-if torch.__version__ < (2, 13):  # 2.11 prints the graphs of every scan, asked or not
+if torch.__version__ < (2, 13):  # 2.11 always prints the graphs of every scan
     from torch._higher_order_ops.partitioner import logger as scan_logger
 
     scan_logger.setLevel(logging.WARNING)
 
 KINDS = ("none", "gru", "lstm")
-"""What a policy may remember with."""
+"""Kinds of memory of a policy."""
 FORGET_BIAS = 1.0
-"""Of an LSTM's forget gate at first, so that it begins by keeping what it has (Jozefowicz et al. 2015)."""
+"""Initial bias of an LSTM's forget gate, so that it begins by keeping its state (Jozefowicz et al. 2015)."""
 
 
 class RecurrentState(Transform):
-    """Hands an agent's states on from step to step, and starts them at zero with every episode.
+    """Transform that hands an agent's states on from step to step, and resets them to zero with every episode.
 
     Args:
-        specs: one agent's states by key, without batch dimensions.
+        specs: specs of one agent's states by key, without batch dimensions.
         group: key of the agents' tensordict in a world of several, else None.
     """
 
@@ -49,7 +49,7 @@ class RecurrentState(Transform):
         self.specs, self.group = specs, group
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """The states and ``is_init`` become part of what the agent is shown."""
+        """Add the states and ``is_init`` to the agent's observations."""
         inner = observation_spec if self.group is None else observation_spec[self.group]
         shape = inner.shape
         inner[keys.IS_INIT] = Categorical(2, shape=(*shape, 1), dtype=torch.bool, device=inner.device)
@@ -58,7 +58,7 @@ class RecurrentState(Transform):
         return observation_spec
 
     def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """The states are also what a partial reset must be given, to leave the other rows their memory."""
+        """Add the states to the inputs of a partial reset, which needs them to keep the other rows' memory."""
         state = input_spec["full_state_spec"]
         if state is None:
             input_spec["full_state_spec"] = state = Composite(shape=input_spec.shape, device=input_spec.device)
@@ -100,7 +100,7 @@ class RecurrentState(Transform):
 
 
 class GRU(GRUModule):
-    """TorchRL's GRU: it asks the device nothing, compiles as one graph, can be exported for any number of worlds."""
+    """TorchRL's GRU without device synchronization, compiled as one graph and exportable for any number of worlds."""
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
@@ -110,7 +110,7 @@ class GRU(GRUModule):
 
 
 class LSTM(LSTMModule):
-    """TorchRL's LSTM, likewise."""
+    """TorchRL's LSTM, with the same properties as :class:`GRU`."""
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """One step [...], or with TorchRL's ``set_recurrent_mode(True)`` sequences [B, T]."""
@@ -123,12 +123,12 @@ _GRU_SCAN = inspect.unwrap(GRUModule.forward)  # without a decorator that sets a
 
 
 def _remember(module: GRU | LSTM, network: nn.Module, tensordict: TensorDictBase) -> TensorDictBase:
-    """One step, or all steps of sequences one after the other. Where an episode begins a step starts from 0, and a
-    sequence, as TorchRL's do, from the states recorded there: a replay that cuts sequences calls their first frames
+    """Run one step, or all steps of sequences one after the other. Where an episode begins a step starts from 0, and a
+    sequence, as TorchRL's do, from the states recorded there: a replay that cuts sequences marks their first frames as
     beginnings too.
 
-    TorchRL's way with sequences in eager code asks the device how long the episodes are, and takes 1.0 to 1.8 times as
-    long on a CPU; the numbers are the same.
+    TorchRL's eager code for sequences synchronizes with the device to read the episodes' lengths, and takes 1.0 to 1.8
+    times as long on a CPU; the numbers are the same.
     """
     value = tensordict.get(module.in_keys[0])
     state_keys = [key for key in module.in_keys[1:] if key != keys.IS_INIT]
@@ -154,24 +154,24 @@ def _remember(module: GRU | LSTM, network: nn.Module, tensordict: TensorDictBase
 
 
 class AssociativeMemory(nn.Module):
-    """What was seen in moments like this one: the mean of all values written since the memory began, each by how much
-    its key is like the query and by how much was worth writing.
+    """Recall of moments like this one: the mean of all values written since the memory began, each weighted by the
+    similarity of its key to the query and by the gate at its writing.
 
     Linear attention as a recurrent network (Katharopoulos et al. 2020, section 3.4; the feature map is a softmax, and
-    a gate is learned besides). A GRU learns what to make of each content that it meets; here what is found again does
-    not depend on the content, so what was met in parts only is remembered, too.
+    a gate is learned besides). A GRU learns how to store each content that it meets; retrieval here does not depend on
+    the content, so contents that were met only in parts are remembered, too.
 
     Args:
-        width: M, numbers that are read, and that come out.
-        keys: K, moments that can be told apart.
+        width: M, size of input and of output.
+        keys: K, number of moments that can be distinguished.
     """
 
     VALUE_SIZE = 16
-    """V, numbers of a value."""
+    """V, size of a value."""
     SHUT = -2.0
-    """The gate's bias at first: little is worth writing."""
+    """Initial bias of the gate: little is written."""
     LEAST = 1e-3
-    """Of the weights' sum: nothing is remembered of a memory that was hardly written to."""
+    """Added to the sum of weights, so that a memory that was hardly written to recalls nothing."""
 
     def __init__(self, width: int, keys: int) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class AssociativeMemory(nn.Module):
 
     @property
     def size(self) -> int:
-        """Numbers of a state, K * (V + 1): for each key the sum of values, and of their weights."""
+        """Size of a state, K * (V + 1): for each key the sum of values, and of their weights."""
         return self.keys * (self.VALUE_SIZE + 1)
 
     def forward(
@@ -196,13 +196,13 @@ class AssociativeMemory(nn.Module):
 
         Args:
             features: [..., T, M].
-            seen: whether there is something to write, bool [..., T, 1].
-            begins: whether the memory begins with this step, bool [..., T, 1].
+            seen: True where there is something to write, bool [..., T, 1].
+            begins: True where the memory begins with this step, bool [..., T, 1].
             before: states before each step, [..., T, K * (V + 1)]; the first step's and those of beginnings are read.
 
         Returns:
-            what is remembered, [..., T, M], the states after each step, and what :meth:`shares` needs to tell where
-            it comes from: each step's query, and the weights under which it was written, [..., T, K].
+            output [..., T, M], the states after each step, and the inputs of :meth:`shares`, which attributes the
+            output to steps: each step's query, and the weights under which it was written, [..., T, K].
         """
         value = self.value(features).float()
         value = torch.cat((value, torch.ones_like(value[..., :1])), -1)
@@ -220,7 +220,7 @@ class AssociativeMemory(nn.Module):
 
     @classmethod
     def shares(cls, query: Tensor, written: Tensor) -> Tensor:
-        """How much of what a query [..., K] reads comes from each step since the memory began, [..., T] of weights
+        """Fractions [..., T] of a query's [..., K] output that come from each step since the memory began, from weights
         [..., T, K]; they sum to 1, or to less where hardly anything was written.
         """
         alike = (written @ query.unsqueeze(-1)).squeeze(-1)
@@ -228,7 +228,7 @@ class AssociativeMemory(nn.Module):
 
 
 def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch: torch.Size) -> None:
-    """Raise ValueError if a state is missing, or is not one of so many rows."""
+    """Raise ValueError if a state is missing, or has not the shape of the batch."""
     for key, spec in specs.items():
         state, expected = tensordict.get(key, None), (*batch, *spec.shape)
         if state is None or state.shape != expected:
@@ -242,15 +242,15 @@ def check_states(tensordict: TensorDictBase, specs: dict[str, TensorSpec], batch
 def recurrence(
     kind: str, width: int, size: int, in_key: str, out_key: str, device: torch.device | None = None
 ) -> tuple[GRU | LSTM, dict[str, TensorSpec]]:
-    """A recurrent network with orthogonal weights, and the specs of its states by key.
+    """Make a recurrent network with orthogonal weights, and the specs of its states by key.
 
     Args:
         kind: ``gru`` or ``lstm``.
-        width: numbers in.
-        size: numbers out, and of each state.
-        in_key: what it reads besides its states and ``is_init``.
-        out_key: what it writes besides ``("next", state)``.
-        device: where it will live.
+        width: size of its input.
+        size: size of its output, and of each state.
+        in_key: key that it reads besides its states and ``is_init``.
+        out_key: key that it writes besides ``("next", state)``.
+        device: device of its weights.
     """
     names = [keys.HIDDEN] if kind == "gru" else [keys.HIDDEN, keys.CELL]
     module = (GRU if kind == "gru" else LSTM)(
@@ -274,8 +274,8 @@ def recurrence(
 
 
 def try_scan(device: torch.device) -> None:
-    """Have TorchRL find out whether compiled code can scan sequences on a device, and remember it. It does so when the
-    first recurrent network is made, but finds that it cannot where a dispatch mode watches.
+    """Let TorchRL check whether compiled code can scan sequences on a device, and cache the answer. It does so when the
+    first recurrent network is made, but the check fails where a dispatch mode is active.
     """
     recurrence("gru", 1, 1, "value", "out", device)
 

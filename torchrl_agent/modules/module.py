@@ -80,19 +80,20 @@ class AgentModule(TensorDictModuleBase):
         """
         return {}
 
-    def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor | None:
-        """What the controller is paid besides the world's reward, [T, rows, 1] in units of scaled rewards; None for
-        nothing. The module itself learns from the world's reward alone.
-        """
-        return None
+    def rewrite_rewards(
+        self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rewards that the controller learns from, and the ends of what it learns from, [T, rows, 1] each; by default
+        the world's. The module itself learns from the world's. Where it rewrites them the critic values its rewards, so
+        there may be no world model beside it.
 
-    def option_done(self, rollout: TensorDictBase) -> Tensor | None:
-        """Where, with a step, ends what the controller is paid for, bool [T, rows, 1]: it learns from the intrinsic
-        reward alone then, and of nothing that comes later, so the module must pay one. The critic values that reward,
-        so there may be no world model beside it. None: it learns from the world's reward, too, and for as long as the
-        episode lasts.
+        Args:
+            rollout: [T, rows], with :attr:`recorded_keys`.
+            reward: scaled rewards, as modules before this one rewrote them.
+            done: ends of episodes.
+            terminated: ends that nothing follows.
         """
-        return None
+        return reward, done, terminated
 
     @contextmanager
     def recall(self) -> Iterator[None]:
@@ -135,13 +136,13 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "recalls": False,
         "acts": True,
         "own_grad_clip": hasattr(module, "loss"),
-        "foreseen": True,
+        "runs_in_imagination": True,
         "weights": module,
     }
     for name, value in own.items():
         if not hasattr(module, name):
             object.__setattr__(module, name, value)  # not as a part of it, whose weights would be saved twice
-    for name in ("compute_targets", "recall", "intrinsic_reward", "option_done"):
+    for name in ("compute_targets", "recall", "rewrite_rewards"):
         if not hasattr(module, name):
             object.__setattr__(module, name, getattr(AgentModule, name).__get__(module))
     return module

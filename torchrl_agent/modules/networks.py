@@ -17,7 +17,7 @@ from torchrl_agent import keys
 from torchrl_agent.core import ranks
 
 NEARLY_SHUT = 0.1
-"""What a module adds to the controller's features is multiplied by this at first."""
+"""Initial gate of a module's output among the controller's features."""
 ACTIVATIONS = {"silu": nn.SiLU, "relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "gelu": nn.GELU}
 
 
@@ -66,7 +66,7 @@ class ConvEncoder(nn.Module):
 
 class NatureEncoder(ConvEncoder):
     """The convolutions of Mnih et al. 2015 ("Human-level control through deep reinforcement learning", Methods), for
-    pictures whose sides have at least 36 pixels; the fully connected layer behind them is of the size asked for.
+    pictures whose sides have at least 36 pixels; the fully connected layer behind them has the requested size.
     """
 
     def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
@@ -85,7 +85,7 @@ class NatureEncoder(ConvEncoder):
 
 class ImpalaEncoder(ConvEncoder):
     """The deep convolutions of Espeholt et al. 2018 ("IMPALA", figure 3): three stages of a convolution, a pooling that
-    halves the picture and two residual blocks; the fully connected layer behind them is of the size asked for.
+    halves the picture and two residual blocks; the fully connected layer behind them has the requested size.
     """
 
     def __init__(self, shape: Sequence[int], out: int, activation: str) -> None:
@@ -102,7 +102,7 @@ class ImpalaEncoder(ConvEncoder):
 
 
 class Residual(nn.Module):
-    """Two convolutions whose result is added to what they read (He et al. 2016, figure 4e)."""
+    """Two convolutions whose output is added to their input (He et al. 2016, figure 4e)."""
 
     def __init__(self, channels: int, activation: str) -> None:
         super().__init__()
@@ -110,17 +110,17 @@ class Residual(nn.Module):
         self.network = nn.Sequential(*(part for each in convolutions for part in (ACTIVATIONS[activation](), each)))
 
     def forward(self, picture: Tensor) -> Tensor:
-        """The picture [B, C, H, W] with what they add."""
+        """Return the picture [B, C, H, W] plus the convolutions' output."""
         return picture + self.network(picture)
 
 
 class Attention(nn.Module):
-    """How much each other matters now: scaled dot products of one query with a key of each (Vaswani et al. 2017,
+    """Attention over the other agents: scaled dot products of one query with a key of each (Vaswani et al. 2017,
     section 3.2.1), whatever their number and order.
 
     Args:
-        width: numbers that the query is made of.
-        size: numbers that each key is made of, and of a key.
+        width: size of the query's input.
+        size: size of each key's input, and of a key.
     """
 
     def __init__(self, width: int, size: int) -> None:
@@ -150,14 +150,14 @@ def first_head(action: Tensor, heads: Sequence[int]) -> Tensor:
 
 
 def have_later(sequences: Tensor, ahead: int) -> Tensor:
-    """Frames of ``sequences`` [B, T, ...] that have another one ``ahead`` steps later, bool [T]."""
+    """Mask of frames of ``sequences`` [B, T, ...] that have another one ``ahead`` steps later, bool [T]."""
     steps = sequences.shape[1]
     return torch.arange(steps, device=sequences.device) < steps - ahead
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Mean of the values where the mask (bool; None for all) is true, 0 if it is nowhere; of several ranks their parts,
-    whose mean it is.
+    """Mean of the values where the mask (bool; None for all) is true, 0 if it is nowhere; with several ranks, the part
+    of this rank: the mean of all ranks' parts is the mean.
     """
     if mask is None:
         return values.mean()
@@ -165,7 +165,7 @@ def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def symlog(value: Tensor) -> Tensor:
-    """``sign(x) log(1 + |x|)``: squeezes large numbers (Hafner et al. 2023, section 3)."""
+    """``sign(x) log(1 + |x|)``: compresses large numbers (Hafner et al. 2023, section 3)."""
     return value.sign() * torch.log1p(value.abs())
 
 
@@ -175,9 +175,9 @@ def symexp(value: Tensor) -> Tensor:
 
 
 class GatedConcat(TensorDictModuleBase):
-    """Puts what the controller reads side by side into ``features``: the belief as it is, and what the other modules
-    add behind gates that are nearly shut at first, so that modules which know nothing yet do not disturb (after Alayrac
-    et al. 2022, section 2.2).
+    """Concatenates the controller's inputs into ``features``: the belief as it is, and the other modules' outputs
+    behind gates that are nearly shut at first, so that untrained modules do not disturb (after Alayrac et al. 2022,
+    section 2.2).
     """
 
     def __init__(self, sizes: dict[NestedKey, int]) -> None:
@@ -186,7 +186,7 @@ class GatedConcat(TensorDictModuleBase):
         self.gates = nn.Parameter(torch.full((len(sizes) - 1,), NEARLY_SHUT))
 
     def open_gate(self, key: NestedKey) -> None:
-        """Open the gate of what is read under a key, if it has one."""
+        """Open the gate of the input under a key, if it has one."""
         if key in self.in_keys[1:]:
             self.gates.data[self.in_keys.index(key) - 1] = 1.0
 

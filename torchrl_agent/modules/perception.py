@@ -1,4 +1,4 @@
-"""Perception: what an agent sees becomes what it believes, with a memory of what it saw before.
+"""Perception: maps observations to a belief, with a memory of earlier observations.
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; F numbers of all observations
 together, E of their embedding, D of the belief, K that are exactly known, V slots for visible others, C cues of each.
@@ -87,26 +87,26 @@ def _check_names(config: PerceptionConfig, shown: list[str]) -> None:
 
 
 class Perception(AgentModule):
-    """Reads the joined, normalized observation [..., F] (and the memory's states), writes the ``belief``. It is made of
-    what is seen now beside what the memory holds, so that nothing has to be remembered to be used at once.
+    """Reads the joined, normalized observation [..., F] (and the memory's states), writes the ``belief``. It is made
+    from the present observation beside the memory, so that nothing has to be remembered to be used at once.
 
     ``mean`` and ``log_std`` [..., D] of a diagonal Gaussian over the hidden state of the world; ``proprioception``
-    [..., K], what the agent exactly knows of itself; and in worlds that show others ``social_cues`` [..., V, C] with
+    [..., K], the agent's exact knowledge of itself; and in worlds that show others ``social_cues`` [..., V, C] with
     ``visible`` [..., V] and ``number`` [..., V].
 
     Args:
         env: the world.
-        shapes: of the observations that are joined, in their order.
+        shapes: shapes of the observations that are joined, in their order.
         config: sizes and encoders.
         memory: none, gru or lstm.
-        activation: of its networks.
+        activation: activation of its networks.
 
     Attributes:
         memory: specs of the recurrent states by key; empty without memory.
         known_size: K.
     """
 
-    own_grad_clip = False  # the controller learns to see by it
+    own_grad_clip = False  # it is trained by the controller's gradient too
 
     def __init__(
         self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
@@ -135,7 +135,7 @@ class Perception(AgentModule):
         self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
 
     def _add_encoders(self, shapes: dict[str, torch.Size], config: PerceptionConfig, activation: str) -> None:
-        """What makes an embedding [..., E] of joined observations: an encoder of each, and one that fuses them."""
+        """Add the networks that embed joined observations, [..., E]: an encoder of each, and one that fuses them."""
         self.sizes = [shape.numel() for shape in shapes.values()]
         kinds = _encoder_kinds(shapes, config.encoders)
         self.vectors = [index for index, name in enumerate(shapes) if kinds[name] is None]
@@ -153,8 +153,8 @@ class Perception(AgentModule):
         self.activation = nn.SiLU()
 
     def _find_others(self, group: Composite, shapes: dict[str, torch.Size], config: PerceptionConfig) -> None:
-        """Where others are seen: the keys of their cues and numbers, V slots, C cues of each, and the number that means
-        nobody; no key in a world that shows none.
+        """Find where others are shown: the keys of their cues and numbers, V slots, C cues of each, and the number of
+        an empty slot; no key in a world that shows none.
         """
         self.others: str | None = None
         if config.others in shapes and config.others_number in group.keys():
@@ -165,7 +165,7 @@ class Perception(AgentModule):
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
-        """If it is switched on or the agent has a memory, with its losses if they have a weight."""
+        """Build it if it is switched on or the agent has a memory, with its losses if they have a weight."""
         config, model = context.config.perception, context.config
         if config.enabled or model.memory != "none":
             module = cls(context.env, context.shapes, config, model.memory, model.activation)
@@ -176,13 +176,13 @@ class Perception(AgentModule):
     @override
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that there is one, with losses."""
+        """Switch perception and its losses on in a ``ModelConfig``."""
         model.perception.reconstruction_coeff = model.perception.reconstruction_coeff or 1.0
         model.perception.prediction_coeff = model.perception.prediction_coeff or 1.0
 
     @property
     def social(self) -> tuple[int, int, int]:
-        """Slots for visible others, numbers that each shows, and agents in the world.
+        """Number of slots for visible others, of cues that each shows, and of agents in the world.
 
         Raises:
             ValueError: the world shows no others.
@@ -196,10 +196,10 @@ class Perception(AgentModule):
 
     @spanned("perception")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """One step [...], or sequences [B, T] in TorchRL's recurrent mode."""
-        # what is seen now, [..., E]
+        """Run one step [...], or sequences [B, T] in TorchRL's recurrent mode."""
+        # embedding of the present observation, [..., E]
         features = self.embed(tensordict.get(keys.NORMALIZED))
-        # and what is remembered of before, usually beside it
+        # and the memory of earlier ones, usually beside it
         if self.recurrence is not None:
             if not torch.compiler.is_compiling():
                 check_states(tensordict, self.memory, features.shape[:-1])
@@ -209,7 +209,7 @@ class Perception(AgentModule):
             features = torch.cat((features, remembered), -1) if self.skips else remembered
             for name in self.memory:
                 tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
-        # a latent state, and what need not be inferred because it was shown
+        # a latent state, and exact knowledge, which was shown and need not be inferred
         belief = {
             "mean": self.mean(features).float(),
             "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
@@ -220,8 +220,8 @@ class Perception(AgentModule):
         return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size, device=tensordict.device))
 
     def cues(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
-        """What the others in sight show, ``social_cues`` [..., V, C], who they are, ``number`` [..., V], and whether
-        there is anybody in the slot, ``visible`` [..., V].
+        """Cues of the others in sight, ``social_cues`` [..., V, C], their numbers, ``number`` [..., V], and the mask of
+        occupied slots, ``visible`` [..., V].
         """
         number = tensordict.get(self.number)
         shown = tensordict.get(self.others).unflatten(-1, (self.slots, self.cue_size))
@@ -237,7 +237,7 @@ class Perception(AgentModule):
 
 
 def _encoder_kinds(shapes: dict[str, torch.Size], chosen: dict[str, Any]) -> dict[str, Any]:
-    """How each observation is encoded; None for the vectors that share an encoder."""
+    """Kind of encoder of each observation; None for the vectors that share an encoder."""
     unknown = [name for name in chosen if name not in shapes]
     if unknown:
         raise ValueError(
@@ -255,7 +255,7 @@ def _encoder_kinds(shapes: dict[str, torch.Size], chosen: dict[str, Any]) -> dic
 
 
 def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, activation: str) -> nn.Module:
-    """Features [..., E] of one flattened observation."""
+    """Make the encoder of one flattened observation to features [..., E]."""
     if kind == "mlp":
         return mlp(shape.numel(), config.embedding_size, [], activation)
     if kind == "cnn" and len(shape) == 3:
@@ -273,9 +273,9 @@ def _encoder(name: str, kind: Any, shape: torch.Size, config: PerceptionConfig, 
 
 
 class PerceptionLoss(nn.Module):
-    """Losses of a belief that must say what was seen (reconstruction) and what will be seen (prediction from belief and
-    action), for sequences [B, T] whose encoder has run; beliefs are sampled (Kingma and Welling 2014) and kept near a
-    standard normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
+    """Losses of a belief: reconstruction of the observation and prediction of the next one from belief and action, for
+    sequences [B, T] whose encoder has run; beliefs are sampled (Kingma and Welling 2014) and kept near a standard
+    normal. Writes ``loss_perception_reconstruction``, ``loss_perception_prediction``, ``loss_perception_kl``.
     """
 
     subsampled = True
@@ -292,12 +292,13 @@ class PerceptionLoss(nn.Module):
 
     @spanned("perception")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Means over the frames that count."""
+        """Compute the losses, means over the frames that count."""
         observation, action = tensordict.get(keys.NORMALIZED), tensordict.get(keys.ACTION)
         mean, log_std = (tensordict.get((keys.BELIEF, name)) for name in ("mean", "log_std"))
         done = tensordict.get(keys.DONE).squeeze(-1)
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
         sample = mean + log_std.exp() * ranks.normal_like(mean)
+        # KL(N(mean, std) || N(0, 1)), summed over the belief
         kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
         losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
         if self.decoder is not None:
@@ -311,7 +312,7 @@ class PerceptionLoss(nn.Module):
         return TensorDict(losses)
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float | None]:
-        """Errors of seeing again and of foreseeing, as shares of the error of always saying the mean (which is 1).
+        """Errors of reconstruction and prediction, as fractions of the error of always predicting the mean (1).
 
         Args:
             data: encoded test sequences [R, T].

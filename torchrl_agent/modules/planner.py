@@ -46,17 +46,17 @@ class CrossEntropyPlanner(nn.Module):
     """Finds a sequence of first-head actions with a large expected return in the world model's imagination.
 
     The cross-entropy method (Rubinstein 1999; for planning in a learned model Hafner et al. 2019, "PlaNet", algorithm
-    2), with a categorical distribution for each step: draw N sequences, keep the K best, draw the next ones as often as
-    these chose each action. The best sequence of all iterations is the plan; each iteration also tries the likeliest
-    sequence of its distribution. Best is what has the largest expected return, and a first action that the controller
-    likes.
+    2), with a categorical distribution for each step: draw N sequences, keep the K best, draw the next ones by
+    the frequencies of actions among these. The best sequence of all iterations is the plan; each iteration also tries
+    the most likely sequence of its distribution. Sequences are ranked by their expected return plus the controller's
+    weighted logit of their first action.
 
     All draws use the same random numbers, made once from a fixed seed: a plan depends on nothing but belief and mask,
     whatever the batch, eager or compiled.
 
     Args:
-        model: what it imagines with.
-        config: sizes.
+        model: world model that it imagines with.
+        config: settings of the planner.
     """
 
     noise: Tensor
@@ -67,7 +67,7 @@ class CrossEntropyPlanner(nn.Module):
         shape = (config.iterations, config.samples, config.horizon, model.heads[0])
         uniform = torch.rand(shape, generator=torch.Generator().manual_seed(0)).clamp_min(1e-10)
         gumbel = -torch.log(-torch.log(uniform))
-        gumbel[:, 0] = 0.0  # a draw without noise is the likeliest sequence
+        gumbel[:, 0] = 0.0  # a draw without noise is the most likely sequence
         self.register_buffer("noise", gumbel.to(model.usual_spread.device), persistent=False)
 
     @spanned("planner")
@@ -86,7 +86,7 @@ class CrossEntropyPlanner(nn.Module):
                 alone.
 
         Returns:
-            int64 actions [..., H], and the return that the model expects of them, [...].
+            int64 actions [..., H], and their expected return under the model, [...].
         """
         logits = self._start(belief, known)
         if mask is not None:
@@ -114,7 +114,7 @@ class CrossEntropyPlanner(nn.Module):
         return plan, promised
 
     def _start(self, belief: Tensor, known: Tensor) -> Tensor:
-        """Logits [..., H, actions] of the first draws."""
+        """Logits [..., H, actions] of the first iteration's draws."""
         if self.config.start == "uniform":
             return belief.new_zeros(*belief.shape[:-1], self.config.horizon, self.model.heads[0])
         steps = []

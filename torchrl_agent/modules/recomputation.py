@@ -1,4 +1,4 @@
-"""Memory for time: networks of which the backward pass computes again what the forward pass does not keep."""
+"""Gradient checkpointing: networks whose backward pass recomputes what the forward pass does not keep."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torch.utils.checkpoint import checkpoint
 from torchrl_agent.core.text import did_you_mean
 
 UNREPEATABLE = (_DropoutNd, nn.RReLU, _BatchNorm)
-"""Layers that draw random numbers, or count a batch, each time that they are run."""
+"""Layers that draw random numbers, or update batch statistics, each time that they are run."""
 
 
 class Recomputed(nn.Module):
-    """A network, whose class comes after this one, of which the inputs alone are kept for the backward pass (Chen et
-    al., "Training deep nets with sublinear memory cost", 2016). It finds the same whenever it is run.
+    """Mixin before a network's class, of which the inputs alone are then kept for the backward pass (Chen et al.,
+    "Training deep nets with sublinear memory cost", 2016). The network gives the same output whenever it is run.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the network finds."""
+        """Run the network; where gradients are recorded, keep its inputs alone."""
         if not torch.is_grad_enabled():
             return super().forward(*args, **kwargs)
         return checkpoint(self._run, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
@@ -34,11 +34,11 @@ class Recomputed(nn.Module):
 
 
 def recompute(parts: Mapping[str, Sequence[nn.Module]], names: Sequence[str]) -> None:
-    """Let the networks of these parts of an agent be :class:`Recomputed`; their weights keep their names.
+    """Make the networks of these parts of an agent :class:`Recomputed`; their weights keep their names.
 
     Args:
         parts: modules by the name of the part.
-        names: of those to change.
+        names: names of the parts to change.
 
     Raises:
         ValueError: there is no such part, or a network of it has a layer of :data:`UNREPEATABLE`.
@@ -56,7 +56,7 @@ def recompute(parts: Mapping[str, Sequence[nn.Module]], names: Sequence[str]) ->
 
 
 def _networks(module: nn.Module) -> Iterator[nn.Sequential]:
-    """The outermost networks of several layers in it that are not :class:`Recomputed` yet."""
+    """Outermost networks of several layers in a module that are not :class:`Recomputed` yet."""
     for child in module.children():
         if isinstance(child, nn.Sequential) and len(child) > 1:  # of a single layer the input is kept anyway
             if not isinstance(child, Recomputed):  # as part of another module
@@ -76,5 +76,5 @@ def _check_repeatable(name: str, network: nn.Sequential) -> None:
 
 @cache
 def _recomputed(kind: type[nn.Sequential]) -> type[nn.Sequential]:
-    """The class of such networks of a class."""
+    """Return the :class:`Recomputed` class of a network's class."""
     return type(f"Recomputed{kind.__name__}", (Recomputed, kind), {})

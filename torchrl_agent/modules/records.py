@@ -1,8 +1,8 @@
-"""What the modules write, as records: typed views of the nested tensordicts under ``belief``, ``futures``, ``social``
+"""Outputs of the modules as records: typed views of the nested tensordicts under ``belief``, ``futures``, ``social``
 and ``goal``.
 
 ``Belief.from_tensordict(tensordict.get(keys.BELIEF))`` copies nothing; ``record.to_tensordict()`` is the way back. The
-modules themselves write plain tensordicts, as records inside of compiled code make it compile again.
+modules themselves write plain tensordicts, as records inside compiled code cause recompilation.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torchrl_agent.modules.networks import masked_mean
 
 @tensorclass(shadow=True)
 class Belief:
-    """What an agent makes of what it saw, [...]."""
+    """Belief of an agent about the world, from its observations, [...]."""
 
     mean: Tensor
-    """Of a diagonal Gaussian over the hidden state of the world, [..., D]."""
+    """Mean of a diagonal Gaussian over the hidden state of the world, [..., D]."""
     log_std: Tensor
-    """Of the same, [..., D]."""
+    """Logarithm of its standard deviation, [..., D]."""
     proprioception: Tensor
-    """What the agent exactly knows of itself, [..., K]."""
+    """The agent's exact knowledge of itself, [..., K]."""
     social_cues: Tensor | None = None
-    """What each visible other shows, [..., V, C]; None in worlds that show no others, as the following."""
+    """Cues of each visible other, [..., V, C]; None in worlds that show no others, as the following."""
     visible: Tensor | None = None
-    """Whether somebody is in the slot, bool [..., V]."""
+    """True where another agent is in the slot, bool [..., V]."""
     number: Tensor | None = None
-    """Who that is, int64 [..., V]; the number of agents where nobody is."""
+    """Number of that agent, int64 [..., V]; the count of agents where the slot is empty."""
 
 
 @tensorclass(shadow=True)
@@ -40,65 +40,65 @@ class Futures:
     """Imagined futures of P sequences of H actions, [..., P]."""
 
     actions: Tensor
-    """Of the first head, int64 [..., P, H]."""
+    """Actions of the first head, int64 [..., P, H]."""
     states: Tensor
     """The agent's own state after each step, [..., P, H, K]."""
     rewards: Tensor
-    """In the units of training, [..., P, H]."""
+    """Rewards in the units of training, [..., P, H]."""
     dones: Tensor
     """Probability that the step was the episode's last, [..., P, H]."""
     values: Tensor
-    """Of the belief after each step, [..., P, H]."""
+    """Values of the belief after each step, [..., P, H]."""
     confidence: Tensor
-    """0 to 1, [..., P]."""
+    """Confidence, 0 to 1, [..., P]."""
     reason: Tensor
-    """Why it is small, int64 [..., P]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
+    """Reason for low confidence, int64 [..., P]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of dynamics.py."""
 
 
 @tensorclass(shadow=True)
 class SocialPredictions:
-    """What an agent thinks of the others in its V slots, [...]; zeros in empty slots. What a rollout leaves out to save
-    memory is None.
+    """Predictions of an agent about the others in its V slots, [...]; zeros in empty slots. Fields that a rollout
+    leaves out to save memory are None.
     """
 
     goal: Tensor
-    """Logits, [..., V, goals]."""
+    """Logits of goals, [..., V, goals]."""
     next_action: Tensor
-    """Logits, [..., V, actions]."""
+    """Logits of next actions, [..., V, actions]."""
     meters: Tensor
-    """0 to 1, [..., V, M]."""
+    """Levels of meters, 0 to 1, [..., V, M]."""
     confidence: Tensor | None = None
-    """Probability of the likeliest goal, [..., V]."""
+    """Probability of the most likely goal, [..., V]."""
     reason: Tensor | None = None
-    """Why it is small, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of world_model.py."""
+    """Reason for low confidence, int64 [..., V]: ``NOTHING``, ``NOVEL_STATE`` or ``HIGH_VARIANCE`` of dynamics.py."""
     attention: Tensor | None = None
-    """How much each matters to the policy, [..., V]; they sum to 1. None without ``pooling: attention``."""
+    """Attention weight of each for the policy, [..., V]; they sum to 1. None without ``pooling: attention``."""
     query: Tensor | None = None
-    """By which keys it asks what each did in moments like this one, [..., V, K]; None without ``associations``."""
+    """Weights of keys in the query for moments like this one, [..., V, K]; None without ``associations``."""
     written: Tensor | None = None
-    """Under which keys, and how firmly, this moment was remembered, [..., V, K]; None without ``associations``."""
+    """Weights of keys under which this moment was written, [..., V, K]; None without ``associations``."""
 
 
 @tensorclass(shadow=True)
 class Goal:
-    """What an agent wants, [...]. What a rollout leaves out to save memory is None."""
+    """Goal of an agent, [...]. Fields that a rollout leaves out to save memory are None."""
 
     type: Tensor
     """Number of the goal, int64 [...]."""
     decided: Tensor
-    """A new goal was chosen in this step, bool [...]."""
+    """True where a new goal was chosen in this step, bool [...]."""
     log_prob: Tensor
-    """Of the choice, [...]."""
+    """Log-probability of the choice, [...]."""
     value: Tensor
-    """The manager's, [..., 1]."""
+    """The manager's value, [..., 1]."""
     priority: Tensor | None = None
-    """0 to 1: how sure it was, [..., 1]."""
+    """Probability that the manager gives the goal now, [..., 1]."""
     target: Tensor | None = None
     """Levels of the meters that fulfill the goal, 0 where a meter does not matter, [..., M]."""
     steps_left: Tensor | None = None
-    """[..., 1]."""
+    """Number of steps that the goal may still last, [..., 1]."""
     entropy: Tensor | None = None
-    """Of the choice, [...]."""
+    """Entropy of the choice, [...]."""
 
 
 # --- metrics ---------------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def auroc(score: Tensor, positive: Tensor) -> float | None:
     1947); None without cases of both kinds.
 
     Args:
-        score: [cases].
-        positive: bool [cases].
+        score: scores, [cases].
+        positive: True for positive cases, bool [cases].
     """
     count, others = int(positive.sum()), int((~positive).sum())
     if not count or not others:
@@ -137,7 +137,7 @@ def squared_error(guess: Tensor, truth: Tensor, counted: Tensor) -> float:
 
 
 def share_of(error: float, baseline: float) -> float | None:
-    """An error as a share of the baseline's; None if the baseline makes none either."""
+    """An error as a fraction of the baseline's; None if the baseline makes none, or the error is not finite."""
     return error / baseline if baseline > 0 and math.isfinite(error) else None
 
 

@@ -1,7 +1,7 @@
-"""The social model: what do the others that I see want, what will they do, and how are they?
+"""The social model: predicts the goals, next actions and meters of the visible other agents.
 
 It has a memory of each other agent, fed by public cues alone, and treats all of them alike: exchanging two of them
-exchanges what it says of them. Their true minds are labels in training, never an input (CTDE).
+exchanges its predictions about them. Their true goals and meters are labels in training, never an input (CTDE).
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; V slots for visible others, C cues
 of each, A agents of the world, who keep their number while they change slots, H numbers remembered of each, G goals,
@@ -35,10 +35,10 @@ from torchrl_agent.modules.specs import group_spec
 
 POOLINGS = ("sum", "attention")
 DOUBT = 0.5
-"""A likeliest goal below this probability is a reason for little confidence."""
+"""Confidence is low where the most likely goal has a probability below this."""
 LABELS = tuple((keys.PRIVILEGED, name) for name in ("others_need", "others_meters", "others_action"))
 THOUGHTS = tuple((keys.SOCIAL, name) for name in ("goal", "next_action", "meters"))
-"""What a rollout keeps of ``social``: what the policy reads."""
+"""Predictions that a rollout keeps of ``social``: those that the policy reads."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class SocialModelConfig:
 class SocialModel(AgentModule):
     """Reads the belief's ``social_cues`` [..., V, C], ``visible`` and ``number`` [..., V], the memory of every other
     agent ``others_hidden`` [..., A, H]; with ``context`` also the surroundings in which they act, the belief's ``mean``
-    and ``proprioception``, since what somebody will do depends on where there is something to do and what time it is;
+    and ``proprioception``, since an agent's next action depends on where there is something to do and on the time;
     writes ``social``, for each visible other (zeros in empty slots)
 
     ``goal`` logits [..., V, G], ``next_action`` logits [..., V, actions], ``meters`` [..., V, M], ``confidence`` in
@@ -78,7 +78,7 @@ class SocialModel(AgentModule):
     associations their ``query`` and what was ``written`` [..., V, K],
 
     and ``social_embedding`` [..., S], what the policy reads: a sum over the visible others, or with ``pooling:
-    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that dreams of
+    attention`` their weighted mean, whose weights are in ``attention`` [..., V]. For a world model that foresees
     others it also writes ``forecast`` [..., G + actions + M + 1], sums over the visible others of the probabilities of
     their goals and next actions, of their meters, and of 1.
 
@@ -124,7 +124,7 @@ class SocialModel(AgentModule):
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
-        """If it is switched on, with its losses if they have a weight."""
+        """Build it if it is switched on, with its losses if they have a weight."""
         config = context.config.social_model
         if config.enabled:
             slots = context.built["perception"].social
@@ -140,13 +140,13 @@ class SocialModel(AgentModule):
     @override
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that there is one, with losses."""
+        """Switch the social model and its losses on in a ``ModelConfig``."""
         model.social_model.enabled, model.social_model.coeff = True, model.social_model.coeff or 1.0
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """One step [...], or sequences [B, T] in TorchRL's recurrent mode. There, and in :meth:`recall`, what a rollout
-        recorded of ``social`` is not thought again.
+        """Run one step [...], or sequences [B, T] in TorchRL's recurrent mode. There, and in :meth:`recall`, the parts
+        of ``social`` that a rollout recorded are not computed again.
         """
         if not ((recurrent_mode() or self.recalls) and keys.SOCIAL in tensordict.keys()):
             tensordict.set(keys.SOCIAL, self.think(tensordict))
@@ -156,7 +156,7 @@ class SocialModel(AgentModule):
         if self.forecasts:
             foreseen = torch.cat((goal, action, meters.detach(), torch.ones_like(meters[..., :1])), -1)
             tensordict.set(keys.FORECAST, torch.where(visible.unsqueeze(-1), foreseen, 0.0).sum(-2))
-        # the policy learns to use these thoughts, the thoughts learn from labels alone; it may matter who it is
+        # the policy learns to use these predictions, which learn from labels alone; the other's identity may matter
         who = [] if self.surroundings is None else [self._where(number)]
         facts = torch.cat((cues, goal, action, meters.detach(), *who), -1)
         each = torch.where(visible.unsqueeze(-1), self.activation(self.each(facts)), 0.0)
@@ -167,7 +167,7 @@ class SocialModel(AgentModule):
         return tensordict.set(keys.SOCIAL_EMBEDDING, (weights.unsqueeze(-1) * each).sum(-2))
 
     def think(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What is thought of each visible other, ``social``; writes what is remembered of all others."""
+        """Predict each visible other, ``social``; also write the next memory of all others."""
         cues, visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("social_cues", "visible", "number"))
         begins, hidden = tensordict.get(keys.IS_INIT), tensordict.get(keys.OTHERS_HIDDEN)
         # from slots, in which others come and go, to agents, whose memory must stay theirs
@@ -178,7 +178,7 @@ class SocialModel(AgentModule):
         known = met_before(in_sight, begins.unsqueeze(-2), hidden)
         features, around = self.embed(per_agent), []  # empty without context
         if self.surroundings is not None:
-            # others are read in the light of what is believed, which need not change for the sake of reading them
+            # others are read in the context of the belief, which need not be trained by reading them
             believed = _believed(tensordict)
             believed = believed if self.config.shapes_perception else believed.detach()
             light = self.surroundings(believed).unsqueeze(-2)
@@ -186,14 +186,14 @@ class SocialModel(AgentModule):
         rows = self._remember(self.activation(features), in_sight, ~known, hidden)
         tensordict.set((keys.NEXT, keys.OTHERS_HIDDEN), torch.where(known | in_sight, rows.get("hidden"), 0.0))
 
-        # and back: what is remembered of whoever stands in each slot
+        # and back: the memory of the agent in each slot
         mind = where @ rows.get("out")  # [..., V, H]
         known_before = (where @ known.float()).squeeze(-1) > 0
         goal, action, meters = (
             self.heads(torch.cat((mind, cues, *around), -1)).float().split([self.goals, self.actions, self.meters], -1)
         )
 
-        # empty slots say nothing
+        # empty slots are zero
         there = visible.unsqueeze(-1)
         likeliest = goal.softmax(-1).amax(-1)
         doubt = torch.where(likeliest < DOUBT, HIGH_VARIANCE, NOTHING)
@@ -209,13 +209,13 @@ class SocialModel(AgentModule):
         return TensorDict(thoughts, tensordict.batch_size, device=tensordict.device)
 
     def _where(self, number: Tensor) -> Tensor:
-        """Which agent stands in which slot, [..., V, A]; nobody in an empty one."""
+        """One-hot number of the agent in each slot, [..., V, A]; zeros in an empty one."""
         return F.one_hot(number, self.agents + 1)[..., : self.agents].float()
 
     def _remember(self, features: Tensor, seen: Tensor, begins: Tensor, hidden: Tensor) -> TensorDictBase:
-        """What is remembered of each agent, ``out``, and the next memory, ``hidden`` [..., A, H]; each agent is a row
-        of its own, whose memory ``begins`` [..., A, 1] when it is first seen. With associations also their ``query``
-        and what was ``written``.
+        """Memory's output for each agent, ``out``, and its next state, ``hidden`` [..., A, H]; each agent is a row of
+        its own, whose memory ``begins`` [..., A, 1] when it is first seen. With associations also their ``query`` and
+        what was ``written``.
         """
         size = self.config.memory_size
         state = hidden[..., :size].unsqueeze(-2)
@@ -229,7 +229,7 @@ class SocialModel(AgentModule):
         return self._remember_rows(rows)
 
     def _remember_rows(self, rows: TensorDictBase) -> TensorDictBase:
-        """Rows [...], or sequences [R, T] of them."""
+        """Run the memory on rows [...], or sequences [R, T] of them."""
         rows = self.recurrence(rows)
         out, hidden = rows.get("out"), rows.get((keys.NEXT, self.state)).squeeze(-2)
         if self.associations is None:
@@ -246,8 +246,8 @@ class SocialModel(AgentModule):
 
 
 class SocialModelLoss(nn.Module):
-    """Losses against the true minds of the visible others, for sequences [B, T] whose perception has run; others are
-    thought of anew, with gradients.
+    """Losses against the true goals, actions and meters of the visible others, for sequences [B, T] whose perception
+    has run; predictions are computed anew, with gradients.
 
     Reads what the model reads, and labels, ``privileged``: ``others_need``, ``others_meters`` and ``others_action``
     [..., V], the action that each took last; what another does next is what it is seen to have done a frame later.
@@ -255,8 +255,8 @@ class SocialModelLoss(nn.Module):
     ``social_goal_accuracy`` and ``social_action_accuracy``.
 
     Args:
-        model: whose thoughts are compared.
-        meter_names: of the others' meters, in order, for :meth:`figures`.
+        model: model whose predictions are compared.
+        meter_names: names of the others' meters, in order, for :meth:`figures`.
     """
 
     subsampled = True
@@ -268,7 +268,7 @@ class SocialModelLoss(nn.Module):
 
     @spanned("social_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Means over the others that are seen."""
+        """Compute the losses, means over the others that are seen."""
         social, meters = self.model.think(tensordict.copy()), tensordict.get(LABELS[1])
         need, seen, following, acted = self._labels(tensordict)
         goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
@@ -288,11 +288,11 @@ class SocialModelLoss(nn.Module):
         )
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
-        """How well others are read, among those who are seen.
+        """Accuracies and errors of predictions about others, among those who are seen.
 
         Args:
             data: test sequences [R, T] on which the model has run.
-            train: training sequences on which it has run, for what is most frequent.
+            train: training sequences on which it has run, for the most frequent labels and mean meters.
         """
         social, meters = data.get(keys.SOCIAL), data.get(LABELS[1])
         need, seen, following, acted = self._labels(data)
@@ -315,7 +315,7 @@ class SocialModelLoss(nn.Module):
         return figures
 
     def _labels(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """True goals, who is seen, what they do next, and of whom that is known; each [B, T, V]."""
+        """True goals, mask of the seen, next actions, and mask of those whose next action is known; each [B, T, V]."""
         need, last_action = tensordict.get(LABELS[0]), tensordict.get(LABELS[2])
         visible, number = (tensordict.get((keys.BELIEF, name)) for name in ("visible", "number"))
         done = tensordict.get(keys.DONE)
@@ -328,16 +328,16 @@ class SocialModelLoss(nn.Module):
 
 
 def _believed(tensordict: TensorDictBase) -> Tensor:
-    """What is believed of the world and known of oneself, side by side [..., D + K]."""
+    """The belief's mean and the own state side by side, [..., D + K]."""
     return torch.cat([tensordict.get((keys.BELIEF, name)) for name in ("mean", "proprioception")], -1)
 
 
 def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:
-    """Whether each other agent was seen before in the episode, bool [..., A, 1]; who was not has an empty memory.
+    """True where another agent was seen before in the episode, bool [..., A, 1]; else its memory is empty.
 
     Args:
-        seen: it is in sight now, [..., A, 1].
-        begins: the episode begins, [..., 1, 1].
+        seen: True where it is in sight now, [..., A, 1].
+        begins: True where the episode begins, [..., 1, 1].
         hidden: the memories before each frame, [..., A, H]; of sequences [B, T, A, H] only the first is read.
     """
     if not recurrent_mode():
@@ -352,8 +352,8 @@ def met_before(seen: Tensor, begins: Tensor, hidden: Tensor) -> Tensor:
 
 
 def follow(number: Tensor, values: Tensor, visible: Tensor, agents: int) -> tuple[Tensor, Tensor]:
-    """What slots show one frame later of those who are in them now, [B, T, V] of int64 ``values``, and whether they are
-    seen then at all; slots are matched by the agents' numbers.
+    """Follow the agents in slots to the next frame: their int64 ``values`` there, [B, T, V], and a mask of those who
+    are seen then; slots are matched by the agents' numbers.
     """
     now = F.one_hot(number, agents + 1)[..., :agents]  # [B, T, V, A]
     later = now.roll(-1, 1)
@@ -363,8 +363,8 @@ def follow(number: Tensor, values: Tensor, visible: Tensor, agents: int) -> tupl
 
 
 def social_sizes(env: EnvBase, actions: int, learns: bool) -> tuple[int, int, int]:
-    """Goals, actions and meters of others that a world has labels for; one goal and one meter where there are none and
-    none are needed, because the model does not learn.
+    """Numbers of goals, actions and meters of others that a world has labels for; one goal and one meter where there
+    are none and none are needed, because the model does not learn.
 
     Raises:
         ValueError: the labels are not there although the model is to learn from them.

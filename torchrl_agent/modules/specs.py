@@ -1,4 +1,4 @@
-"""What a world shows to its agents and lets them do, read from its TorchRL specs."""
+"""Observations and actions of a world's agents, read from its TorchRL specs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def agent_group(env: EnvBase) -> str | None:
 
 
 def group_spec(env: EnvBase) -> Composite:
-    """What agents see: the whole observation, or that of their group, [N, A]."""
+    """Spec of the agents' observations: the whole observation, or that of their group, [N, A]."""
     group = agent_group(env)
     return env.observation_spec if group is None else env.observation_spec[group]
 
 
 def observation_shapes(env: EnvBase) -> dict[str, torch.Size]:
     """Shapes of what one agent observes by key, in the order of the world's spec: its float entries and its pictures of
-    bytes, except episode statistics, potentials, drives and the agent's own memory. What ``plain_worlds.py`` shows as
-    ``NAME_seen`` is seen so.
+    bytes, except episode statistics, potentials, drives and the agent's own memory. An observation that
+    ``plain_worlds.py`` shows as ``NAME_seen`` is taken under that name.
 
     Raises:
-        ValueError: there are none.
+        ValueError: the world has none.
     """
     group = group_spec(env)
     counted = (*keys.TORCHRL_STATISTICS.values(), keys.COUNTED_LENGTH)
@@ -59,7 +59,7 @@ def _is_seen(spec: TensorSpec) -> bool:
 
 
 def action_masked(env: EnvBase) -> bool:
-    """Whether the world says which actions are legal."""
+    """True if the world has a mask of legal actions."""
     return keys.ACTION_MASK in group_spec(env).keys()
 
 
@@ -67,11 +67,11 @@ def action_bounds(env: EnvBase) -> tuple[Tensor, Tensor] | None:
     """Least and largest value of each number of a continuous action, [D] each, infinite where there is no bound; None
     for discrete actions.
 
-    Actions are float32, so bounds of float64 are rounded inwards: no action lies beyond them. A bound that float32
-    could not reckon with is none.
+    Actions are float32, so bounds of float64 are rounded inwards: no action lies beyond them. A bound too large for
+    arithmetic in float32 counts as none.
 
     Raises:
-        ValueError: the actions are continuous but no vectors, or one of their numbers has no choice.
+        ValueError: the actions are continuous but no vectors, or one of their numbers can take only one value.
     """
     spec = env.full_action_spec[env.action_key]
     if not isinstance(spec, (Bounded, Unbounded)) or not spec.dtype.is_floating_point:

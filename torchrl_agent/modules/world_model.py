@@ -1,5 +1,5 @@
-"""The world model as a module of the agent: what the policy reads of its dreams, what it learns from, and how well it
-foresees.
+"""The world model as a module of the agent: the features of imagined futures that the policy reads, its losses, and
+the errors of its predictions.
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; D numbers of a belief, K of the own
 state that is exactly known, E heads of the ensemble, P candidate futures of H steps each.
@@ -28,21 +28,21 @@ from torchrl_agent.modules.specs import action_masked
 __all__ = ["WorldModel", "WorldModelConfig", "WorldModelLoss", "WorldModelModule", "calibration"]
 
 HORIZONS = (1, 5, 15)
-"""Steps ahead that the world model is judged by."""
+"""Numbers of steps ahead at which the world model is evaluated."""
 STATE_TOLERANCE = 0.02
-"""A foreseen change of a number of the own state is right if it is no further off."""
+"""Largest error of a predicted change of a number of the own state that counts as right."""
 CONVICTION = 5.0
-"""Largest change of a logit by what imagination promises."""
+"""Largest change of a logit by imagined returns."""
 BELIEF_WEIGHT = 0.1
-"""Of the foreseen belief's error beside that of the own state, in the loss of both."""
+"""Weight of the predicted belief's error beside that of the own state, in the loss of both."""
 REWARD_TOLERANCE = 0.1
-"""A foreseen (scaled) reward is right if it is no further off."""
+"""Largest error of a predicted (scaled) reward that counts as right."""
 
 
 class WorldModelModule(AgentModule):
-    """The world model inside a policy: writes ``futures``, and what the policy reads of them in
-    ``imagination_features`` [..., 3 actions]: for each first action its symlog return, its confidence and whether it
-    was imagined at all.
+    """The world model inside a policy: writes ``futures``, and the features of them that the policy reads,
+    ``imagination_features`` [..., 3 actions]: for each first action its symlog return, its confidence and a flag, 1 if
+    it was imagined at all.
     """
 
     runs_in_imagination = True
@@ -59,7 +59,7 @@ class WorldModelModule(AgentModule):
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
-        """If a world model is switched on, with its losses; without candidates it is only taught."""
+        """Build it if a world model is switched on, with its losses; without candidates it is only trained."""
         config, model = context.config.world_model, context.config
         if config.enabled:
             world_model = WorldModel(
@@ -78,7 +78,7 @@ class WorldModelModule(AgentModule):
     @override
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that there is one, with losses that shape the belief too."""
+        """Switch the world model on in a ``ModelConfig``, with losses that shape the belief too."""
         model.world_model.enabled, model.world_model.coeff = True, model.world_model.coeff or 1.0
         model.world_model.shapes_perception = True
 
@@ -90,8 +90,8 @@ class WorldModelModule(AgentModule):
 
     @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Dream; nothing learns from the policy's use of its dreams. In TorchRL's recurrent mode, and in
-        :meth:`recall`, dreams that a rollout recorded are not dreamed again.
+        """Imagine futures; no gradient passes back from the policy's use of them. In TorchRL's recurrent mode, and in
+        :meth:`recall`, futures that a rollout recorded are not imagined again.
         """
         if (recurrent_mode() or self.recalls) and keys.IMAGINATION_FEATURES in tensordict.keys():
             return tensordict
@@ -114,8 +114,8 @@ class WorldModelModule(AgentModule):
 
 
 class PolicyImprovement(TensorDictModuleBase):
-    """Adds to the logits [..., actions] of first actions by how much more they promise in imagination than the others
-    do: ``softmax(logits + sigma(q))`` (Danihelka et al. 2022, equation 11), where ``q`` is the symlog return of an
+    """Adds to the logits [..., actions] of first actions their advantage over the other ones in imagination:
+    ``softmax(logits + sigma(q))`` (Danihelka et al. 2022, equation 11), where ``q`` is the symlog return of an
     imagined future over the mean of all, and sigma multiplies by ``weight`` and stays within :data:`CONVICTION`.
     """
 
@@ -125,47 +125,47 @@ class PolicyImprovement(TensorDictModuleBase):
         self.in_keys, self.out_keys = [keys.LOGITS, keys.IMAGINATION_FEATURES], [keys.LOGITS]
 
     def gains(self, imagined: Tensor) -> Tensor:
-        """What each first action's logit gains, [..., actions], of ``imagination_features`` [..., 3 actions]; 0 for
-        those that were not imagined.
+        """Gain of each first action's logit, [..., actions], from ``imagination_features`` [..., 3 actions]; 0 for
+        actions that were not imagined.
         """
         worth, _, there = imagined.unflatten(-1, (-1, 3)).unbind(-1)
         mean = (worth * there).sum(-1, keepdim=True) / there.sum(-1, keepdim=True).clamp_min(1)
         return (self.weight * there * (worth - mean)).clamp(-CONVICTION, CONVICTION)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Change ``logits``; those of other heads stay."""
+        """Add the gains to ``logits``; those of other heads stay."""
         gains, logits = self.gains(tensordict.get(keys.IMAGINATION_FEATURES)), tensordict.get(keys.LOGITS)
         return tensordict.set(keys.LOGITS, logits + F.pad(gains, (0, logits.shape[-1] - gains.shape[-1])))
 
 
 class _Frames(NamedTuple):
-    """Frames of sequences [B, T], as a world model is taught to foresee them."""
+    """Frames of sequences [B, T], which a world model is trained to predict."""
 
     belief: Tensor
-    """[B, T, D + F], without a gradient: what is foreseen moves to the belief, never the belief to what is foreseen."""
+    """[B, T, D + F], without a gradient: the prediction moves to the belief, never the belief to the prediction."""
     known: Tensor
     """Own state, [B, T, K]."""
     action: Tensor
     """One-hot choices, [B, T, sum of heads]."""
     reward: Tensor
-    """Scaled, [B, T], as all that follow."""
+    """Scaled rewards, [B, T], as all that follow."""
     done: Tensor
     terminated: Tensor
     value: Tensor
     """Symlog of the value target."""
 
     def later(self, ahead: int, stride: int) -> _Frames:
-        """The frames ``ahead`` steps after each ``stride``-th one; where the sequence has ended those of its beginning,
-        which do not count.
+        """The frames ``ahead`` steps after each ``stride``-th one; where the sequence has ended, those of its
+        beginning, which do not count.
         """
         return _Frames(*(part.roll(-ahead, 1)[:, ::stride] for part in self))
 
 
 class WorldModelLoss(nn.Module):
-    """Losses of foreseeing ``open_loop`` steps from each ``stride``-th frame of sequences [B, T] whose encoder has run.
+    """Losses of predicting ``open_loop`` steps from each ``stride``-th frame of sequences [B, T] whose encoder has run.
 
     Reads ``belief``, ``action``, ``reward`` (scaled), ``done``, ``terminated`` and ``value_target``; frames after an
-    episode's end, after the sequence's end and of the dead do not count. Writes ``loss_world_state``,
+    episode's end, after the sequence's end and of dead agents do not count. Writes ``loss_world_state``,
     ``loss_world_reward``, ``loss_world_end``, ``loss_world_value``, ``loss_world_proposal``, and ``world_error`` (mean
     absolute error of the own state after one step).
     """
@@ -179,7 +179,7 @@ class WorldModelLoss(nn.Module):
 
     @spanned("world_model")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Means over the frames that count."""
+        """Compute the losses, means over the frames that count."""
         model = self.model
         mean, known = dreaming_state(tensordict)
         mean = mean if model.config.shapes_perception else mean.detach()
@@ -189,7 +189,7 @@ class WorldModelLoss(nn.Module):
         valid = tensordict.get(keys.VALID, torch.ones_like(done))
         losses, error = self._rollout_losses(frames, mean, valid)
 
-        # what a dream is worth at its end, and what the agent would do in one
+        # value at the end of an imagined future, and the agent's action in one
         value = model.symlog_value(frames.belief, known)
         losses["value"] = losses["value"] + masked_mean((value - frames.value).square(), valid)
         proposal = model.propose(frames.belief, known)
@@ -205,7 +205,7 @@ class WorldModelLoss(nn.Module):
 
         Args:
             frames: [B, T].
-            mean: beliefs [B, T, D + F] from which rollouts begin, with a gradient if they learn to be foreseen.
+            mean: beliefs [B, T, D + F] from which rollouts begin, with a gradient if they learn to be predictable.
             valid: frames that count, bool [B, T].
         """
         model, config, steps = self.model, self.model.config, valid.shape[1]
@@ -215,13 +215,13 @@ class WorldModelLoss(nn.Module):
         belief, own, counts = (part[:, :: config.stride] for part in (mean, frames.known, valid))
         for ahead in range(1, min(config.open_loop, steps - 1) + 1):
             outcome, following = model(belief, own, now.action), frames.later(ahead, config.stride)
-            # what would follow an episode's end is not there to be foreseen; its last reward is
+            # nothing follows an episode's end that could be predicted; its last reward can be
             goes_on = counts & ~now.done & have_later(frames.done, ahead)[:: config.stride]
             found = self._step_losses(outcome, now, following, counts, goes_on)
             losses = {name: loss + found[name] for name, loss in losses.items()}
             if ahead == 1:
                 error = masked_mean((outcome["proprioception"] - following.known).abs().mean(-1), goes_on).detach()
-                if torch.is_grad_enabled():  # not where it is only judged
+                if torch.is_grad_enabled():  # not in evaluation
                     model.update_usual_spread(masked_mean(spread(outcome["opinions"]), counts).detach())
             now, belief, own, counts = following, outcome["belief"], outcome["proprioception"], goes_on
         return losses, error
@@ -229,10 +229,10 @@ class WorldModelLoss(nn.Module):
     def _step_losses(
         self, outcome: dict[str, Tensor], now: _Frames, following: _Frames, counts: Tensor, goes_on: Tensor
     ) -> dict[str, Tensor]:
-        """Losses of one foreseen step: means over the steps that count, and, of what comes after them, over those after
-        which the episode goes on.
+        """Losses of one predicted step: means over the steps that count, and, for the states after them, over those
+        after which the episode goes on.
         """
-        # each head of the ensemble is taught alone, or their disagreement would mean nothing
+        # each head of the ensemble is trained alone, or their disagreement would mean nothing
         opinions = outcome["opinions"]
         own_error = ((opinions[..., :-1] - following.known.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
         belief_error = (outcome["belief"] - following.belief).square().mean(-1)
@@ -247,8 +247,8 @@ class WorldModelLoss(nn.Module):
         return {**losses, "value": masked_mean((value - following.value).square(), goes_on)}
 
     def _imagination_correlation(self, tensordict: TensorDictBase, valid: Tensor) -> dict[str, Tensor]:
-        """``imagination_correlation``: that of what the action taken promised, over the mean of the first actions
-        imagined, with the advantage that it turned out to have.
+        """``imagination_correlation``: correlation of the imagined return of the action taken, over the mean of the
+        first actions imagined, with the advantage that it turned out to have.
         """
         if keys.IMAGINATION_FEATURES not in tensordict.keys() or keys.ADVANTAGE not in tensordict.keys():
             return {}
@@ -260,15 +260,15 @@ class WorldModelLoss(nn.Module):
         return {"imagination_correlation": correlation(promised, tensordict.get(keys.ADVANTAGE).squeeze(-1), counted)}
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
-        """How well consequences are foreseen without looking.
+        """Errors of open-loop predictions.
 
         Args:
             data: encoded test sequences [R, T].
             train: encoded training sequences, for the mean.
 
         Returns:
-            errors of the own state after 1, 5, 15 steps as shares of the mean's error, beside those of "nothing
-            changes"; shares of changes of the own state and of rewards within :data:`STATE_TOLERANCE` and
+            errors of the own state after 1, 5, 15 steps as fractions of the mean's error, beside those of
+            "nothing changes"; fractions of changes of the own state and of rewards within :data:`STATE_TOLERANCE` and
             :data:`REWARD_TOLERANCE` after one step, AUROC of the end, and mean absolute errors by quartiles of
             confidence, the least sure first.
         """
@@ -276,7 +276,7 @@ class WorldModelLoss(nn.Module):
 
 
 def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -> dict[str, Any]:
-    """Errors of the own state after :data:`HORIZONS` steps, as shares of those of always saying the mean."""
+    """Errors of the own state after :data:`HORIZONS` steps, as fractions of those of always predicting the mean."""
     (mean, own), valid = dreaming_state(data), data.get(keys.VALID)
     done = data.get(keys.DONE).squeeze(-1)
     longest = max(horizon for horizon in (1, *HORIZONS) if horizon < own.shape[1])
@@ -300,7 +300,7 @@ def _open_loop(model: WorldModel, data: TensorDictBase, train: TensorDictBase) -
 
 
 def _one_step(model: WorldModel, data: TensorDictBase) -> dict[str, Any]:
-    """Shares of what is foreseen right one step ahead."""
+    """Fractions of right predictions one step ahead."""
     actions = one_hot_actions(data.get(keys.ACTION), model.heads)
     (belief, own), valid = dreaming_state(data), data.get(keys.VALID)
     outcome, done = model(belief, own, actions), data.get(keys.DONE).squeeze(-1)

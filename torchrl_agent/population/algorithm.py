@@ -16,17 +16,15 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import (
-    INTRINSIC,
     NEXT_VALUE,
-    OPTION_DONE,
     Draw,
     OnPolicyActorCritic,
-    what_the_controller_gets,
 )
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.losses.masked import explained_variance
+from torchrl_agent.losses.policy_gradient import PAID
 from torchrl_agent.optimization.compilation import CompiledFunction, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE
 from torchrl_agent.optimization.updater import SKIPS_BEFORE_HALT, NonFiniteError, summarize_updates
@@ -39,7 +37,7 @@ WORLDS_OWN = "scaler.returns"
 TOTAL = "total"
 """Sum of the losses."""
 UNIT = "unit"
-"""What a member's rewards are divided by."""
+"""Divisor of a member's rewards."""
 
 
 class MembersAlgorithm(Algorithm):
@@ -181,46 +179,32 @@ class MembersAlgorithm(Algorithm):
         own = (self.stack.size, -1)
         played = {key: value.unflatten(1, own).transpose(0, 1) for key, value in entries(rollout).items()}
         judged = self.stack.call(self.template.judged, played, 2, together=self.together)
-        ends = [played[keys.NEXT, key] for key in (keys.REWARD, keys.DONE, keys.TERMINATED)]
-        advantage, target, reward, unit, explained = self.estimate(
-            *ends,
-            played.get(keys.ALIVE),
-            judged[keys.VALUE],
-            judged[NEXT_VALUE][..., :1],
-            judged.get(INTRINSIC),
-            judged.get(OPTION_DONE),
-        )
+        values = judged[keys.VALUE], judged[NEXT_VALUE][..., :1]
+        advantage, target, reward, unit, explained = self.estimate(played, *values)
         estimated = {keys.ADVANTAGE: advantage, keys.VALUE_TARGET: target, keys.REWARD: reward}
         data = self.stack.call(self._prepare, {**played, **judged, **estimated}, 2, together=self.together)
         return data, explained, unit
 
-    def _estimate(
-        self,
-        reward: Tensor,
-        done: Tensor,
-        terminated: Tensor,
-        alive: Tensor | None,
-        values: Tensor,
-        next_values: Tensor,
-        intrinsic: Tensor | None,
-        option_done: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        """Advantages, value targets and scaled rewards, [P, T, rows, 1]; their unit and the share of variance that is
-        explained, [P].
+    def _estimate(self, played: Values, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:
+        """Advantages, value targets and scaled rewards, [P, T, rows, 1]; their unit and the fraction of variance that
+        is explained, [P].
         """
-        earned = {keys.REWARD: reward, keys.DONE: done, **({} if alive is None else {keys.ALIVE: alive})}
-        scaled = self.stack.call(self._scale, earned, 2)
-        reward, unit = scaled[keys.REWARD], scaled[UNIT]
+        earned = self.stack.call(self._earn, played, 2, together=self.together)
         discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
-        paid = what_the_controller_gets(reward, done, terminated, intrinsic, option_done)
-        advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *paid, time_dim=1)
-        counted = torch.ones_like(done) if alive is None else alive.unsqueeze(-1)
-        return advantage, target, reward, unit, torch.vmap(explained_variance)(target, values, counted)
+        rewritten = [earned[key] for key in PAID]
+        advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *rewritten, time_dim=1)
+        alive = played.get(keys.ALIVE)
+        counted = torch.ones_like(values, dtype=torch.bool) if alive is None else alive.unsqueeze(-1)
+        explained = torch.vmap(explained_variance)(target, values, counted)
+        return advantage, target, earned[keys.REWARD], earned[UNIT], explained
 
-    def _scale(self, earned: TensorDictBase) -> dict[str, Tensor]:
-        scaler, reward = self.template.scaler, earned.get(keys.REWARD)
-        scaler.update(reward, earned.get(keys.DONE), earned.get(keys.ALIVE, None))
-        return {keys.REWARD: scaler.scale(reward), UNIT: scaler.unit}
+    def _earn(self, played: TensorDictBase) -> dict[str, Tensor]:
+        """Scaled rewards of a member, their unit, and what its controller learns from (:data:`PAID`)."""
+        scaler, following = self.template.scaler, played.get(keys.NEXT)
+        done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
+        reward = scaler.update_and_scale(following.get(keys.REWARD), done, played.get(keys.ALIVE, None))
+        rewritten = self.template.agent.rewrite_rewards(played, reward, done, terminated)
+        return {keys.REWARD: reward, UNIT: scaler.unit, **dict(zip(PAID, rewritten, strict=True))}
 
     def _prepare(self, played: TensorDictBase) -> TensorDictBase:
         estimated = [keys.VALUE, keys.ADVANTAGE, keys.VALUE_TARGET]

@@ -1,4 +1,4 @@
-"""Transforms keyed by tensordict: normalization of observations and rewards, shaping, teams and character."""
+"""TorchRL transforms: normalization of observations and rewards, shaping, team returns and inner rewards."""
 
 from torchrl_agent.transforms.character import CharacterConfig, CharacterReward
 from torchrl_agent.transforms.normalization import (

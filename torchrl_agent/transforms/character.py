@@ -1,4 +1,4 @@
-"""Inner rewards: what steps are to an agent's own character, beside what the world pays."""
+"""Inner rewards: drives weighted by an agent's own character, in addition to the world's reward."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class CharacterConfig:
 
 
 class CharacterReward(Transform):
-    """Adds an inner reward, ``scale * sum_k trait_k * drive_k``: a character is the weights of its drives (Jaderberg et
+    """Add an inner reward, ``scale * sum_k trait_k * drive_k``: a character is the weights of its drives (Jaderberg et
     al. 2019, "Human-level performance in 3D multiplayer games with population-based reinforcement learning", whose
     agents evolve such weights).
 
-    Learning sees it; the world's own ``("episode", "return")``, by which members of a population are judged, does not.
+    Learning includes it; the world's own ``("episode", "return")``, the fitness of a population's members, does not.
 
     Args:
-        drives: key of what the last step was to each trait, [..., T].
+        drives: key of the drive of each trait in the last step, [..., T].
         character: key of the traits, [..., T].
         reward: key of the reward, [..., 1].
         scale: weight of the inner reward.
     """
 
     keeps_ends = True
-    """Episodes end with it where they end without it (see ``training/collector.py``)."""
+    """True as the transform does not change the ends of episodes (see ``training/collector.py``)."""
 
     def __init__(self, drives: NestedKey, character: NestedKey, reward: NestedKey, scale: float = 1.0) -> None:
         super().__init__(in_keys=[reward], out_keys=[reward])

@@ -1,8 +1,8 @@
 """Normalization as TorchRL transforms: running observation statistics and return-based reward scaling.
 
 Both keep their statistics in buffers (:class:`RunningStatistics`), count each frame once whatever resets happen, and
-stop at :attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so ``training`` says
-nothing here.
+stop updating while :attr:`frozen`. Note that TorchRL puts transforms into eval mode when it attaches them, so
+``training`` has no meaning here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ STATISTICS = ("obs_mean", "obs_var", "obs_count", "ret_mean", "ret_var", "ret_co
 
 
 LARGEST = 1e15
-"""Samples beyond it count as that much in running statistics: the squares of more would overflow in float32."""
+"""Samples are clipped to this magnitude in running statistics: squares of larger ones would overflow in float32."""
 
 
 class RunningStatistics(RunningMeanStd):
     """TorchRL's running ``mean`` and ``var``, merged batch by batch (Chan et al., "Algorithms for computing the sample
-    variance", 1983), in float64: in float32 neither they nor their ``count`` move any more after some 2^30 samples,
-    since what a batch adds is rounded away.
+    variance", 1983), in float64: in float32 neither they nor their ``count`` would change after some 2^30 samples,
+    since the increment of a batch is rounded away.
 
     Args:
-        shape: of one sample; () for numbers.
+        shape: shape of one sample; () for numbers.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -43,11 +43,11 @@ class RunningStatistics(RunningMeanStd):
         self.double()
 
     def update(self, x: Tensor, counted: Tensor | None = None) -> None:
-        """Merge samples [..., *shape], those that are ``counted`` (bool [...]) only if given, without asking the device
-        which they are; if none is, nothing changes.
+        """Merge samples [..., *shape], only the ``counted`` ones (bool [...]) if given, without synchronizing with the
+        device; if none is counted, nothing changes.
         """
         x = x.float().reshape(-1, *self.mean.shape)
-        x = x * (LARGEST / x.abs().clamp_min(LARGEST))  # by 1 as a rule; infinity becomes NaN and is noticed
+        x = x * (LARGEST / x.abs().clamp_min(LARGEST))  # factor 1 as a rule; infinity becomes NaN and is detected
         if counted is None:
             count = torch.full_like(self.count, x.shape[0])
             var, mean = torch.var_mean(x, 0, correction=0)
@@ -64,20 +64,20 @@ class RunningStatistics(RunningMeanStd):
         _write(self.count, total)
 
     def affine(self, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The mean and ``1 / sqrt(var + epsilon)`` in float32: what is large is never computed in float64."""
+        """Return the mean and ``1 / sqrt(var + epsilon)`` in float32, so that large tensors are never float64."""
         return self.mean.float(), torch.rsqrt(self.var.float() + epsilon)
 
 
 def _write(target: Tensor, value: Tensor) -> None:
-    """Copy through a view: code that PyTorch 2.13 compiles for a CPU loses what is written to a float64 tensor without
+    """Copy through a view: code that PyTorch 2.13 compiles for a CPU loses writes to a float64 tensor without
     dimensions.
     """
     target.view(-1).copy_(value.view(-1))
 
 
 class ObservationNormalizer(Transform):
-    """Observations side by side, with zero mean and unit variance per feature: ``clip((x - mean) / sqrt(var +
-    epsilon))``.
+    """Concatenate observations and normalize them to zero mean and unit variance per feature: ``clip((x - mean) /
+    sqrt(var + epsilon))``.
 
     As a transform of an environment it updates its statistics at every step (never at a reset). As a module of a policy
     (``normalizer(tensordict)``) it only normalizes, so that a policy carries its statistics; a trainer then calls
@@ -86,7 +86,7 @@ class ObservationNormalizer(Transform):
     Args:
         in_keys: observations to join, each [..., *shape].
         shapes: their shapes, or sizes of vectors.
-        out_key: where the joined, normalized vector goes; by default the only in key.
+        out_key: key of the joined, normalized vector; by default the only in key.
         clip: largest absolute value after normalization.
         epsilon: added to the variance.
         enabled: join and pass through unchanged if False.
@@ -113,27 +113,27 @@ class ObservationNormalizer(Transform):
         self.frozen = False
 
     def join(self, tensordict: TensorDictBase) -> Tensor:
-        """The raw observations side by side (pictures as vectors, bytes as numbers in [0, 1]), [..., F]."""
+        """Return the concatenated raw observations (pictures as vectors, bytes as numbers in [0, 1]), [..., F]."""
         pairs = zip(self.in_keys, self.shapes, strict=True)
         values = [_numbers(tensordict.get(key)).flatten(-len(shape)) for key, shape in pairs]
         return values[0] if len(values) == 1 else torch.cat(values, -1)
 
     def update(self, observation: Tensor, counted: Tensor | None = None) -> None:
-        """Merge observations [..., F] into the statistics, those of ``counted`` rows (bool [...]) only if given; unless
-        frozen.
+        """Merge observations [..., F] into the statistics, only those of ``counted`` rows (bool [...]) if given; do nothing
+        if frozen.
         """
         if self.enabled and not self.frozen:
             self.running.update(observation, counted)
 
     def normalize(self, observation: Tensor) -> Tensor:
-        """Normalized [..., F]."""
+        """Return normalized observations, [..., F]."""
         if not self.enabled:
             return observation
         mean, scale = self.running.affine(self.epsilon)
         return ((observation - mean) * scale).clamp(-self.clip, self.clip)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the normalized observation, leaving the statistics alone."""
+        """Write the normalized observation, without updating the statistics."""
         return tensordict.set(self.out_keys[0], self.normalize(self.join(tensordict)))
 
     def _call(self, next_tensordict: TensorDictBase) -> TensorDictBase:
@@ -144,7 +144,7 @@ class ObservationNormalizer(Transform):
         return self.forward(tensordict_reset)
 
     def transform_observation_spec(self, observation_spec: TensorSpec) -> TensorSpec:
-        """The normalized observation is bounded by the clip."""
+        """Return the spec of the normalized observation, bounded by the clip."""
         first = observation_spec[self.in_keys[0]]
         shape = (*first.shape[:-1], self.running.mean.shape[0])
         observation_spec[self.out_keys[0]] = Bounded(
@@ -154,8 +154,8 @@ class ObservationNormalizer(Transform):
 
 
 class RewardScaler(Transform):
-    """Rewards divided by the standard deviation of the discounted return, not centered (which would change the task),
-    clipped.
+    """Divide rewards by the standard deviation of the discounted return, without centering (which would change the
+    task), and clip them.
 
     The running return of each world is ``R <- gamma * R + r`` and starts at 0 with each episode.
 
@@ -179,19 +179,19 @@ class RewardScaler(Transform):
 
     @property
     def unit(self) -> Tensor:
-        """A scaled reward of 1 in the world's rewards, []: what rewards are divided by."""
+        """Divisor of rewards, []: the world's reward that is scaled to 1."""
         factor = self.running.affine(self.epsilon)[1]
         return 1 / factor if self.enabled else torch.ones_like(factor)
 
     def scale(self, reward: Tensor) -> Tensor:
-        """Scaled rewards."""
+        """Return scaled rewards."""
         if not self.enabled:
             return reward
         return (reward * self.running.affine(self.epsilon)[1]).clamp(-self.clip, self.clip)
 
     def update(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> None:
-        """Merge the running returns of a rollout [T, N, 1] into the statistics, those of ``alive`` rows only (bool [T,
-        N]) if given; unless frozen.
+        """Merge the running returns of a rollout [T, N, 1] into the statistics, only those of ``alive`` rows (bool [T, N])
+        if given; do nothing if frozen.
         """
         if not self.enabled or self.frozen:
             return
@@ -203,6 +203,11 @@ class RewardScaler(Transform):
         self.running.update(torch.stack(history), alive)
         self.returns.copy_(running)
 
+    def update_and_scale(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> Tensor:
+        """Return scaled rewards of a rollout [T, N, 1], by statistics that include it."""
+        self.update(reward, done, alive)
+        return self.scale(reward)
+
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
         reward = next_tensordict.get("reward")
         self.update(reward.unsqueeze(0), next_tensordict.get("done").unsqueeze(0))
@@ -210,12 +215,12 @@ class RewardScaler(Transform):
 
 
 def _numbers(observation: Tensor) -> Tensor:
-    """An observation as it is, or the bytes of a picture as numbers in [0, 1]."""
+    """Return an observation unchanged, or the bytes of a picture as numbers in [0, 1]."""
     return observation.float() / 255 if observation.dtype == torch.uint8 else observation
 
 
 def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> dict[str, float | list[float]]:
-    """The statistics as plain numbers under the keys :data:`STATISTICS`."""
+    """Return the statistics as plain numbers under the keys :data:`STATISTICS`."""
     observations, returns = normalizer.running, scaler.running
     values = (observations.mean, observations.var, observations.count, returns.mean, returns.var, returns.count)
     return {name: value.tolist() for name, value in zip(STATISTICS, values, strict=True)}
@@ -224,7 +229,7 @@ def get_statistics(normalizer: ObservationNormalizer, scaler: RewardScaler) -> d
 def set_statistics(
     normalizer: ObservationNormalizer | None, scaler: RewardScaler | None, statistics: dict[str, float | list[float]]
 ) -> None:
-    """Put back what :func:`get_statistics` gave, into those that are given.
+    """Restore the statistics of :func:`get_statistics` into the given normalizer and scaler.
 
     Raises:
         ValueError: keys are missing or unknown, a shape differs, or a number is not finite; nothing is changed then.
@@ -260,7 +265,7 @@ def set_statistics(
 
 
 def read_statistics(path: Path) -> dict[str, float | list[float]]:
-    """Statistics from a JSON file."""
+    """Read statistics from a JSON file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):

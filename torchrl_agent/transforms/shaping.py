@@ -1,4 +1,4 @@
-"""Rewards as agents learn from them: a team's sum, potential-based shaping."""
+"""Transforms of rewards and returns for learning: a team's return, potential-based shaping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchrl_agent import keys
 
 
 class TeamReturn(Transform):
-    """The return of a world of several agents: the mean of theirs, as TorchRL's ``RewardSum`` counts them in the group.
+    """Compute the return of a world of several agents: the mean of theirs, as TorchRL's ``RewardSum`` sums them per agent.
 
     Args:
         group: key of the agents' tensordict.
@@ -25,7 +25,7 @@ class TeamReturn(Transform):
         super().__init__(in_keys=[(group, key)], out_keys=[key])
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """The world's return [..., 1] beside the agents'."""
+        """Add the spec of the world's return [..., 1]."""
         observation_spec[self.out_keys[0]] = Unbounded((*observation_spec.shape, 1), device=observation_spec.device)
         return observation_spec
 
@@ -37,8 +37,8 @@ class TeamReturn(Transform):
 
 
 class PotentialShaping(Transform):
-    """Adds ``scale * (gamma * potential' - potential)`` to rewards, which changes no optimal policy (Ng, Harada and
-    Russell 1999) as long as ``gamma`` is the learner's discount; :func:`check_shaping` sees to that.
+    """Add ``scale * (gamma * potential' - potential)`` to rewards, which changes no optimal policy (Ng, Harada and
+    Russell 1999) as long as ``gamma`` is the learner's discount; :func:`check_shaping` checks that.
 
     The potential after a terminal step counts as 0.
 
@@ -50,7 +50,7 @@ class PotentialShaping(Transform):
     """
 
     keeps_ends = True
-    """Episodes end with it where they end without it (see ``training/collector.py``)."""
+    """True as the transform does not change the ends of episodes (see ``training/collector.py``)."""
 
     def __init__(self, potential: NestedKey, reward: NestedKey, gamma: float, scale: float = 1.0) -> None:
         super().__init__(in_keys=[reward], out_keys=[reward])

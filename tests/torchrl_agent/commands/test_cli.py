@@ -107,7 +107,7 @@ def test_a_difference_between_ways_of_acting_is_told(capsys):
     print_ways({"deterministic": {**figures, "win_rate": 0.01}, "stochastic": figures})
     table, told = capsys.readouterr().out.rsplit("win_rate", 1)
     assert "10 (9.003 to 11)" in table  # 1.984 * 5 / sqrt(99)
-    assert told.startswith(" depends on how actions are taken: 0.01 likeliest, 0.8 sampled;")
+    assert told.startswith(" depends on how actions are taken: 0.01 deterministic, 0.8 stochastic;")
     print_ways({"deterministic": figures, "stochastic": figures})
     assert "depends" not in capsys.readouterr().out
     one = {"episodes": 1, "return_mean": 10.0, "return_std": 0.0}

@@ -14,7 +14,6 @@ from town_goals import town_manager
 
 from envs import ArenaEnv, TownEnv
 from torchrl_agent import keys
-from torchrl_agent.algorithms.actor_critic import what_the_controller_gets
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.loop import learn
 from torchrl_agent.models.agent import Agent, ModelConfig
@@ -24,6 +23,7 @@ from torchrl_agent.modules.networks import Attention, GatedConcat, first_head, h
 from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.social_model import SocialModelConfig, SocialModelLoss, follow, met_before
 from torchrl_agent.modules.world_model import PolicyImprovement, WorldModelLoss, WorldModelModule
+from torchrl_agent.population.stack import entries
 from torchrl_agent.training.collector import agent_rows
 
 EAGER = ["acceleration.step=false", "acceleration.advantages=false", "acceleration.update=false", "threads=1"]
@@ -1047,7 +1047,8 @@ def test_the_controller_is_paid_for_what_the_goal_lacks_less():
         {"meters": before, ("next", "meters"): after, ("goal", "type"): torch.arange(3)[:, None]}, [3, 1]
     )
     assert manager.intrinsic_reward(rollout).flatten().tolist() == pytest.approx([0.2, -0.1, 0.0], abs=1e-6)
-    assert Agent(town(), whole()).intrinsic_reward(rollout) is None
+    world = tuple(torch.zeros(3, 1, 1) for _ in range(3))
+    assert Agent(town(), whole()).rewrite_rewards(rollout, *world) == world
 
 
 def test_an_option_whose_targets_are_met_cannot_be_chosen():
@@ -1087,11 +1088,10 @@ def test_options_end_when_met_in_time_or_given_up_also_where_the_rollout_or_the_
         },
         [4, 3],
     )
-    given_up, cut_off_in_time, of_an_earlier_episode = agent.option_done(rollout).squeeze(-1).T.tolist()
+    given_up, cut_off_in_time, of_an_earlier_episode = agent.manager.option_done(rollout).squeeze(-1).T.tolist()
     assert given_up == [False, True, False, True]  # given up after two steps; then met with the rollout's last
     assert cut_off_in_time == [False, False, True, False]  # three steps are up as the episode is cut off
     assert of_an_earlier_episode == [False, False, True, False]  # a new episode begins with a goal, which ends none
-    assert Agent(town(), whole()).option_done(rollout) is None
 
 
 @pytest.mark.parametrize("population", [False, True])
@@ -1103,24 +1103,24 @@ def test_in_an_option_the_controller_learns_from_its_pay_alone(population):
     algorithm = learner.algorithm
     rollout = agent_rows(learner.collector.collect(), "agents")
     agent = algorithm.template.agent if population else learner.agent
-    wage, ends = agent.intrinsic_reward(rollout), agent.option_done(rollout)
+    wage, ends = agent.manager.intrinsic_reward(rollout), agent.manager.option_done(rollout)
     assert wage.abs().max() > 0.01 and ends.any()
     done, lmbda = rollout.get(("next", keys.DONE)) | ends, algorithm.config.lmbda
     terminated = rollout.get(("next", keys.TERMINATED)) | ends
     zero = torch.zeros_like(wage)
     paid = tuple(rollout.get(("next", key)) for key in (keys.REWARD, keys.DONE, keys.TERMINATED))
-    found = what_the_controller_gets(*paid, wage, ends)
+    found = agent.rewrite_rewards(rollout, *paid)
     assert torch.equal(found[0], wage) and torch.equal(found[2], terminated)
     total, expected = torch.zeros_like(wage[0]), zero.clone()
     for step in reversed(range(len(wage))):
         total = wage[step] + 0.9 * lmbda * torch.where(done[step], 0.0, total)
         expected[step] = total
     if population:
-        split = [value.unflatten(1, (2, -1)).transpose(0, 1) for value in (*paid, zero, zero, wage, ends)]
-        advantage, *_ = algorithm._estimate(*split[:3], None, *split[3:])
+        played = {key: value.unflatten(1, (2, -1)).transpose(0, 1) for key, value in entries(rollout).items()}
+        advantage, *_ = algorithm._estimate(played, *[zero.unflatten(1, (2, -1)).transpose(0, 1)] * 2)
         advantage = advantage.transpose(0, 1).flatten(1, 2)
     else:
-        advantage, *_ = algorithm._estimate(*paid, None, zero, zero, wage, ends)
+        advantage, *_ = algorithm._estimate(rollout, zero, zero)
     torch.testing.assert_close(advantage, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -1158,7 +1158,7 @@ def test_what_the_controller_is_paid_is_not_the_managers():
     for key in ("goal_advantage", "goal_value_target", keys.REWARD):
         assert torch.equal(one.get(key), other.get(key))
     difference = (one.get(keys.ADVANTAGE) - other.get(keys.ADVANTAGE)).squeeze(-1)
-    wage = paid.agent.intrinsic_reward(rollout).transpose(0, 1).squeeze(-1)
+    wage = paid.agent.manager.intrinsic_reward(rollout).transpose(0, 1).squeeze(-1)
     done = rollout.get(("next", keys.DONE)).transpose(0, 1).squeeze(-1)
     total, expected = torch.zeros_like(wage[:, 0]), torch.zeros_like(wage)
     for step in reversed(range(wage.shape[1])):  # the same values, so only discounted wages differ

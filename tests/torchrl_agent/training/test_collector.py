@@ -379,7 +379,7 @@ def test_beside_pictures_meters_are_kept_as_an_episode_left_them():
         agent = Agent(env, ModelConfig([8], memory="gru", manager=manager))
         rollout = RolloutCollector(agent.attach(env), agent, 8, EAGER, replays=replays).collect()
         assert rollout["next", "done"].any()
-        rollouts.append((rollout["next", "meters"], agent.intrinsic_reward(rollout)))
+        rollouts.append((rollout["next", "meters"], agent.manager.intrinsic_reward(rollout)))
         assert ("final" in rollout["next"].keys()) is not replays
     for once, twice in zip(*rollouts, strict=True):
         assert torch.equal(once, twice)

@@ -16,29 +16,29 @@ from torchrl_agent.trust.targets import calling
 
 RESULTS = Path(__file__).parent / "results"
 STUDIES = {
-    "against_sb3": "learning in others' worlds with defaults alone, beside Stable-Baselines3",
-    "bit_flip": "hindsight experience replay, and DQN without it",
-    "claims": "what each module of the agent must prove, over seeds",
+    "against_sb3": "training in worlds of other libraries with defaults alone, beside Stable-Baselines3",
+    "bit_flip": "DQN with hindsight experience replay and without",
+    "claims": "checks of the claim about each module of the agent, over seeds",
     "distributed": "speed of ranks with a thread each beside one process with as many threads",
-    "evolution": "what evolution gains over the same members without it, over seeds",
-    "families": "whether a trait moves beyond drift, fitness is inherited, and wealth concentrates, over seeds",
+    "evolution": "gain of evolution over the same members without it, over seeds",
+    "families": "shift of a trait beyond drift, heritability of fitness, and concentration of wealth, over seeds",
     "golden": "hashes of short trainings, by which a change that must change nothing is judged",
-    "headroom": "how much return each module of the agent could gain at best, by players that need no training",
-    "lag": "what V-trace gains over PPO where the policy that acts lags behind the one that learns, over seeds",
-    "league": "what a league gains over members that meet themselves alone, or a scripted player, over seeds",
-    "matches": "how much longer several agents take to act in the seats of as many worlds than one",
+    "headroom": "largest possible gain in return of each module of the agent, by policies that need no training",
+    "lag": "gain of V-trace over PPO where the acting policy lags behind the learner, over seeds",
+    "league": "gain of a league over members that meet themselves alone, or a scripted player, over seeds",
+    "matches": "time of several agents that act in the seats of as many worlds, beside that of one",
     "modules": "speed of the four-module agent, each module and the whole, compiled beside eager",
-    "pictures": "others' worlds drawn for the docs",
+    "pictures": "pictures of worlds of other libraries for the docs",
     "population": "speed of members that learn in one program, beside as many runs one after another",
-    "roofline": "what a GPU could do at best, computed without one",
-    "structure": "files, lines, rooms and arrows of the house",
+    "roofline": "upper bounds of the speed on a GPU, computed without one",
+    "structure": "files, lines, packages and dependencies of the project",
     "time_to_skill": "time to the same skill in the Arena, beside Stable-Baselines3",
 }
-"""Modules of this package with ``add_arguments`` and ``run``, and what they measure."""
+"""Modules of this package with ``add_arguments`` and ``run``, and the subject of each."""
 
 
 def main(words: list[str]) -> int:
-    """Run the study that the first word names with the others; returns the exit status."""
+    """Run the study named by the first word, with the other words as arguments; return the exit status."""
     if not words or words[0] not in STUDIES:
         print("\n".join(f"python -m benchmarks {name}: {purpose}" for name, purpose in STUDIES.items()))
         return 0 if not words or words[0] in ("-h", "--help") else 2
@@ -60,11 +60,11 @@ def _parse(name: str, study: ModuleType, words: list[str]) -> argparse.Namespace
     study.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last")
     parser.add_argument("--record", action="store_true", help=f"put the result into benchmarks/results/{name}.json")
-    return parser.parse_intermixed_args(words)  # overrides stand anywhere
+    return parser.parse_intermixed_args(words)  # overrides may stand anywhere
 
 
 def _show(name: str, parsed: argparse.Namespace, result: dict[str, Any]) -> None:
-    """Print a result, and record it, with what it was measured of."""
+    """Print a result, and record it, with its configuration and versions."""
     of = {key: getattr(parsed, key) for key in ("config", "overrides") if hasattr(parsed, key)}
     result = {**of, "versions": versions(), **result}
     if parsed.record:

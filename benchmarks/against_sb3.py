@@ -1,8 +1,8 @@
-"""Learning in worlds of others with defaults alone, beside Stable-Baselines3 with its zoo's hyperparameters.
+"""Training in worlds of other libraries with defaults alone, beside Stable-Baselines3 with its zoo's hyperparameters.
 
-Both get the same frames, one thread and a process of their own, and are judged alike: the deterministic policy, an
-episode in each of 32 worlds with seeds from 10,000. A file for each task, side and seed is what a study that was
-interrupted continues from.
+Both get the same frames, one thread and a process of their own, and are evaluated alike: the deterministic policy, an
+episode in each of 32 worlds with seeds from 10,000. The study writes a file for each task, side and seed, from which
+an interrupted one continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ TASKS: dict[str, tuple[str, int, list[str]]] = {
     "breakout_dqn": ("gym:MinAtar/Breakout-v1", 500_000, ["algorithm=dqn"]),
     "half_cheetah_sac": ("gym:HalfCheetah-v5", 50_000, ["algorithm=sac"]),
 }
-"""World, frames, and what is said besides."""
+"""World, frames and further overrides of each task."""
 
 
 def train_ours(task: str, seed: int) -> tuple[float, float]:
-    """Mean return and its standard deviation over episodes of an agent trained with defaults alone."""
+    """Return the mean return, and its standard deviation over episodes, of an agent trained with defaults alone."""
     from torchrl_agent import Experiment
     from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import learn
@@ -49,7 +49,7 @@ def train_ours(task: str, seed: int) -> tuple[float, float]:
 
 
 def train_theirs(task: str, seed: int) -> tuple[float, float]:
-    """The same of an agent of Stable-Baselines3."""
+    """Return the same figures of an agent of Stable-Baselines3."""
     from benchmarks import stable_baselines3
 
     stable_baselines3.prepare()
@@ -78,12 +78,12 @@ def train_one(task: str, side: str, seed: int) -> None:
 
 
 def file_of(task: str, side: str, seed: int) -> Path:
-    """Path of the result of one training."""
+    """Return the path of the result of one training."""
     return RESULTS / f"{task}-{side}-{seed}.json"
 
 
 def results(task: str) -> dict[str, list[dict[str, Any]]]:
-    """Results of a task so far, by side, in the order of seeds."""
+    """Return the results of a task so far, by side, in the order of seeds."""
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
     for path in sorted(RESULTS.glob(f"{task}-*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
@@ -92,8 +92,8 @@ def results(task: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def table() -> str:
-    """The results: means over seeds with 95 % intervals and the number of seeds, Welch's interval of the difference,
-    and the processor's seconds for a training.
+    """Return a table of results: means over seeds with 95 % intervals and the number of seeds, Welch's interval of the
+    difference, and processor seconds per training.
     """
     rows = [["task", "frames", *SIDES, "difference", "seconds", "theirs"]]
     for task, (_, frames, _) in TASKS.items():
@@ -115,7 +115,7 @@ def table() -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Tasks and seeds."""
+    """Add tasks and seeds."""
     parser.add_argument("tasks", nargs="*", default=list(TASKS), help=f"of {', '.join(TASKS)}; by default all")
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--table", action="store_true", help="print what there is, and train nothing")
@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Train what is missing, one process after another, and print the table; the results are kept as they come."""
+    """Run the missing trainings, one process after another, and print the table; each result is written at once."""
     if unknown := [task for task in parsed.tasks if task not in TASKS]:
         raise ValueError(f"there is no task {unknown[0]}: use one of {', '.join(TASKS)}.")
     if parsed.one:
@@ -136,7 +136,7 @@ def run(parsed: argparse.Namespace) -> None:
 
 
 def train_missing(jobs: list[tuple[str, str, int]]) -> None:
-    """Train each in a process of its own, so that none begins with what another left."""
+    """Run each training in a process of its own, so that none inherits the state of another."""
     progress = Progress(len(jobs), "training", "against Stable-Baselines3")
     for number, (task, side, seed) in enumerate(jobs):
         command = [sys.executable, "-m", "benchmarks", "against_sb3", task, "--one", side, str(seed)]

@@ -8,6 +8,6 @@ from torchrl_agent.cli.arguments import add_overrides
 
 
 def add_config(parser: argparse.ArgumentParser, default: str, kind: str) -> None:
-    """A configuration of some kind, and changes of it."""
+    """Add a configuration of some kind, and changes of it."""
     parser.add_argument("config", nargs="?", default=default, help=f"{kind} ({default})")
     add_overrides(parser)

@@ -16,7 +16,7 @@ EPISODES = 100
 
 
 class BitFlip(gymnasium.Env):
-    """``bits`` bits, of which an action flips one; a reward of -1 for each step until they are as desired."""
+    """World of ``bits`` bits, of which an action flips one; the reward is -1 per step until they equal the goal."""
 
     def __init__(self, bits: int = 15, render_mode: str | None = None) -> None:
         space = MultiBinary(bits)
@@ -25,14 +25,14 @@ class BitFlip(gymnasium.Env):
         self.action_space = Discrete(bits)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, NDArray], dict[str, Any]]:
-        """Random bits, and others to come to."""
+        """Draw random bits and a random goal."""
         super().reset(seed=seed)
         self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits), dtype=np.int8)
         self.steps = 0
         return self._seen(), {}
 
     def step(self, action: int) -> tuple[dict[str, NDArray], float, bool, bool, dict[str, Any]]:
-        """Flip a bit."""
+        """Flip one bit."""
         self.state = self.state.copy()
         self.state[action] ^= 1
         self.steps += 1
@@ -41,11 +41,11 @@ class BitFlip(gymnasium.Env):
         return self._seen(), reward, solved, self.steps == self.bits, {"is_success": solved}
 
     def compute_reward(self, achieved_goal: NDArray, desired_goal: NDArray, info: Any) -> NDArray:
-        """Rewards of goals [..., bits]."""
+        """Return the rewards of goals [..., bits]."""
         return (achieved_goal == desired_goal).all(-1) - 1.0
 
     def compute_terminated(self, achieved_goal: NDArray, desired_goal: NDArray, info: Any) -> NDArray:
-        """Ends of the episode at goals [..., bits], bool [...]."""
+        """True where the episode terminates at goals [..., bits], bool [...]."""
         return (achieved_goal == desired_goal).all(-1)
 
     def _seen(self) -> dict[str, NDArray]:
@@ -53,7 +53,7 @@ class BitFlip(gymnasium.Env):
 
 
 def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: str) -> float:
-    """Share of new games that DQN solves after a training, by the deterministic policy."""
+    """Return the fraction of new games that DQN solves after a training, by the deterministic policy."""
     from torchrl_agent import Experiment
     from torchrl_agent.experiment.judging import evaluate
     from torchrl_agent.loop import learn
@@ -65,7 +65,7 @@ def solved_share(bits: int, hindsight: float, frames: int, seed: int, *changes: 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Bits, frames, seeds and changes of the configuration."""
+    """Add bits, frames, seeds and changes of the configuration."""
     parser.add_argument("--bits", type=int, default=15)
     parser.add_argument("--frames", type=int, default=200_000)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Train with and without hindsight, and print the shares of games solved."""
+    """Train with and without hindsight, and print the fractions of games solved."""
     shares = {
         f"hindsight {share}": [
             solved_share(parsed.bits, share, parsed.frames, seed, *parsed.overrides) for seed in parsed.seeds

@@ -1,4 +1,4 @@
-"""Several ranks with a thread each beside one process with as many threads, in turns; and what more ranks would do."""
+"""Speed of several ranks with a thread each beside one process with as many threads; computed efficiency of more."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from torchrl_agent.training.metrics import train_tag
 from torchrl_agent.trust.targets import CALL
 
 NETWORKS = {"NVLink": (450e9, 5e-6), "100 Gbit/s Ethernet": (12.5e9, 30e-6)}
-"""Bytes per second in each direction, and seconds that a message takes at least."""
+"""Bandwidth in bytes per second in each direction, and latency of a message in seconds."""
 SIZES = (8, 64)
-"""Ranks for which efficiency is computed."""
+"""Numbers of ranks for which efficiency is computed."""
 GPU_FRAMES_PER_SECOND = 3e6
-"""Of one GPU, for that; the target for an H200."""
+"""Speed of one GPU in that computation; the target for an H200."""
 NEVER = 1 << 62
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration, the number of ranks and of rounds."""
+    """Add a configuration, the numbers of ranks and of rounds."""
     add_config(parser, "arena", "a configuration")
     parser.add_argument("--processes", type=int, default=2, help="ranks, and threads of the one process (2)")
     parser.add_argument("--rounds", type=int, default=5, help="iterations of each, in turn (5)")
@@ -51,7 +51,7 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(config: str, overrides: Sequence[str], processes: int, rounds: int) -> dict[str, Any]:
-    """Frames per second of so many ranks and of one process, what ranks tell each other, and computed efficiencies.
+    """Measure frames per second of ``processes`` ranks and of one process, the communication, and efficiencies.
 
     Raises:
         ValueError: the ranks cannot train; the sentence is theirs.
@@ -66,16 +66,16 @@ def measure(config: str, overrides: Sequence[str], processes: int, rounds: int) 
 
 
 def efficiency(compute: float, size: int, parameters: int, updates: int, bandwidth: float, latency: float) -> float:
-    """Share of an iteration that computes, where each update adds up all ranks' gradients and nothing overlaps.
+    """Return the fraction of an iteration spent on computation if each update sums all ranks' gradients, unoverlapped.
 
-    A ring moves ``2 (R - 1) / R`` times the gradient through every link (Patarasuk and Yuan 2009); a tree, which short
-    messages take, needs ``2 log2 R`` messages one after another.
+    A ring moves ``2 (R - 1) / R`` times the gradient through every link (Patarasuk and Yuan 2009); a tree, used for
+    short messages, needs ``2 log2 R`` messages one after another.
 
     Args:
         compute: seconds of an iteration of one rank alone.
-        size: ranks R.
-        parameters: in the gradient, 4 bytes each.
-        updates: per iteration.
+        size: number of ranks R.
+        parameters: number of parameters in the gradient, 4 bytes each.
+        updates: number of updates per iteration.
         bandwidth: bytes per second.
         latency: seconds per message.
     """
@@ -84,7 +84,7 @@ def efficiency(compute: float, size: int, parameters: int, updates: int, bandwid
 
 
 def take_turns(experiment: Experiment, rounds: int) -> dict[str, Any]:
-    """The measurement itself, by all ranks; the first one's result counts."""
+    """Measure on all ranks; return the figures on the first one, nothing on the others."""
     threads = ranks.size()
     together = dataclasses.replace(experiment, threads=1, total_frames=NEVER).make_learner()
     alone: Learner | None = None
@@ -97,7 +97,7 @@ def take_turns(experiment: Experiment, rounds: int) -> dict[str, Any]:
         if "alone" in turns:
             with ranks.alone(), torch.random.fork_rng():
                 of_one, _ = _timed(turns["alone"], threads)
-        ranks.highest(0)  # all wait for each other
+        ranks.highest(0)  # synchronizes the ranks
         of_all, last = _timed(turns["together"], 1)
         if number >= WARMUP and alone is not None:
             seconds["alone"].append(of_one)
@@ -129,7 +129,7 @@ def take_turns(experiment: Experiment, rounds: int) -> dict[str, Any]:
 
 
 def _timed(iterations: Iterator[Iteration], threads: int) -> tuple[float, Iteration]:
-    """Seconds of the next iteration by so many threads, and that."""
+    """Return the seconds of the next iteration with ``threads`` threads, and the iteration."""
     torch.set_num_threads(threads)
     start = time.perf_counter()
     iteration = next(iterations)
@@ -137,7 +137,7 @@ def _timed(iterations: Iterator[Iteration], threads: int) -> tuple[float, Iterat
 
 
 def _seconds_of_a_reduction(parameters: int) -> float:
-    """Of one gradient's, the fastest of several."""
+    """Return the seconds of the reduction of one gradient, the fastest of several."""
     gradient, found = torch.zeros(parameters), []
     for _ in range(30):
         start = time.perf_counter()
@@ -147,7 +147,7 @@ def _seconds_of_a_reduction(parameters: int) -> float:
 
 
 def main() -> None:
-    """What each rank runs."""
+    """Run the measurement on a rank."""
     rounds, config, *words = sys.argv[1:]
     experiment = Experiment.load(config, *(word for word in words if word != "--trust"), trust="--trust" in words)
     with ranks.started(experiment.run.rank_timeout):

@@ -1,4 +1,4 @@
-"""What evolution gains over the same members without it, at equal frames and first genes, over seeds."""
+"""Gain of evolution over the same members without it, at equal frames and initial genes, over seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrl_agent.population.learner import PopulationLearner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A population, seeds and episodes."""
+    """Add a population, seeds and episodes."""
     add_config(parser, "arena_pbt", "a population that evolves")
     add_seeds(parser)
     parser.add_argument("--episodes", type=int, default=64, help="unseen episodes by which each member is judged (64)")
@@ -34,8 +34,8 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_evolution(config: str, overrides: Sequence[str], seeds: Sequence[int], episodes: int) -> dict[str, Any]:
-    """Returns of the members of populations that evolve as configured and of the same populations that do not: equal
-    first genes, weights and frames; judged on unseen worlds. Differences are paired by seed.
+    """Measure returns of the members of populations that evolve as configured and of the same populations without
+    evolution: equal initial genes, weights and frames; evaluated on unseen worlds. Differences are paired by seed.
     """
     judged: dict[str, list[Tensor]] = {"evolved": [], "random search": []}
     genes = []

@@ -1,4 +1,4 @@
-"""What families do: does a trait move beyond drift, is fitness inherited, does wealth left to children concentrate?"""
+"""Study of families: shift of a trait beyond drift, heritability of fitness, and concentration of inherited wealth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NORMAL_95 = 1.96
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A population with families, seeds, a trait and what is left to children."""
+    """Add a population with families, seeds, a trait and the inherited fraction of wealth."""
     add_config(parser, "families", "a population with families")
     add_seeds(parser)
     parser.add_argument(
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wealth",
         type=float,
         default=0.5,
-        help="share left to children where any is (0.5); 0 for populations that leave none only",
+        help="fraction left to children where any is (0.5); 0 for populations that leave none only",
     )
 
 
@@ -51,24 +51,25 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 def measure_families(
     config: str, overrides: Sequence[str], seeds: Sequence[int], trait: str, wealth: float
 ) -> dict[str, Any]:
-    """Populations with families, two per seed: one that leaves no money to children, and one that does (none such for a
+    """Measure populations with families, two per seed: one without inheritance of money, and one with it (omitted for a
     wealth of 0).
 
     Args:
         config: a population with ``population.evolve=genetic``, the gene ``neutral`` and episodes that report money.
         overrides: changes of it.
-        seeds: a population each.
-        trait: the gene whose shift is compared with that of the neutral one, in the populations without wealth.
-        wealth: what the others leave to children.
+        seeds: seeds of the populations.
+        trait: the gene whose shift is compared with that of the neutral one, in the populations without inheritance.
+        wealth: fraction of money that the other populations leave to children.
 
     Returns:
-        ``shift``: of the mean gene, per seed, and their difference (paired 95 % t-interval, two-sided sign test);
-        ``heritability``: correlation of children's fitness at their first look with their parents' mean at birth,
-        both as deviations of their look, with its 95 % interval (Fisher's z); ``gini``: of what members' people own in
-        the end, mean over the later half of the training, per seed, and their difference (None for a wealth of 0).
+        ``shift``: shift of the mean gene, per seed, and their difference (paired 95 % t-interval, two-sided sign
+        test); ``heritability``: correlation of children's fitness at their first evolution step with their parents'
+        mean at birth, both as standardized deviations within their step, with its 95 % interval (Fisher's z);
+        ``gini``: Gini coefficient of members' final money, mean over the later half of the training, per seed, and
+        their difference (None for a wealth of 0).
 
     Raises:
-        ValueError: the configuration is none of families, or lacks one of these genes or money.
+        ValueError: the configuration has no families, or lacks one of these genes or money.
     """
     shifts: dict[str, list[float]] = {trait: [], NEUTRAL: []}
     ginis: dict[str, list[float]] = {"without": [], "with": []}
@@ -97,7 +98,7 @@ def measure_families(
 
 
 def table(result: dict[str, Any]) -> str:
-    """What :func:`measure_families` returns, for people."""
+    """Return the result of :func:`measure_families` as lines of text."""
     shift, gini, kin = result["shift"]["difference"], result["gini"]["difference"], result["heritability"]
     lines = [
         f"{result['trait']} moved by {shift['mean']:+.3f} +- {shift['half_width']:.3f} more than the neutral gene "
@@ -114,7 +115,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]:
-    """A population at its end, and the mean Gini coefficient of its members' money over the later half of it."""
+    """Train a population; return it, and the mean Gini coefficient of its members' money over the later half."""
     learner = experiment.make_learner()
     if not isinstance(learner, PopulationLearner) or experiment.population.evolve != "genetic":
         raise ValueError(f"configuration {experiment.name} has no families: set population.evolve=genetic.")
@@ -133,8 +134,8 @@ def _live(experiment: Experiment, trait: str) -> tuple[PopulationLearner, float]
 
 
 def generations(look: EvolutionStep, following: EvolutionStep) -> Tensor:
-    """Mean fitness of the parents of those who were born at a look, and their own at the following one, each in
-    standard deviations from the mean of that look, [children, 2]; without those of whom either is not known.
+    """Return the mean fitness of the parents of children born at an evolution step, and the children's own at the
+    following one, each in standard deviations from that step's mean, [children, 2]; pairs with NaN are left out.
     """
     before, after = (_standardized(each.fitness) for each in (look, following))
     pairs = torch.stack((before[look.parents].mean(1), after), 1)[look.children]
@@ -147,7 +148,7 @@ def _standardized(fitness: Tensor) -> Tensor:
 
 
 def correlation(pairs: Tensor) -> dict[str, float]:
-    """Pearson's correlation of pairs [n, 2] with the 95 % interval of Fisher's z; NaN for fewer than four."""
+    """Return Pearson's correlation of pairs [n, 2] with the 95 % interval of Fisher's z; NaN for fewer than four."""
     if len(pairs) < 4:
         return {"pairs": len(pairs), "r": math.nan, "low": math.nan, "high": math.nan}
     r = torch.corrcoef(pairs.T)[0, 1].clamp(-1 + 1e-9, 1 - 1e-9).item()
@@ -161,7 +162,7 @@ def correlation(pairs: Tensor) -> dict[str, float]:
 
 
 def gini(values: Tensor) -> float:
-    """Gini coefficient of amounts [n]: 0 if all have the same, (n - 1) / n if one has everything."""
+    """Return the Gini coefficient of amounts [n]: 0 if all are equal, (n - 1) / n if only one is not 0."""
     total = values.sum() * len(values)
     if total == 0:
         return 0.0
@@ -169,14 +170,14 @@ def gini(values: Tensor) -> float:
 
 
 def _compared(ones: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
-    """Paired differences: mean, half of the 95 % t-interval, and how likely as unequal signs are by chance."""
+    """Return of paired differences the mean, half the width of the 95 % t-interval, and the sign test's p-value."""
     differences = [a - b for a, b in zip(ones, others, strict=True)]
     mean, half = interval(differences)
     return {"mean": mean, "half_width": half, "sign_test": sign_test(differences), "beyond_0": abs(mean) > half}
 
 
 def sign_test(differences: Sequence[float]) -> float:
-    """Probability that of as many fair coins at least as many fall on one side as signs do here, two-sided."""
+    """Return the two-sided p-value of the sign test: the probability of signs at least as unequal by chance."""
     signs = [difference > 0 for difference in differences if difference != 0]
     most = max(sum(signs), len(signs) - sum(signs))
     tail = sum(math.comb(len(signs), count) for count in range(most, len(signs) + 1))

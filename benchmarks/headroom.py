@@ -1,5 +1,5 @@
-"""How much there is to gain for a module of the agent: players that know what it could at best know, beside the best of
-the same players without, in the same games. Nothing is trained.
+"""Headroom of each module of the agent: return of scripted policies with the best knowledge that the module could
+provide, beside the best of the same policies without it, in the same games. Nothing is trained.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from torchrl_agent.experiment import Experiment
 from torchrl_agent.training.evaluator import CHECK_EVERY, Stepper
 
 LEAST_SHARE = 0.2
-"""A module's claim may be tested where this share of the return without it is to be gained."""
+"""A module's claim is testable where at least this fraction of the return without it can be gained."""
 MAX_STEPS = 100_000
-"""After about so many, worlds that have not finished an episode are given up."""
+"""Largest number of steps, approximately, in which every world must finish an episode."""
 COLUMNS = ("level", "module", "without", "with", "difference", "interval", "share", "testable")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration, levels, modules and episodes."""
+    """Add a configuration, levels, modules and episodes."""
     add_config(parser, "town", "a configuration")
     parser.add_argument("--levels", nargs="+", default=[], help="values of world.level (the configuration's own)")
     parser.add_argument(
@@ -50,14 +50,14 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 def measure_headroom(
     config: str, overrides: list[str], levels: list[str], episodes: int, modules: list[str] | None = None
 ) -> dict[str, Any]:
-    """Play every expert of the world and its counterparts without (``World.experts``), on each level.
+    """Evaluate every expert of the world and its counterparts without the knowledge (``World.experts``), on each level.
 
     Args:
         config: a configuration's name or path.
-        overrides: its changes.
+        overrides: changes of the configuration.
         levels: values of ``world.level``; none for the configuration's own.
-        episodes: worlds; each is one game, the same for every player, of which the first episode counts.
-        modules: names of those to measure; none for all.
+        episodes: number of worlds; each is one game, the same for every policy, of which the first episode counts.
+        modules: names of the modules to measure; none for all.
 
     Returns:
         ``rows``, see :func:`compare`, with ``level`` and ``module``.
@@ -115,12 +115,12 @@ def _measure_level(world: Any, experts: dict[str, tuple[TensorDictModuleBase, ..
 
 @torch.no_grad()
 def play(world: Any, player: TensorDictModuleBase, seed: int) -> Tensor:
-    """Return of the first agent in the first episode of every world, float64 [N] on the CPU.
+    """Compute the return of the first agent in the first episode of every world, float64 [N] on the CPU.
 
     Args:
-        world: a batched world, begun anew with ``seed``.
-        player: writes the actions of all agents.
-        seed: of the games.
+        world: a batched world, reset with ``seed``.
+        player: policy that writes the actions of all agents.
+        seed: seed of the games.
 
     Raises:
         ValueError: a world did not finish an episode.
@@ -144,12 +144,12 @@ def play(world: Any, player: TensorDictModuleBase, seed: int) -> Tensor:
 
 
 def compare(informed: Tensor, ignorant: Tensor) -> dict[str, Any]:
-    """What knowing earns, by pairs of returns [N] in the same games.
+    """Compare returns [N] with and without the knowledge, paired in the same games.
 
     Returns:
         ``without`` and ``with``, mean returns; their ``difference`` and ``low`` and ``high`` of its 95 % interval
-        (Student's t over the pairs); ``share`` of the return without it (None if that is 0); and ``testable``: whether
-        the share is at least :data:`LEAST_SHARE` and the interval lies above 0.
+        (Student's t over the pairs); ``share``, the ratio of the difference to the return without (None if that is
+        0); and ``testable``: True if that is at least :data:`LEAST_SHARE` and the interval lies above 0.
     """
     difference, half = interval((informed - ignorant).tolist())
     without = ignorant.mean().item()
@@ -166,7 +166,7 @@ def compare(informed: Tensor, ignorant: Tensor) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows for people."""
+    """Return the rows as a table."""
     return "\n".join(aligned([COLUMNS, *map(_cells, result["rows"])], words=2))
 
 

@@ -1,4 +1,4 @@
-"""How well algorithms learn from players that lag: IMPALA, whose V-trace is made for that, beside PPO."""
+"""Learning from acting policies that lag behind the learner: IMPALA, whose V-trace corrects for that, beside PPO."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.loop import learn
 
 ALGORITHMS = {"impala": ["algorithm.refresh_every=1"], "ppo": []}
-"""With what lets each of them lag by a stated number of iterations, no less and no more."""
+"""Algorithms, with the overrides that make each lag by exactly the given number of iterations."""
 FIGURES = ("training", "trained")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration, seeds, lags and the length of a rollout."""
+    """Add a configuration, seeds, lags and the length of a rollout."""
     add_config(parser, "cartpole", "a configuration")
     add_seeds(parser)
     parser.add_argument("--lags", type=int, nargs="+", default=[0, 8, 32], help="iterations of lag (0 8 32)")
@@ -40,16 +40,16 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 def measure_lag(
     config: str, overrides: Sequence[str], seeds: Sequence[int], lags: Sequence[int], steps: int
 ) -> dict[str, Any]:
-    """Returns by algorithm and lag, at equal frames and rollouts, and differences paired by seed: of training episodes,
-    as a mean over the whole training (``training``), which says how fast one learns, and of the trained agents
-    (``trained``).
+    """Measure returns by algorithm and lag, at equal frames and rollouts, and differences paired by seed: of training
+    episodes, as a mean over the whole training (``training``), which measures the speed of learning, and of the
+    trained agents (``trained``).
 
     Args:
-        config: a configuration that says nothing of the algorithm.
-        overrides: its changes.
-        seeds: of the training runs.
-        lags: iterations by which players are older than learners.
-        steps: length of a rollout, so that a lag is one of as many frames for both.
+        config: a configuration that sets nothing of the algorithm.
+        overrides: changes of the configuration.
+        seeds: seeds of the training runs.
+        lags: numbers of iterations by which acting policies are older than learners.
+        steps: length of a rollout, so that a lag is the same number of frames for both.
     """
     returns: dict[str, dict[str, dict[int, list[float]]]] = {
         what: {name: {lag: [] for lag in lags} for name in ALGORITHMS} for what in FIGURES
@@ -79,7 +79,7 @@ def _row(what: str, returns: dict[str, dict[int, list[float]]], lag: int) -> dic
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows for people."""
+    """Return the rows as a table."""
     rows = [["return", "lag", "impala", "ppo", "impala - ppo"]]
     for row in result["rows"]:
         cells = [row[name] for name in (*ALGORITHMS, "impala_minus_ppo")]

@@ -1,5 +1,5 @@
-"""What a league gains: its members against their past selves, against members that met only themselves or a scripted
-player, and how far each can be exploited.
+"""Gain of a league: its members against their past selves, against members that met only themselves or a scripted
+player, and the exploitability of each.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from torchrl_agent.population.seats import SEATS
 from torchrl_agent.runs.run import train
 
 TEACHER = "turret"
-"""The scripted player that members meet which meet nobody else."""
+"""The scripted player that is the only opponent of the third population."""
 WAY = list(WAYS)[1]
-"""Members are judged as they learned to play: by sampled actions."""
+"""Way of acting in which members are evaluated: by sampled actions, as in training."""
 OLDER = "against its members' older selves"
 AGE = "Kendall's tau of the age of their past selves and the share taken from them"
 WON = 0.55
-"""A share of the points above this is better, not just luckier."""
+"""A fraction of the points above this is better beyond chance."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A league, seeds, games and the exploiters' frames."""
+    """Add a league, seeds, games and the exploiters' frames."""
     add_config(parser, "duel_league", "a league")
     add_seeds(parser)
-    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument("--games", type=int, default=64, help="games of each pair of players (64)")
     parser.add_argument(
         "--exploit-frames", type=int, default=1_000_000, help="frames of each exploiter, 0 for none (1,000,000)"
     )
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Measure, and print what was asked and found."""
+    """Measure, and print the figures beside the criteria."""
     result = measure_league(parsed.config, parsed.overrides, parsed.seeds, parsed.games, parsed.exploit_frames)
     for question, found in result["found"].items():
         print(f"{question}: {found['mean']:.3f} +- {found['half_width']:.3f}, asked {found['asked']}")
@@ -55,24 +55,24 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 def measure_league(
     config: str, overrides: Sequence[str], seeds: Sequence[int], games: int, exploit_frames: int
 ) -> dict[str, Any]:
-    """Trains, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
-    player alone: equal updates, frames learned from, and first weights.
+    """Train, for each seed, a league, as many members that meet themselves alone, and as many that meet a scripted
+    player alone: equal updates, frames of learning, and initial weights.
 
     Args:
         config: a league.
         overrides: changes of it.
-        seeds: to train with.
-        games: of each two players.
-        exploit_frames: of each exploiter; 0 leaves exploiters out.
+        seeds: seeds of the trainings.
+        games: number of games of each pair of players.
+        exploit_frames: number of frames of each exploiter; 0 leaves exploiters out.
 
     Returns:
-        ``of_each_seed``: shares of the points; ``found``: their means with half the widths of their intervals.
+        ``of_each_seed``: fractions of the points; ``found``: their means with half the widths of their intervals.
 
     Raises:
-        ValueError: the configuration has no league, or has too few snapshots to judge; an odd number of games, or
-            fewer than no frames.
+        ValueError: the configuration has no league, or has too few snapshots to evaluate; an odd number of games, or
+            a negative number of frames.
     """
-    check_games(games)  # before anybody is trained
+    check_games(games)  # before any training
     if exploit_frames < 0:
         raise ValueError(f"--exploit-frames is {exploit_frames}: give 0 for no exploiters, or more.")
     rows = []
@@ -123,7 +123,7 @@ def _measure(config: str, overrides: Sequence[str], folder: Path, games: int, ex
 
 
 def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
-    """Shares of the points that trained populations take from each other."""
+    """Return the fractions of the points that trained populations take from each other."""
     members = {name: contestants_of(folder / name, device=league.device) for name in ("league", *rivals(league))}
     everybody, scripted = [each for group in members.values() for each in group], ("scripted", TEACHER)
     played = play_tournament(league, [*everybody, *map(Competitor, scripted)], games)[WAY]
@@ -148,8 +148,8 @@ def _differences(exploited: dict[str, float]) -> dict[str, Any]:
 
 
 def rivals(league: Experiment) -> dict[str, Experiment]:
-    """What a league is compared with: populations whose members learn from as many rows in as many updates, ``alone``,
-    which meet themselves, and ``taught``, which meet a scripted player.
+    """Return the populations that a league is compared with, whose members learn from as many rows in as many updates:
+    ``alone``, which meet themselves, and ``taught``, which meet a scripted player.
     """
     worlds = league.world["num_envs"]
     rows = make_seats(league.league, league.population.members, worlds).members.shape[1]
@@ -174,7 +174,7 @@ def _finish(experiment: Experiment) -> None:
 
 
 def _against_past(league: Experiment, run: Path, members: Sequence[Competitor], games: int) -> dict[str, Any]:
-    """Shares of the points that members take from their own snapshots, by the frames that these had seen."""
+    """Return the fractions of the points that members take from their own snapshots, by the snapshots' frames."""
     by_frames: dict[int, list[float]] = {}
     snapshots = snapshots_of(run, league.device)
     for index, member in enumerate(members):

@@ -1,4 +1,4 @@
-"""How much longer several agents take to act in the seats of as many worlds than one."""
+"""Time of several agents that act in the seats of as many worlds, beside that of one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchrl_agent.profiling.timing import seconds_per_call
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration and the number of agents and seats."""
+    """Add a configuration and the numbers of agents and seats."""
     add_config(parser, "duel", "a configuration with two seats")
     parser.add_argument("--players", type=int, default=8, help="agents that take part (8)")
     parser.add_argument("--rows", type=int, default=4096, help="seats in all (4096)")
@@ -38,8 +38,8 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_matches(config: str, overrides: Sequence[str], players: int, rows: int) -> dict[str, Any]:
-    """Milliseconds in which so many agents act that hold so many seats in turn, and in which one agent acts that holds
-    them all: both compiled, if the configuration says so.
+    """Measure the milliseconds in which ``players`` agents act that hold ``rows`` seats in turn, and in which one agent
+    acts that holds them all: both compiled, if so configured.
     """
     experiment = Experiment.load(config, *overrides)
     use_device(experiment.device)

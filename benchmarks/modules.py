@@ -1,4 +1,4 @@
-"""Speed of the four-module agent: each module and the whole, compiled beside eager, and what memory costs."""
+"""Speed of the four-module agent: each module and the whole, compiled beside eager, and the cost of memory."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ RECURRENT_ONLY = (
 )
 """Overrides that leave perception and controller, with a memory or without."""
 RESETS = 0.02
-"""Share of frames that begin an episode where memory is measured."""
+"""Fraction of frames that begin an episode in the measurement of memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Changes of the agent's configuration, the number of worlds and seconds."""
+    """Add changes of the agent's configuration, the number of worlds and seconds."""
     add_overrides(parser)
     parser.add_argument("--num-envs", type=int, help="number of worlds")
     parser.add_argument("--seconds", type=float, default=2.0, help="shortest time per measurement (2)")
@@ -59,10 +59,10 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, Any]]:
-    """Milliseconds of each module, eager and compiled: ``act`` (one step of all agents, no gradients) and ``learn``
-    (loss and gradients of one minibatch of sequences, or of frames without memory), with ``act_ratio`` and
-    ``learn_ratio``, how many times faster compiled code is, and ``act_gflop`` and ``learn_gflop``, 1e9 operations of
-    its matrix products and convolutions.
+    """Measure the milliseconds of each module, eager and compiled: ``act`` (one step of all agents, no gradients) and
+    ``learn`` (loss and gradients of one minibatch of sequences, or of frames without memory), with ``act_ratio`` and
+    ``learn_ratio``, the speed-up of compiled code, and ``act_gflop`` and ``learn_gflop``, 1e9 operations of matrix
+    products and convolutions.
 
     Args:
         experiment: an agent with modules.
@@ -100,11 +100,12 @@ def measure_modules(experiment: Experiment, seconds: float) -> list[dict[str, An
 
 
 def measure_memory(experiment: Experiment, resets: float, seconds: float) -> float:
-    """Milliseconds of the loss and gradients of one compiled minibatch, of whole sequences where the agent remembers.
+    """Measure the milliseconds of loss and gradients of one compiled minibatch, of whole sequences if the agent is
+    recurrent.
 
     Args:
         experiment: an agent with memory, or the same without.
-        resets: share of frames that begin an episode.
+        resets: fraction of frames that begin an episode.
         seconds: shortest time of the measurement.
     """
     learner = experiment.make_learner()
@@ -116,15 +117,15 @@ def measure_memory(experiment: Experiment, resets: float, seconds: float) -> flo
 
 
 def _minibatch(learner: Learner) -> TensorDictBase:
-    """The first minibatch of PPO's frames, or sequences, of a rollout."""
+    """Return the first minibatch of PPO's frames, or sequences, of a rollout."""
     algorithm: Any = learner.algorithm  # PPO, which has advantages
     data, _ = algorithm.advantages(agent_rows(learner.collector.collect(), learner.agent.group))
     return data[: learner.experiment.algorithm.minibatch_size // math.prod(data.shape[1:])].clone()
 
 
 def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictModuleBase, nn.Module]]:
-    """Name, module, and module with its loss, of each part of the agent in the order in which they run; what only
-    copies goes along.
+    """Return name, module, and module with its loss, of each part of the agent in the order in which they run; parts
+    that only copy are included in others.
     """
     modules = {name: module for name, module in agent.agent_modules.items() if module.acts}
     losses = {name: module.losses[0] if module.losses else _BeliefLoss() for name, module in modules.items()}
@@ -137,7 +138,7 @@ def _modules(agent: Agent, objective: nn.Module) -> list[tuple[str, TensorDictMo
 
 
 class _BeliefLoss(nn.Module):
-    """Stands in for what later modules ask of perception: a gradient for every number of the belief."""
+    """Loss that replaces those of later modules for perception: it gives a gradient to every number of the belief."""
 
     def forward(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         belief = tensordict.get((keys.BELIEF, "mean"))
@@ -153,7 +154,7 @@ def _acting(module: TensorDictModuleBase) -> Callable[[TensorDictBase], TensorDi
 
 
 def _learning(loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
-    """Losses and their gradients; the graph of the backward pass is compiled with that of the forward pass."""
+    """Return a function of the sum of losses; the backward graph is compiled with that of the forward pass."""
 
     def learn(tensordict: TensorDictBase) -> Tensor:
         losses = loss(tensordict.copy())
@@ -163,20 +164,20 @@ def _learning(loss: nn.Module) -> Callable[[TensorDictBase], Tensor]:
 
 
 def _milliseconds(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
-    """Of one call, gradients included where the function returns a loss."""
+    """Return the milliseconds of one call, including gradients if the function returns a loss."""
     return round(1e3 * seconds_per_call(partial(_with_gradients, function), seconds, device), 3)
 
 
 def _with_gradients(function: Callable[..., Any], *args: Any) -> None:
-    """A call and, where it returns a loss, its backward pass."""
+    """Call a function and, if it returns a loss, run its backward pass."""
     result = function(*args)
     if isinstance(result, Tensor) and result.requires_grad:
         result.backward()
 
 
 def training_flops(experiment: Experiment) -> float:
-    """Operations of matrix products and convolutions for one agent-step of training: acting, looking back and updates;
-    counted in one eager iteration.
+    """Return the operations of matrix products and convolutions per agent-step of training: acting, advantages and
+    updates; counted in one eager iteration.
     """
     experiment.acceleration = AccelerationConfig(step=False, advantages=False, update=False, cudagraphs=False)
     learner = experiment.make_learner()
@@ -192,9 +193,9 @@ def training_flops(experiment: Experiment) -> float:
 
 
 def add_roofline(result: dict[str, Any], flops: float, peak: float) -> None:
-    """Write what the machine's peak would allow into what was measured: ``roofline`` with ``flops_per_agent_step`` of
-    training, ``peak_gflops`` (1e9 operations a second) and ``training_bound`` [agent-steps/s], and beside each time of
-    compiled code the share of the peak that it reaches, ``..._of_peak``.
+    """Add the bounds by the machine's peak to the result: ``roofline`` with ``flops_per_agent_step`` of training,
+    ``peak_gflops`` (1e9 operations a second) and ``training_bound`` [agent-steps/s], and beside each time of compiled
+    code the fraction of the peak that it reaches, ``..._of_peak``.
 
     Args:
         result: rows of ``modules`` and ``whole``.
@@ -215,11 +216,11 @@ def add_roofline(result: dict[str, Any], flops: float, peak: float) -> None:
 
 
 def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Everything that ``python -m benchmarks modules`` prints.
+    """Measure all figures that ``python -m benchmarks modules`` prints.
 
     Args:
-        overrides: of ``configs/town_agent.yaml``.
-        whole: measures the whole agent in a mode (eager, compiled, cudagraphs), in a process of its own.
+        overrides: overrides of ``configs/town_agent.yaml``.
+        whole: function that measures the whole agent in a mode (eager, compiled, cudagraphs), in its own process.
         seconds: shortest time of each measurement.
 
     Returns:
@@ -255,7 +256,7 @@ def measure_agent(overrides: list[str], whole: Callable[[str], dict[str, Any]], 
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures for people."""
+    """Return the figures as lines of text."""
     columns = ("eager_ms", "compiled_ms", "ratio", "gflop", "of_peak")
     names = ("module", *(f"{what}_{column}" for what in ("act", "learn") for column in columns))
     lines = aligned([names, *([str(row.get(name, "")) for name in names] for row in result["modules"])])

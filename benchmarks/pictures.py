@@ -1,4 +1,4 @@
-"""Pictures of others' worlds for ``docs/worlds_you_bring.md``; MuJoCo's need a machine that can draw them."""
+"""Pictures of worlds of other libraries for ``docs/worlds_you_bring.md``; MuJoCo's need a machine that can render."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WORLDS = {
     "fetch_reach": "FetchReach-v4",
     "highway": "highway-v0",
 }
-"""File and id of each."""
+"""Worlds by file name, with their ids."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which of them."""
+    """Add the names of the worlds."""
     parser.add_argument("names", nargs="*", default=list(WORLDS), help=f"of {', '.join(WORLDS)} (all)")
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Draw each after some random steps, and say which could not be."""
+    """Draw each world after some random steps, and print the errors of those that cannot be drawn."""
     FOLDER.mkdir(exist_ok=True)
     for name, world in WORLDS.items():
         if name not in parsed.names:

@@ -17,11 +17,11 @@ from torchrl_agent.profiling.timing import WARMUP, synchronize
 from torchrl_agent.training.learner import Learner
 
 ROUNDS = 5
-"""Times that each is measured, in turn."""
+"""Number of measurements of each, in turn."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration and the number of members."""
+    """Add a configuration and the number of members."""
     add_config(parser, "arena", "a configuration of one agent")
     parser.add_argument("--members", type=int, default=8, help="members of the population (8)")
 
@@ -35,8 +35,8 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_speed(config: str, overrides: Sequence[str], members: int) -> dict[str, Any]:
-    """Training frames per second, summed over members, of so many members in one program and of one run alone: what
-    several of them reach one after another. Both take turns in this process.
+    """Measure training frames per second, summed over members, of ``members`` members in one program, and of one run
+    alone, which is the speed of several runs one after another. Both take turns in this process.
     """
     alone = Experiment.load(config, *overrides).make_learner()
     together = Experiment.load(config, *overrides, f"population.members={members}").make_learner()
@@ -71,7 +71,7 @@ def _iteration(learner: Learner) -> None:
 
 
 def _seconds_of_a_copy(learner: PopulationLearner) -> float:
-    """Of an exploit step, in which half of the members become copies of the other half: the fastest of several."""
+    """Return the seconds of an exploit step, in which half of the members copy the others: the fastest of several."""
     sources = torch.arange(learner.members, device=learner.device) % max(learner.members // 2, 1)
     found = []
     for _ in range(30):

@@ -1,9 +1,9 @@
-"""What a GPU could do at best, computed from the code that it would run.
+"""Upper bounds of the speed on a GPU, computed from the code that it would run.
 
-A roofline (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009) bounds the speed
-of a kernel by what it moves, over the memory's bandwidth, and by what it multiplies, over the matrix units' rate. The
-kernels are those that Inductor makes for an H100 (``benchmarks/lowering``); nothing is timed, and no GPU is
-needed. What runs is slower than its bound; what the bound forbids no tuning will reach.
+A roofline (Williams, Waterman and Patterson, "Roofline: an insightful visual performance model", 2009) bounds the time
+of a kernel from below by the bytes that it moves, over the memory's bandwidth, and by its matrix products, over the
+matrix units' rate. The kernels are those that Inductor makes for an H100 (``benchmarks/lowering``); nothing is timed,
+and no GPU is needed. Real runs are slower than the bound, and no tuning exceeds it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.training.collector import RolloutCollector, fill_caches
 
 NUM_ENVS = 4096
-"""Worlds that are lowered; all but the weights that a policy reads grows with them, and is stated per world."""
+"""Number of worlds that are lowered; all but the policy's weights scales with it, and is stated per world."""
 MINIBATCH = 8192
-"""Frames of a minibatch that is lowered, likewise."""
+"""Number of frames of a minibatch that is lowered, likewise."""
 LAUNCH_GAP = 1.5e-6
 """Time between two kernels of a CUDA graph [s]; an estimate, and not in the bounds."""
 
@@ -52,16 +52,16 @@ REST = "minibatches and statistics"
 
 @dataclass(frozen=True)
 class Gpu:
-    """What bounds a kernel, from the vendor's data sheet (SXM, dense)."""
+    """Bounds of a kernel, from the vendor's data sheet (SXM, dense)."""
 
     name: str
     bandwidth: float
     """Bytes per second."""
     products: dict[str, float]
-    """Operations per second of matrix products by precision; float32 is TF32, which training uses."""
+    """Operations per second of matrix products, by precision; float32 is TF32, which training uses."""
 
     def seconds(self, part: Part) -> float:
-        """Least time of one call of a part."""
+        """Return the least time of one call of a part: the larger of the times of memory and of matrix products."""
         return max(part.bytes / self.bandwidth, part.flops / self.products[part.precision])
 
 
@@ -72,33 +72,33 @@ GPUS = (Gpu("H100", 3.35e12, _PRODUCTS), Gpu("H200", 4.8e12, _PRODUCTS))
 
 @dataclass
 class Part:
-    """One compiled function: what a call of it does. Or a stage that is not compiled: what it does in an iteration."""
+    """Work of one call of a compiled function, or of an uncompiled stage in one iteration."""
 
     name: str
     launches: int = 0
     bytes: int = 0
     flops: int = 0
     registers: int = 0
-    """Most that a kernel needs, of 255."""
+    """Largest number of registers that a kernel needs, of 255."""
     spills: int = 0
-    """Kernels that need more."""
+    """Number of kernels that need more."""
     waits: int = 0
     loop_steps: int = 0
-    """Steps of loops over time (scans) and calls of what is compiled once for several, which the host makes one after
-    the other; the numbers above are of all.
+    """Number of steps of loops over time (scans) and of calls of regions that are compiled once for several, which the
+    host makes one after the other; the numbers above include all of them.
     """
     calls: int = 1
-    """In the iteration that was lowered."""
+    """Number of calls in the iteration that was lowered."""
     precision: str = "float32"
     graphs: list[str] = field(default_factory=list)
 
     @property
     def bound_by(self) -> str:
-        """What takes longer on an H100, the memory or the matrix units."""
+        """The larger bound on an H100: ``bytes`` (memory) or ``flops`` (matrix units)."""
         return "bytes" if self.bytes / GPUS[0].bandwidth >= self.flops / GPUS[0].products[self.precision] else "flops"
 
     def add(self, graph: Lowered, assemble: bool) -> None:
-        """Count a graph of it."""
+        """Add the counts of one of its graphs."""
         self.launches += graph.launches
         self.bytes += graph.bytes
         self.flops += graph.flops
@@ -110,7 +110,7 @@ class Part:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A configuration, changes, and what of it is lowered."""
+    """Add a configuration, its changes, and the extent of the lowering."""
     add_config(parser, "arena", "a configuration")
     parser.add_argument("--world-only", action="store_true", help="leave policy and training out")
     parser.add_argument(
@@ -134,19 +134,19 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
 def bounds(
     config: str, overrides: list[str], world_only: bool = False, assemble: bool = True, frames: int = MINIBATCH
 ) -> dict[str, Any]:
-    """What a configuration does on a GPU and how fast that could be.
+    """Compute the work of a configuration on a GPU and the bounds of its speed.
 
     Args:
-        config: a name, or a file.
-        overrides: changes of it.
+        config: name or file of a configuration.
+        overrides: changes of the configuration.
         world_only: leave policy and training out.
         assemble: count registers and spills.
-        frames: of the rollout that is lowered, and of a minibatch at most.
+        frames: number of frames of the lowered rollout, and largest number of a minibatch.
 
     Returns:
         ``world`` and ``parts``: launches, bytes, operations, registers and spills of a call; ``per_second``: by GPU,
-        the bound of the world's steps and of the steps that training plays and learns from (both summed over worlds,
-        not over agents); ``products_share``: of that bound of training what is spent on matrix products, at most.
+        the bound of the world's steps and of the steps of training (both summed over worlds, not over agents);
+        ``products_share``: largest fraction of the time of that bound of training spent on matrix products.
 
     Raises:
         ValueError: there is no Triton, the world cannot be traced, or the precision cannot be lowered.
@@ -170,7 +170,7 @@ def bounds(
 
 
 def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH) -> Experiment:
-    """The experiment with the settings that it has on CUDA, in sizes that a CPU can trace.
+    """Return the experiment with its settings on CUDA, in sizes that a CPU can trace.
 
     The rollout shrinks to one minibatch, so that an iteration makes as many passes over its frames as at full size.
     """
@@ -194,7 +194,7 @@ def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH)
 
 
 def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
-    """A step with its resets, whatever the policy."""
+    """Lower a step of the world with its resets, without the policy."""
     if not ability(env, "branchless", False):
         raise ValueError(
             f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
@@ -213,8 +213,8 @@ def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
 def lower_training(
     experiment: Experiment, assemble: bool = True, names: Collection[str] | None = None
 ) -> tuple[list[Part], int]:
-    """What an iteration of training does: the functions that it compiles, with the number of calls, and the stages that
-    it does not compile, or only the functions of these names; and the steps of worlds that it plays.
+    """Lower an iteration of training: return its compiled functions, with the numbers of calls, and its uncompiled
+    stages, or only the functions of these names; and the number of world steps in it.
     """
     learner = experiment.make_learner()
     precision = experiment.algorithm.precision
@@ -227,7 +227,7 @@ def lower_training(
 
 
 def _make_moments(updater: Updater) -> None:
-    """Let the optimizer make its moments, which it does in its first step only."""
+    """Make the optimizer create its moments, which it does only in its first step."""
     for parameter in updater.parameters:
         parameter.grad = torch.zeros_like(parameter)
     updater.optimizer.step()
@@ -237,8 +237,8 @@ def _make_moments(updater: Updater) -> None:
 def recorded(
     precision: str, assemble: bool, names: Collection[str] | None
 ) -> Iterator[tuple[dict[str, Part], dict[str, Work]]]:
-    """Functions that would be compiled run eagerly; their first call lowers them, in the modes that hold there. What
-    runs around them is counted by stages.
+    """Context in which functions that would be compiled run eagerly; their first call lowers them, in the modes active
+    there. Other operations are counted by stages.
     """
     parts: dict[str, Part] = {}
     watched = Uncompiled(REST)
@@ -261,7 +261,7 @@ def recorded(
 
 
 def table(row: dict[str, Any]) -> str:
-    """A row for reading."""
+    """Return a result as lines of text."""
     n = row["num_envs"]
     rows = []
     for part in [row["world"], *row.get("parts", [])]:

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's algorithms with our network on our worlds, as a baseline to be compared with."""
+"""Baseline: Stable-Baselines3's algorithms with this project's network on its worlds."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ BASELINES: dict[str, dict[str, Any]] = {
     "a2c": {},
     "dqn": {"batch_size": 48, "train_freq": (1, "step")},
 }
-"""What each algorithm of Stable-Baselines3 is given; the rest is its own. PPO's are the reference's (learning rate
-3e-4, lambda 0.95). A2C learns once from each frame, as ours does. DQN learns as often from a frame as ours, with our
-replay, exploration and target network (see :func:`dqn_settings`).
+"""Settings of each algorithm of Stable-Baselines3; the rest are its defaults. PPO's are the reference's (learning rate
+3e-4, lambda 0.95). A2C learns once from each frame, as this project's does. DQN learns as often from a frame as this
+project's, with the same replay, exploration and target network (see :func:`dqn_settings`).
 """
 ENDLESS = 10**12
-"""Frames to train for, as time is what ends it."""
+"""Number of frames to train for, as time ends the training."""
 SKILL = "spawners_destroyed"
 
 
 def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
-    """Stable-Baselines3's algorithm of the same name with our network and discount, on worlds that are compiled
-    already.
+    """Return Stable-Baselines3's algorithm of the same name with this project's network and discount, on worlds that
+    are already compiled.
     """
     from envs.adapters.sb3 import StableBaselinesVecEnv  # needs the extra
 
@@ -62,8 +62,8 @@ def make_baseline(stable_baselines3: Any, experiment: Experiment) -> Any:
 
 
 def dqn_settings(config: DQNConfig) -> dict[str, Any]:
-    """Stable-Baselines3's DQN with our replay ratio: its minibatches of ``batch_size`` and its updates per step of all
-    its worlds make as many gradient samples per frame.
+    """Return settings of Stable-Baselines3's DQN with the configuration's replay ratio: its minibatches of
+    ``batch_size`` and its updates per step of all its worlds make as many gradient samples per frame.
     """
     batch = BASELINES["dqn"]["batch_size"]
     return {
@@ -80,7 +80,7 @@ def dqn_settings(config: DQNConfig) -> dict[str, Any]:
 
 
 def samples_per_frame(model: Any) -> float:
-    """How many times a model of Stable-Baselines3 learns from each frame, on the average."""
+    """Return the mean number of times that a model of Stable-Baselines3 learns from each frame."""
     if hasattr(model, "n_epochs"):
         return float(model.n_epochs)
     if hasattr(model, "gradient_steps"):
@@ -89,7 +89,7 @@ def samples_per_frame(model: Any) -> float:
 
 
 def baseline_policy(model: Any) -> Callable[[TensorDictBase], TensorDictBase]:
-    """The most likely actions of a trained baseline, under its observation statistics, as a policy on tensordicts."""
+    """Return the deterministic policy of a trained baseline on tensordicts, with its observation statistics."""
     worlds = model.get_env()
     mean = torch.as_tensor(worlds.obs_rms.mean)
     deviation = torch.as_tensor(worlds.obs_rms.var + worlds.epsilon).sqrt()

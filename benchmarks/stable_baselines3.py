@@ -1,8 +1,8 @@
 """Stable-Baselines3 in the tasks of :mod:`benchmarks.against_sb3`, with the hyperparameters of its zoo.
 
-The zoo (https://github.com/DLR-RM/rl-baselines3-zoo, ``hyperparams/``, April 2026) names those of Hopper, HalfCheetah
-and DoorKey for the task; MinAtar gets those of Atari, with the network of Young and Tian (2019) and with what a shorter
-training needs (``learning_starts``).
+Those of Hopper, HalfCheetah and DoorKey are the zoo's for the task (https://github.com/DLR-RM/rl-baselines3-zoo,
+``hyperparams/``, April 2026); those of MinAtar are Atari's, with the network of Young and Tian (2019) and with
+``learning_starts`` for a shorter training.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class MinAtarNetwork(BaseFeaturesExtractor):
 
 
 def minigrid_wrapper(env: gymnasium.Env) -> gymnasium.Env:
-    """The zoo's wrapper of MiniGrid."""
+    """Apply the zoo's wrapper of MiniGrid."""
     from minigrid.wrappers import FlatObsWrapper
 
     return FlatObsWrapper(env)
 
 
 _as_numbers = functools.partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32)
-"""Pictures of MinAtar as numbers, which Stable-Baselines3 does not scale."""
+"""Wrapper that converts MinAtar's pictures to numbers, which Stable-Baselines3 does not scale."""
 _wide = {
     "log_std_init": -2.0,
     "ortho_init": False,
@@ -116,7 +116,7 @@ _atari_dqn = {
 
 
 class Rival:
-    """An algorithm of Stable-Baselines3, its worlds and what the zoo gives it."""
+    """An algorithm of Stable-Baselines3, its worlds and the zoo's hyperparameters."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Rival:
         self.worlds, self.normalized, self.wrapper = worlds, normalized, wrapper
 
     def train(self, frames: int, seed: int) -> Any:
-        """The algorithm after so many frames."""
+        """Train the algorithm for ``frames`` frames, and return it."""
         env: VecEnv = make_vec_env(self.env, self.worlds, seed=seed, wrapper_class=self.wrapper)
         if self.normalized:
             env = VecNormalize(env, gamma=self.settings.get("gamma", 0.99))
@@ -139,7 +139,7 @@ class Rival:
         return model.learn(frames)
 
     def returns(self, model: Any, episodes: int, seed: int) -> list[float]:
-        """Returns of its deterministic policy in so many worlds, an episode each, by rewards of the world."""
+        """Return its deterministic policy's returns in ``episodes`` worlds, an episode each, in the world's rewards."""
         env: VecEnv = make_vec_env(self.env, episodes, seed=seed, wrapper_class=self.wrapper)
         if self.normalized:
             env = VecNormalize(env, training=False, norm_reward=False)
@@ -159,7 +159,7 @@ RIVALS = {
 
 
 def prepare() -> None:
-    """Make the ids of packages known to Gymnasium, and keep to one thread."""
+    """Register the ids of packages in Gymnasium, and use one thread."""
     import minatar.gym
     import minigrid  # noqa: F401  registers when it is imported
 

@@ -1,7 +1,8 @@
-"""Learning against Stable-Baselines3: the same game, network and wall-clock time, judged alike.
+"""Learning beside Stable-Baselines3: the same game, network and wall-clock time, and the same evaluation.
 
-Both play the Arena of ``configs/arena.yaml``, one after the other. Ours is compiled on the clock; the baseline gets its
-worlds compiled already, through our adapter, so that its own speed is measured and not that of a slow game.
+Both train in the Arena of ``configs/arena.yaml``, one after the other. This project's compile time is included; the
+baseline gets worlds that are already compiled, through this project's adapter, so that its own speed is measured and
+not that of a slow game.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from torchrl_agent.loop import learn
 from torchrl_agent.training.evaluator import evaluate_policy, summarize
 
 ALIKE = ("total_frames=7_500_000", "tuned.dqn.dueling=false", "tuned.dqn.double=false", "tuned.dqn.num_steps=1")
-"""How far the learning rate's schedule reaches, and DQN as the baseline has it; unless they are among the overrides."""
+"""Length of the learning rate's schedule, and DQN as in the baseline, unless they are among the overrides."""
 THREADS = 2
-"""Our CPU threads, unless ``threads=`` is among the overrides."""
+"""CPU threads of this project, unless ``threads=`` is among the overrides."""
 BASELINE_THREADS = 1
-"""The baseline's: its minibatches of 64 are no faster on two threads (docs/benchmarks/arena.md)."""
+"""CPU threads of the baseline: its minibatches of 64 are no faster on two threads (docs/benchmarks/arena.md)."""
 JUDGED_EPISODES = 64
 WINDOW = 100
-"""Training episodes that a point of the baseline's learning curve is the mean of (ours: as many or one per world)."""
+"""Number of training episodes per point of the baseline's learning curve (this project's: as many or one per world)."""
 SKILLS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
-"""Levels of spawners destroyed per training episode to be reached."""
+"""Levels of skill: spawners destroyed per training episode."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Changes of both, training times and the algorithm."""
+    """Add changes of both, training times and the algorithm."""
     add_overrides(parser)
     parser.add_argument("--seconds", type=float, default=2.0, help="training time (2)")
     parser.add_argument("--baseline-seconds", type=float, help="training time of the baseline, if another")
@@ -68,11 +69,12 @@ def learn_against_baseline(
     The ``algorithm`` is a key of :data:`BASELINES`. Both learn as often from a frame (``gradient_samples_per_frame``),
     except by PPO, where the baseline's settings are the reference's.
 
-    An update that has begun is finished, so either may take a little longer: ``seconds`` of each side says how long it
-    took. ``frames_per_second`` (and the ratio) is that of the second half of the time, when all is compiled and both
+    An update that has begun is finished, so either may take a little longer: ``seconds`` of each side is its real
+    time. ``frames_per_second`` (and the ratio) is that of the second half of the time, when all is compiled and both
     learn from every frame (see :func:`steady_rate`); ``frames_per_second_with_compiling`` is that of all of it.
-    ``time_to_skill`` says after how many seconds, compilation included, each first destroyed so many spawners per
-    training episode (null: never), and how many times longer the baseline took (``ratio``, see :func:`compare_curves`).
+    ``time_to_skill`` is the number of seconds, including compilation, after which each first reached a level of
+    spawners destroyed per training episode (null: never), and the ratio of the baseline's to this project's
+    (``ratio``, see :func:`compare_curves`).
 
     Raises:
         ValueError: Stable-Baselines3 is not installed, or the arguments or overrides cannot work.
@@ -105,8 +107,8 @@ def learn_against_baseline(
 
 
 def compare_curves(ours: list[dict[str, Any]], baseline: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """For each of :data:`SKILLS`: the seconds at which each curve first reached it, and the ratio baseline to ours;
-    where the baseline never did, ``ratio_at_least`` is that of its whole training time.
+    """Return for each of :data:`SKILLS` the seconds at which each curve first reached it, and the ratio of the
+    baseline's to this project's; where the baseline never did, ``ratio_at_least`` is that of its whole training time.
     """
     compared = {}
     for skill in SKILLS:
@@ -119,7 +121,7 @@ def compare_curves(ours: list[dict[str, Any]], baseline: list[dict[str, Any]]) -
 
 
 def steady_rate(curve: list[dict[str, Any]]) -> float:
-    """Frames per second over the second half of a curve's time; of all of it where there are no two points in it."""
+    """Return frames per second over the second half of a curve's time; over all of it if the half has one point."""
     end = curve[-1]
     first = next(point for point in curve if point["seconds"] >= end["seconds"] / 2)
     if first is end:
@@ -139,21 +141,21 @@ class _Clock:
         self.seconds, self.start = seconds, time.perf_counter()
 
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
+        """Return the seconds since the start."""
         elapsed = time.perf_counter() - self.start
         self.progress.reach(min(elapsed, self.seconds))
         return elapsed
 
 
 def _point(seconds: float, frames: int, episode_return: float, skill: float) -> dict[str, Any]:
-    """A point of a learning curve; None before any episode ended."""
+    """Return a point of a learning curve; its means are None before any episode ended."""
     means = {"return": episode_return, SKILL: skill}
     rounded = {name: None if math.isnan(value) else round(value, 3) for name, value in means.items()}
     return {"seconds": round(seconds, 2), "frames": frames, **rounded}
 
 
 def _judge(policy: Any, experiment: Experiment) -> dict[str, Any]:
-    """The first episode of each world at full difficulty, playing the most likely actions."""
+    """Evaluate the first episode of each world at full difficulty, with the most likely actions."""
     world = experiment.make_world(evaluation=True, num_envs=JUDGED_EPISODES, seed=experiment.evaluation.seed)
     return summarize(evaluate_policy(policy, world, deterministic=True))
 
@@ -225,7 +227,7 @@ def _train_baseline(stable_baselines3: Any, experiment: Experiment, seconds: flo
 
 
 def _recorder(stable_baselines3: Any, clock: _Clock, curve: list[dict[str, Any]]) -> Any:
-    """A callback that stops when the time is over and draws the learning curve."""
+    """Return a callback that records the learning curve and stops when the time is over."""
 
     class Recorder(stable_baselines3.common.callbacks.BaseCallback):
         def _on_training_start(self) -> None:

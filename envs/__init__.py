@@ -1,8 +1,8 @@
 """Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well.
 
-``arena/``, ``duel/`` and ``town/`` are the games, ``game.py`` says what a game is, ``world.py`` makes it a TorchRL
-environment, ``toolkit/`` is what games are made of; ``adapters/`` are our worlds for others, ``libs/`` others' worlds
-for us.
+``arena/``, ``duel/`` and ``town/`` are the games; ``base/game.py`` declares the functions of a game and
+``base/world.py`` makes a TorchRL environment of it; ``toolkit/`` holds building blocks of games. ``adapters/`` offer
+these worlds to other libraries, ``libs/`` bring worlds of other libraries to TorchRL.
 """
 
 from envs.adapters.gymnasium_registration import register_worlds
@@ -13,7 +13,7 @@ from envs.duel import DuelEnv
 from envs.town import TownEnv
 
 WORLDS = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv}
-"""The public worlds by name."""
+"""Public worlds by name."""
 
 register_worlds(WORLDS)
 

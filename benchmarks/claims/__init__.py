@@ -1,7 +1,7 @@
-"""What the four-module agent must prove: one command that measures every claim over seeds and says which of them hold.
+"""Claims about the four-module agent: one command measures each of them over seeds and reports whether it holds.
 
-``claims.yaml`` says what is compared, ``measures.py`` makes the figures of one run, ``town.py`` those that need to know
-the Town, ``kept.py`` keeps them, ``verdicts.py`` says from the figures of all seeds whether a claim holds.
+``claims.yaml`` defines the comparisons, ``measures.py`` computes the figures of one run, ``town.py`` those that are
+specific to the Town, ``kept.py`` stores them, and ``verdicts.py`` decides from the figures of all seeds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLAIMS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cla
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Claims, changes, seeds, jobs and what is kept."""
+    """Add claims, changes, seeds, jobs and the file of figures."""
     parser.add_argument(
         "overrides", nargs="*", metavar="CLAIM|KEY=VALUE", help="claims (all), and changes of every run"
     )
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
-    """Measure, and print the verdicts."""
+    """Measure the claims, and print the verdicts."""
     names = [word for word in parsed.overrides if "=" not in word]
     changes = [word for word in parsed.overrides if "=" in word]
     result = prove(names, parsed.seeds, changes, parsed.jobs, parsed.keep)
@@ -54,19 +54,19 @@ def prove(
     """Measure claims, each run in a process of its own.
 
     Args:
-        names: of :data:`CLAIMS`; none for all.
-        seeds: of the runs.
+        names: names in :data:`CLAIMS`; none for all.
+        seeds: seeds of the runs.
         overrides: changes of every run's configuration, such as ``total_frames=10_000`` for a quick look.
-        jobs: runs at the same time, each on one CPU thread; by default one per processor.
-        keep: file in which the figures of each run are kept as it ends; what it holds is not measured again.
+        jobs: number of simultaneous runs, each on one CPU thread; by default one per processor.
+        keep: file to which the figures of each run are written as it ends; runs in it are not measured again.
 
     Returns:
         ``claims`` by name with ``claim``, ``figures`` (variant: measure: one number per seed), ``checks`` and
         ``holds``; ``seconds``, ``seeds``, ``overrides``, ``versions``.
 
     Raises:
-        ValueError: an unknown claim, no seeds, fewer than one job, overrides that cannot work, or a file to keep
-            figures in that is something else, of other code, or cannot be written.
+        ValueError: an unknown claim, no seeds, fewer than one job, overrides that cannot work, or a file of figures
+            that holds something else or figures of other code, or cannot be written.
     """
     strange = [name for name in names if name not in CLAIMS]
     if strange:
@@ -80,7 +80,7 @@ def prove(
     start = time.perf_counter()
     runs = {(name, variant): _run(name, variant, overrides) for name in names or CLAIMS for variant in _variants(name)}
     for run in runs.values():
-        # what cannot work is refused before anything runs
+        # a configuration that cannot work is refused before anything runs
         run.experiment(seeds[0], *EAGER).make_learner()
     kept = Kept(keep)
     _measure_all(list(dict.fromkeys(runs.values())), seeds, jobs or os.cpu_count() or 1, kept)
@@ -99,7 +99,7 @@ def prove(
 
 
 def table(result: dict[str, Any]) -> str:
-    """Claims, figures and checks for people."""
+    """Return claims, figures and checks as lines of text."""
     lines = []
     for name, row in result["claims"].items():
         lines.append(f"{'HOLDS ' if row['holds'] else 'FAILS '} {name}: {row['claim']}")
@@ -135,7 +135,7 @@ def _measure_all(runs: list[Run], seeds: list[int], jobs: int, kept: Kept) -> No
         for task, (run, seed) in zip(tasks, missing, strict=True):
             task.add_done_callback(partial(_keep, kept, run, seed))
         for task in Progress(len(tasks), "run").over(as_completed(tasks)):
-            task.result()  # one that fails is told now; what the others still find is kept before the pool is left
+            task.result()  # a failure is raised now; figures of the others are kept before the pool is left
 
 
 def _keep(kept: Kept, run: Run, seed: int, task: Future) -> None:

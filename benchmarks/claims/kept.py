@@ -1,4 +1,4 @@
-"""Figures of finished runs in a file: who was interrupted measures what is missing, and nothing twice."""
+"""File of the figures of finished runs, so that an interrupted study measures only the missing ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torchrl_agent.runs.folder import running_code
 
 
 class Kept:
-    """The figures by run and seed, those of earlier calls included.
+    """The figures by run and seed, including those of earlier calls.
 
     Args:
-        path: of a JSON file, made if it is not there; None keeps nothing beyond this process.
+        path: path of a JSON file, created if missing; None keeps the figures in this process only.
 
     Raises:
         ValueError: the file is something else, holds figures of other code, or cannot be written.
@@ -39,20 +39,20 @@ class Kept:
                 )
         try:
             self._write(path)
-        except (OSError, ValueError):  # now, and not after the first hour
+        except (OSError, ValueError):  # fail now, not after the first hour
             raise ValueError(f"{path} cannot be written: choose another file with --keep.") from None
 
     def has(self, run: Run, seed: int) -> bool:
-        """Whether the figures of a run are there already."""
+        """True if the figures of a run are present."""
         return _name(run, seed) in self.figures
 
     def get(self, run: Run, seed: int) -> dict[str, float]:
-        """The figures of a run that is over."""
+        """Return the figures of a finished run."""
         figures = self.figures[_name(run, seed)]
-        return {name: math.nan if value is None else value for name, value in figures.items()}  # as JSON tells NaN
+        return {name: math.nan if value is None else value for name, value in figures.items()}  # NaN is null in JSON
 
     def put(self, run: Run, seed: int, figures: dict[str, float]) -> None:
-        """Keep the figures of a run that is over."""
+        """Store the figures of a finished run."""
         self.figures[_name(run, seed)] = figures
         if self.path is not None:
             self._write(self.path)

@@ -1,4 +1,4 @@
-"""The figures of one run: train, pre-train or just build an agent, then look at what it does and believes."""
+"""Figures of one run: train, pre-train or just build an agent, then measure its actions and beliefs."""
 
 from __future__ import annotations
 
@@ -32,49 +32,49 @@ from torchrl_agent.training.collector import agent_rows, play, under
 from torchrl_agent.training.learner import Learner
 
 CONFIG = "small_town"
-"""Of claims that name no other."""
+"""Configuration of claims that name no other."""
 EAGER = ("acceleration={step: false, advantages: false, update: false}",)
 RESULTS = ("return_mean", "lifetime", "contested")
-"""Of the evaluation; further figures are in ``town.py``."""
+"""Figures of the evaluation; further ones are in ``town.py``."""
 WITHOUT, ELSEWHERE, AFTERWARDS = "return_without_", "return_in_", "return_afterward_"
-"""What the figures of a trained agent begin with in which a module says nothing, which plays in another world, or which
-has learned on in one for so many frames.
+"""Prefixes of the figures of a trained agent with an ablated module, in another world, or after further training for
+the given frames.
 """
 PLAYED = 4
-"""Steps of a game before a reset in the middle of it, and after."""
+"""Number of steps of a game before a reset in the middle of it, and after."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What to do with one configuration."""
+    """Work to do with one configuration."""
 
     kind: str
     """train, pretrain, leak, or open mind."""
     overrides: tuple[str, ...]
     lesson: tuple[tuple[str, Any], ...] = ()
-    """Of pre-training, before the training if that is the kind: ``module``, fields of
-    :class:`~torchrl_agent.pretrain.PretrainConfig`, and ``frozen``, whether what was taught learns no more afterward.
+    """Settings of the pre-training, which precedes the training if that is the kind: ``module``, fields of
+    :class:`~torchrl_agent.pretrain.PretrainConfig`, and ``frozen``: True to freeze the module afterward.
     """
     elsewhere: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Other worlds that the trained agent is judged in, by name: changes of the configuration."""
+    """Other worlds in which the trained agent is evaluated, by name: changes of the configuration."""
     config: str = CONFIG
-    """The configuration, by name."""
+    """Name of the configuration."""
     watched: str | None = None
-    """Instead of training: the player in whose games the pre-trained agent looks on."""
+    """Instead of training: the scripted policy whose games the pre-trained agent observes."""
     afterward: tuple[str, ...] = ()
-    """Changes of the configuration, of its world too, in which the trained agent learns on: everything but the agent
-    begins anew.
+    """Changes of the configuration, including its world, for further training of the trained agent: everything but the
+    agent begins anew.
     """
 
     def experiment(self, seed: int, *changes: str) -> Experiment:
-        """What is run, with further changes."""
+        """Return the experiment to run, with further changes."""
         return Experiment.load(self.config, *self.overrides, *changes, f"seed={seed}")
 
 
 def measure(run: Run, seed: int) -> dict[str, float]:
-    """Figures of a run by name; called in a process that may have measured others."""
+    """Return the figures of a run by name; called in a process that may have measured others."""
     torch.set_num_threads(1)
-    torch.compiler.reset()  # what was compiled for earlier runs counts against the limit of recompilations
+    torch.compiler.reset()  # code compiled for earlier runs counts against the limit of recompilations
     short = EAGER if run.kind in ("leak", "open mind") else ()
     experiment = run.experiment(seed, *short)
     if run.kind == "leak":
@@ -104,7 +104,7 @@ def measure(run: Run, seed: int) -> dict[str, float]:
 
 
 def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
-    """The trained agent's return without each of its modules."""
+    """Return the trained agent's return without each of its modules."""
     found = {}
     for name in removable(agent):
         with without(agent, [name]):
@@ -113,7 +113,7 @@ def ablations(experiment: Experiment, agent: Agent) -> dict[str, float]:
 
 
 def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
-    """The trained agent's return in other worlds."""
+    """Return the trained agent's return in other worlds."""
     return {
         f"{ELSEWHERE}{name}": evaluate(run.experiment(seed, *changes), agent)["return_mean"]
         for name, changes in run.elsewhere
@@ -121,9 +121,7 @@ def elsewhere(run: Run, seed: int, agent: Agent) -> dict[str, float]:
 
 
 def learning_on(run: Run, seed: int, agent: Agent) -> dict[str, float]:
-    """The trained agent's return in what comes afterward, by the frames that it has learned from there; nothing where
-    nothing comes.
-    """
+    """Return the trained agent's return in further training, by the frames of that training; empty without one."""
     if not run.afterward:
         return {}
     experiment = run.experiment(seed, *run.afterward)
@@ -136,9 +134,9 @@ def learning_on(run: Run, seed: int, agent: Agent) -> dict[str, float]:
 
 
 def leak(experiment: Experiment) -> dict[str, float]:
-    """Numbers of the belief after a reset that differ, bit by bit, when everything before the reset is changed; and of
-    those before it, to show that the change was one: in sequences as learning reads them, and in play, where worlds
-    begin anew beside others that go on.
+    """Return the number of values of the belief after a reset that differ, bitwise, when everything before the reset is
+    changed; and of those before it, to show that the change had an effect: in sequences as in learning, and in acting,
+    where some worlds are reset while others continue.
     """
     learner = experiment.make_learner()
     rows = agent_rows(learner.collector.collect(), learner.agent.group).transpose(0, 1).clone()
@@ -171,8 +169,8 @@ def _belief(learner: Learner, rows: TensorDictBase) -> torch.Tensor:
 
 @torch.no_grad()
 def _beliefs_in_play(agent: Agent, experiment: Experiment, change: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Beliefs [T, N / 2, ...] of worlds that go on, and of those that begin anew, in the steps after every other world
-    of a game was reset: the game is the same each time, up to the memory at the reset, which may be changed.
+    """Return beliefs [T, N / 2, ...] of worlds that continue, and of those that were reset, in the steps after a reset
+    of every other world: the game is the same each time, except for the memory at the reset, which may be changed.
     """
     env = agent.attach(experiment.make_world())
     with set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -189,7 +187,7 @@ def _beliefs_in_play(agent: Agent, experiment: Experiment, change: bool) -> tupl
 
 
 def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
-    """1 for each part of the explanation of a step that is there and finite, else 0."""
+    """Return 1 for each part of the explanation of a step that is present and finite, else 0."""
     experiment.run.folder, experiment.run.name = str(folder), "run"
     deque(train(experiment), maxlen=0)
     thought = explain(folder / "run", step=10)
@@ -208,20 +206,20 @@ def open_mind(experiment: Experiment, folder: Path) -> dict[str, float]:
 
 
 def _is_finite(part: Any) -> bool:
-    """Whether a part of a thought is there, with numbers alone."""
+    """True if a part of a record is present and all of its numbers are finite."""
     values = [] if part is None else [value for value in vars(part).values() if isinstance(value, torch.Tensor)]
     return bool(values) and all(bool(value.isfinite().all()) for value in values)
 
 
 def _misled(thought: Thought) -> Thought:
-    """As it was, but for the own state that it foresaw."""
+    """Return the record with a wrong prediction of the own state."""
     futures = thought.futures
     wrong = None if futures is None else replace(futures, foreseen_states=1 - futures.true_states)
     return replace(thought, futures=wrong)
 
 
 def _numbers(figures: dict[str, Any]) -> dict[str, float]:
-    """Figures of a report as plain numbers; lists become one number each, what was not found NaN."""
+    """Return figures of a report as plain numbers; lists become one entry per number, missing values NaN."""
     plain: dict[str, Any] = {}
     for name, value in figures.items():
         several = isinstance(value, list)

@@ -1,4 +1,4 @@
-"""What agents do and believe in the Town, measured on their evaluation episodes; this file knows the game's record."""
+"""Figures of actions and beliefs in the Town, from evaluation episodes; this file reads the game's own state."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from torchrl_agent.training.collector import play as play_steps
 
 WORLDS = 128
 RIDGE = 1e-2
-"""Of the linear probe, as a share of the features' variance."""
+"""Regularization of the linear probe, as a fraction of the features' variance."""
 
 
 def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
-    """Every figure below that the agent and its town have a meaning for."""
+    """Return every figure below that is meaningful for the agent and its town."""
     played = play(agent, experiment)
     rules = played["rules"]
     result: dict[str, float] = {}
-    if agent.perception is not None and rules.population == 1:  # residents would show by their ways where it is
+    if agent.perception is not None and rules.population == 1:  # the behavior of residents would reveal where it is
         result |= belief_probe(played)
-    if rules.num_agents > 1 and rules.contested and not rules.num_residents:  # who may hold the place as well
+    if rules.num_agents > 1 and rules.contested and not rules.num_residents:  # who may occupy the place as well
         result |= alternatives(played)
     if rules.moves_every is not None:
         result |= recovery(played)
@@ -39,12 +39,12 @@ def town_figures(agent: Agent, experiment: Experiment) -> dict[str, float]:
 
 @torch.no_grad()
 def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
-    """The first episode of some worlds, step by step.
+    """Record the first episode of some worlds, step by step.
 
     Returns:
-        ``rules``; and, each [T, N, ...], ``rows`` (what the agents saw, thought and did, [T, N, A]), ``reward`` and
-        ``alive`` (before the step) [T, N, A], cells ``x`` and ``y`` [T, N, A], places ``place_x`` and ``place_y``
-        [T, N, S].
+        ``rules``; and, each [T, N, ...], ``rows`` (the agents' observations, module outputs and actions, [T, N, A]),
+        ``reward`` and ``alive`` (before the step) [T, N, A], cells ``x`` and ``y`` [T, N, A], places ``place_x`` and
+        ``place_y`` [T, N, S].
     """
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
     world: Any = getattr(env, "base_env", env)
@@ -64,7 +64,7 @@ def play(agent: Agent, experiment: Experiment) -> dict[str, Any]:
 
 
 def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
-    """What is true of learners and places before a step, in memory of its own."""
+    """Return a copy of the state of learners and places before a step."""
     state, count = world.state, world.rules.num_agents  # residents come after the learners
     seen = {
         "x": state.agents.x[:count].T,
@@ -77,8 +77,8 @@ def _look(world: Any, going: Tensor) -> dict[str, Tensor]:
 
 
 def belief_probe(played: dict[str, Any]) -> dict[str, float]:
-    """Share of the variance of the bed's cell (R2, in worlds that the probe was not fitted to) that a linear map of the
-    belief recovers, and one of what is seen now, in moments when the bed was seen where it is but is out of sight.
+    """Return the explained variance (R2, on held-out worlds) of linear probes of the bed's cell, from the belief and
+    from the present observation, in steps when the bed was seen at its place before but is out of sight now.
     """
     rules = played["rules"]
     slot = rules.kinds.index("Bed") * rules.places_per_kind
@@ -105,7 +105,7 @@ def belief_probe(played: dict[str, Any]) -> dict[str, float]:
 
 
 def ridge_r2(features: Tensor, target: Tensor, other_features: Tensor, other_target: Tensor) -> float:
-    """R2 on the other rows of ridge regression on the first ones; features [n, F], targets [n, D]."""
+    """Return R2 on the other rows of a ridge regression fitted to the first ones; features [n, F], targets [n, D]."""
     mean, deviation = features.mean(0), features.std(0).clamp_min(1e-6)
     center = target.mean(0)
     known, asked = (features - mean) / deviation, (other_features - mean) / deviation
@@ -116,8 +116,8 @@ def ridge_r2(features: Tensor, target: Tensor, other_features: Tensor, other_tar
 
 
 def alternatives(played: dict[str, Any]) -> dict[str, float]:
-    """Of the visits that began, the share to another place of the kind than the one that was nearest when the agent set
-    out: where somebody else stood on the nearest one in between, and where nobody did.
+    """Return the fraction of visits to another place of the kind than the one that was nearest when the agent set out:
+    where another agent stood on the nearest one in between, and where none did.
     """
     rules, (steps, worlds, agents) = played["rules"], played["x"].shape
     kind = torch.arange(rules.num_slots) // rules.places_per_kind
@@ -125,7 +125,7 @@ def alternatives(played: dict[str, Any]) -> dict[str, float]:
     origin_x, origin_y = x[0].clone(), y[0].clone()
     taken = torch.zeros(worlds, agents, rules.num_slots, dtype=torch.bool)
     visiting = torch.full((worlds, agents), -1)
-    counts = torch.zeros(2, 2)  # [somebody was there, another place was chosen]
+    counts = torch.zeros(2, 2)  # [another agent was there, another place was chosen]
     for step in range(steps):
         at = (x[step, :, :, None] == played["place_x"][step, :, None]) & (
             y[step, :, :, None] == played["place_y"][step, :, None]
@@ -156,7 +156,7 @@ def alternatives(played: dict[str, Any]) -> dict[str, float]:
 
 
 def recovery(played: dict[str, Any]) -> dict[str, float]:
-    """Mean reward of the living in half a period after places moved, and its share of that in the half before."""
+    """Return the mean reward of living agents in the half period after places moved, and its ratio to that before."""
     period = played["rules"].moves_every
     alive, reward = played["alive"], played["reward"]
 
@@ -169,7 +169,7 @@ def recovery(played: dict[str, Any]) -> dict[str, float]:
 
 
 def goal_use(played: dict[str, Any], count: int) -> dict[str, float]:
-    """Entropy of the goals held, as a share of the greatest possible; decisions per step; mean steps between them."""
+    """Return the entropy of goals, as a fraction of the maximum; decisions per step; mean steps between decisions."""
     goal, alive = played["rows"].get(keys.GOAL), played["alive"]
     share = torch.bincount(goal["type"][alive].flatten(), minlength=count).float()
     share = share / share.sum()
@@ -180,17 +180,17 @@ def goal_use(played: dict[str, Any], count: int) -> dict[str, float]:
 
 @torch.no_grad()
 def look_on(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
-    """The first games of a hand-written player that goes by what it has seen, while the agent looks on through the eyes
-    of each in turn.
+    """Record the first games of a scripted policy that acts on its own past observations, while the agent observes from
+    the position of each of its agents.
 
     Returns:
-        each [T, N, ...]: what is expected of visible others, probabilities ``expected`` [T, N, A, V, actions] and who
-        they are, ``number`` [T, N, A, V]; what each does, ``action``, and would do if it knew where all places are,
-        ``knowing`` [T, N, A]; ``alive`` [T, N, A]; where it has last seen the places, ``believed_x`` and ``believed_y``
-        [T, N, A, S]; and where they are, ``place_x`` and ``place_y`` [T, N, S].
+        each [T, N, ...]: predicted action probabilities of visible others, ``expected`` [T, N, A, V, actions], and
+        their numbers, ``number`` [T, N, A, V]; the ``action`` of each, and its action if it knew all places,
+        ``knowing`` [T, N, A]; ``alive`` [T, N, A]; the last seen cells of places, ``believed_x`` and ``believed_y``
+        [T, N, A, S]; and their true cells, ``place_x`` and ``place_y`` [T, N, S].
 
     Raises:
-        ValueError: this town has no such player, who knows what it has seen.
+        ValueError: this town has no such policy with a memory of its observations.
     """
     env = agent.attach(experiment.make_world(evaluation=True, num_envs=WORLDS, seed=experiment.evaluation.seed))
     world: Any = getattr(env, "base_env", env)
@@ -225,19 +225,19 @@ def look_on(agent: Agent, experiment: Experiment, name: str) -> dict[str, Any]:
 
 
 def false_belief(watched: dict[str, Any]) -> dict[str, float]:
-    """The probe of Sally and Anne (Baron-Cohen et al. 1985, for machines Rabinowitz et al. 2018): what is expected of
-    somebody who does not know that a place has moved?
+    """Test of false belief, after Sally and Anne (Baron-Cohen et al. 1985, for machines Rabinowitz et al. 2018): are
+    the actions of an agent predicted that does not know that a place has moved?
 
-    A case is a visible other that acts otherwise than if it knew, while it holds a place to be where it is no longer,
-    and the observer has seen where that place is now.
+    A case is a visible other agent whose action differs from the one if it knew, while it believes a place to be where
+    it no longer is, and the observer has seen where that place is now.
 
     Args:
         watched: see :func:`look_on`.
 
     Returns:
-        how many ``cases`` there are; in them how often the likeliest action was the one that was taken (``accuracy``),
-        the probability that was given to it (``expected``) and to what the other would have done if it knew
-        (``expected_if_it_knew``); and the accuracy for everybody else in sight.
+        the number of ``cases``; in them the fraction in which the most likely action was taken (``accuracy``), the
+        predicted probability of the taken action (``expected``) and of the action if the other knew
+        (``expected_if_it_knew``); and the accuracy for all other agents in sight.
     """
     number, alive, action = watched["number"], watched["alive"], watched["action"]  # [T, N, A, V], [T, N, A]
     agents = alive.shape[-1]

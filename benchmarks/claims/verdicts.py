@@ -1,4 +1,4 @@
-"""Whether a claim holds, from the figures of all seeds: every check says what was wanted and what was found."""
+"""Verdicts on claims, from the figures of all seeds: every check reports its criterion and the figures."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from benchmarks.claims.measures import AFTERWARDS, ELSEWHERE, WITHOUT
 from torchrl_agent.core.tables import interval
 
 Figures = dict[str, dict[str, list[float]]]
-"""variant: measure: one number per seed."""
+"""Figures by variant and measure: one number per seed."""
 Check = dict[str, Any]
 END = 0.9
-"""Of what somebody has in the end: it was reached then."""
+"""Fraction of the final return that counts as reaching it."""
 
 
 def judge(name: str, figures: Figures) -> list[Check]:
-    """The checks of a claim (a name of ``claims.yaml``). One without a judge of its own has two variants, with a module
-    or a partner and without, and says that the first earns more.
+    """Return the checks of a claim (a name of ``claims.yaml``). A claim without a judge of its own has two variants,
+    with a module or a partner and without, and states that the first has the higher return.
     """
     return JUDGES.get(name, _pays)(figures)
 
 
 def above(what: str, values: Sequence[float], bound: float) -> Check:
-    """The mean over seeds is at least ``bound``."""
+    """Check that the mean over seeds is at least ``bound``."""
     return _check(f"{what} at least {bound:g}", values, fmean(values) >= bound)
 
 
 def below(what: str, values: Sequence[float], bound: float) -> Check:
-    """The mean over seeds is below ``bound``."""
+    """Check that the mean over seeds is below ``bound``."""
     return _check(f"{what} below {bound:g}", values, fmean(values) < bound)
 
 
 def better(what: str, values: Sequence[float], others: Sequence[float], share: float = 1.0) -> Check:
-    """The mean over seeds is at least ``share`` of the others' mean. What was found says both with intervals, and
-    whether the 95 % interval of what is beyond that share, by seed, holds 0: then it is within noise.
+    """Check that the mean over seeds is at least the fraction ``share`` of the others' mean. The finding gives both
+    with intervals, and "within noise" if the 95 % interval of the surplus over that fraction, by seed, contains 0.
     """
     beyond = [value - share * other for value, other in zip(values, others, strict=True)]
     mean, half = interval(beyond)
@@ -47,15 +47,15 @@ def better(what: str, values: Sequence[float], others: Sequence[float], share: f
 
 
 def clearly_better(what: str, values: Sequence[float], others: Sequence[float]) -> Check:
-    """Every seed is better than every seed of the others."""
+    """Check that every seed is better than every seed of the others."""
     known = all(map(math.isfinite, [*values, *others]))
     check = _check(f"{what}, every seed", values, known and min(values) > max(others))
     return {**check, "found": f"{check['found']} against {_text(others)}"}
 
 
 def raises(what: str, values: Sequence[float], others: Sequence[float], least: float = 0.1) -> Check:
-    """The mean is at least ``least`` above the others', as a share of its size, and the 95 % interval of the
-    differences, by seed, lies above 0. Of others that earn nothing there is no share.
+    """Check that the mean is at least ``least`` above the others', relative to the size of theirs, and that the 95 %
+    interval of the differences, by seed, lies above 0. Relative to others with a mean of 0 the ratio is undefined.
     """
     differences = [value - other for value, other in zip(values, others, strict=True)]
     mean, half = interval(differences)
@@ -67,8 +67,8 @@ def raises(what: str, values: Sequence[float], others: Sequence[float], least: f
 
 
 def twice_as_fast(what: str, values: Sequence[float], others: Sequence[float]) -> Check:
-    """Frames are at most half of the others': the 95 % interval of what is left of theirs, by seed, after twice these
-    lies above 0.
+    """Check that frames are at most half of the others': the 95 % interval of theirs minus twice these, by seed, lies
+    above 0.
     """
     left = [other - 2 * value for value, other in zip(values, others, strict=True)]
     mean, half = interval(left)
@@ -188,7 +188,7 @@ def _new_purpose(figures: Figures) -> list[Check]:
 
 
 def _curves_afterward(figures: dict[str, list[float]]) -> list[list[tuple[int, float]]]:
-    """By seed: pairs of frames and return, as the agent learned on."""
+    """Return, by seed, pairs of frames and return in the further training."""
     points = {int(name.removeprefix(AFTERWARDS)): name for name in figures if name.startswith(AFTERWARDS)}
     seeds = range(len(figures[points[0]]))
     return [[(frames, figures[points[frames]][seed]) for frames in sorted(points)] for seed in seeds]

@@ -1,8 +1,8 @@
-"""What Inductor makes of a function for an NVIDIA H100, down to machine code, without having one.
+"""Lowering of a function by Inductor for an NVIDIA H100, down to machine code, without having one.
 
 Dynamo and AOT Autograd trace the function on the CPU; the graphs are then moved to ``cuda:0`` on fake tensors and
-lowered, and every Triton kernel is compiled for sm_90 by the assembler that Triton brings along. Any build of PyTorch
-does, the CPU build included. What comes out is counted, not timed: launches, bytes, registers, spills.
+lowered, and every Triton kernel is compiled for sm_90 by the assembler that ships with Triton. Any build of PyTorch
+works, including the CPU build. The result is counted, not timed: launches, bytes, registers, spills.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from torch import Tensor
 from benchmarks.lowering.pretended_gpu import GPU, pretended_h100, require_triton
 
 SECTOR = 32
-"""Least bytes that a GPU reads or writes at a place."""
+"""Least number of bytes that a GPU reads or writes at an address."""
 
 
 @dataclass
 class Lowered:
-    """One graph as it would run on the GPU. What is repeated counts each time."""
+    """One graph as it would run on the GPU. Repeated parts count each time."""
 
     code: str
     """Inductor's Python code, kernels included."""
     bytes: int
-    """Read from and written to the GPU's memory by all kernels, as if no cache kept anything from one to the next."""
+    """Bytes read from and written to the GPU's memory by all kernels, as if no cache kept anything between them."""
     flops: int
     """Operations of matrix products and convolutions; a multiplication with its addition counts twice."""
     waits: int
-    """Values that the host reads from the device."""
+    """Number of values that the host reads from the device."""
     repeats: dict[str, int] = field(default_factory=dict)
-    """How often the host runs functions that stand in the code once, by name: steps of loops over time (scans), and
-    regions that are compiled once (``torch.compiler.nested_compile_region``).
+    """Number of calls by the host of functions that appear in the code once, by name: steps of loops over time (scans),
+    and regions that are compiled once (``torch.compiler.nested_compile_region``).
     """
     largest: list[tuple[str, int]] = field(default_factory=list)
-    """The kernels that move most, by the buffers that they write, and their bytes."""
+    """The kernels that move the most bytes, named by the buffers that they write, with their bytes."""
 
     @property
     def kernels(self) -> dict[str, str]:
-        """Sources of the Triton kernels by name."""
+        """Sources of the Triton kernels, by name."""
         pattern = r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str='cuda'\)"
         return {name: source.replace("\\'", "'") for name, source in re.findall(pattern, self.code, re.DOTALL)}
 
     @property
     def launches(self) -> int:
-        """Kernels started by one call, those of libraries included."""
+        """Number of kernels launched by one call, including those of libraries."""
         _, *parts = re.split(r"^(?:def|class) (\w+)", "class before\n" + self.code, flags=re.MULTILINE)
         functions = zip(parts[::2], parts[1::2], strict=True)
         started = r"\.run\(|extern_kernels\.\w+\(|torch\.ops\.aten\.\w+\.\w+\("
@@ -61,16 +61,16 @@ class Lowered:
 
 
 class _EnoughError(Exception):
-    """The code is there; nothing needs to load it."""
+    """The code is generated, and need not be loaded."""
 
 
 def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None) -> dict[str, Lowered]:
-    """The graphs of a function of CPU tensors: ``inference``, or ``forward`` and ``backward`` if it needs gradients.
+    """Lower a function of CPU tensors to graphs: ``inference``, or ``forward`` and ``backward`` if it needs gradients.
 
     Args:
-        function: what ``torch.compile`` could take whole.
+        function: function that ``torch.compile`` can capture without graph breaks.
         *args: its arguments, on the CPU.
-        options: of Inductor, as ``torch.compile`` takes them.
+        options: options of Inductor, as for ``torch.compile``.
 
     Raises:
         ValueError: there is no Triton.
@@ -82,7 +82,7 @@ def lower(function: Callable, *args: Any, options: dict[str, Any] | None = None)
 
 
 def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
-    """ATen graphs with example inputs, after the passes that Inductor runs before it knows a device."""
+    """Return ATen graphs with example inputs, after the device-independent passes of Inductor."""
     import torch._functorch.config
     import torch._inductor.config
     from torch._dynamo.backends.common import aot_autograd
@@ -111,7 +111,7 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
         inference_compiler=keep("inference"),
         decompositions=select_decomp_table(),
         partition_fn=partition,
-        keep_inference_input_mutations=True,  # as Inductor has it: what is written in place is written by the kernels
+        keep_inference_input_mutations=True,  # as in Inductor: in-place writes are done by the kernels
     )
     torch._dynamo.reset()
     # random numbers by their own kernels: Inductor's seeds cannot be propagated where PyTorch has no CUDA
@@ -122,7 +122,7 @@ def _trace(function: Callable, args: tuple) -> dict[str, tuple]:
 
 
 def _on_gpu(graph: torch.fx.GraphModule, inputs: list) -> tuple[torch.fx.GraphModule, list, Any]:
-    """A graph of fake tensors on the GPU, its inputs, and their mode."""
+    """Return a graph of fake tensors on the GPU, its inputs, and their mode."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
@@ -185,7 +185,7 @@ def _lower(graph: torch.fx.GraphModule, inputs: list, mode: Any, kind: str, opti
 
 
 def _counted(code: str, flops: int, lowering: Any) -> Lowered:
-    """What the kernels of a graph, and of what is repeated in it, move, and what the host waits for."""
+    """Count the bytes that the kernels of a graph, and of its repeated parts, move, and the waits of the host."""
     from torch._inductor.virtualized import V
 
     moved: Counter[str] = Counter()
@@ -201,7 +201,7 @@ def _counted(code: str, flops: int, lowering: Any) -> Lowered:
 
 
 def _parts(graph: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
-    """A graph, and every call of what is repeated in it, with how often it is run by what is around it."""
+    """Yield a graph, and every call of a repeated part in it, with the number of times that it runs."""
     from torch._inductor.ir import InvokeSubgraph, WhileLoop
 
     yield graph, times
@@ -213,13 +213,13 @@ def _parts(graph: Any, times: int = 1) -> Iterator[tuple[Any, int]]:
 
 
 def _steps(loop: Any) -> int:
-    """How often a loop is repeated: a scan's condition is ``step < length``."""
+    """Return the number of steps of a loop: a scan's condition is ``step < length``."""
     (less,) = loop.cond_subgraph.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.lt.Scalar)
     return int(less.args[1])
 
 
 def _waits(operation: Any) -> bool:
-    """Whether the host waits for the device to learn a value. It keeps a loop's step itself."""
+    """True if the host waits for a value of the device. A loop's step is on the host."""
     from torch._inductor.ir import DeviceCopy, DynamicScalar
 
     if isinstance(operation, DynamicScalar):
@@ -228,9 +228,9 @@ def _waits(operation: Any) -> bool:
 
 
 def _moved(node: Any, graph: Any) -> int:
-    """Bytes that a kernel reads and writes: each element of a buffer once, of which it may touch a slice only.
+    """Return the bytes that a kernel reads and writes: each touched element of a buffer once.
 
-    Inductor's own count takes whole buffers in fused kernels. Places that only the data know count as a sector each.
+    Inductor's own count takes whole buffers in fused kernels. Data-dependent addresses count as a sector each.
     """
     from torch._inductor.dependencies import MemoryDep
     from torch._inductor.ir import InvokeSubgraph, WhileLoop
@@ -238,7 +238,7 @@ def _moved(node: Any, graph: Any) -> int:
 
     kernels = node.get_nodes()
     if isinstance(node.node, WhileLoop | InvokeSubgraph) or node.get_device() != GPU:
-        return 0  # what it repeats is counted itself; the host's own memory is not
+        return 0  # repeated parts are counted themselves; the host's memory is not
     if not all(isinstance(each, SchedulerNode) for each in kernels):
         return node.get_read_write_buffers_sizes()
     inside = {
@@ -251,7 +251,7 @@ def _moved(node: Any, graph: Any) -> int:
         touched: dict[str, int] = {}
         for dep in deps:
             if dep.name in inside or dep.name in graph.removed_buffers or not isinstance(dep, MemoryDep):
-                continue  # what is no memory access only keeps an order
+                continue  # other dependencies only keep an order
             size = int(graph.get_numel(dep.name)) * graph.get_dtype(dep.name).itemsize
             part = math.prod(map(int, dep.size)) * SECTOR if dep.is_indirect() else dep.numbytes_hint()
             touched[dep.name] = min(size, touched.get(dep.name, 0) + part)
@@ -260,7 +260,7 @@ def _moved(node: Any, graph: Any) -> int:
 
 
 def _flops(graph: torch.fx.GraphModule) -> int:
-    """Operations of a graph's matrix products, those of a scan's body once for every step."""
+    """Return the operations of a graph's matrix products, those of a scan's body once for every step."""
     from torch.utils.flop_counter import flop_registry
 
     total = 0

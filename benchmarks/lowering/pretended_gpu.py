@@ -1,5 +1,5 @@
-"""A GPU that is not there, as far as compilers ask: Inductor and Triton believe that there is an NVIDIA H100, and what
-they write for it becomes machine code, whose registers and spills are counted.
+"""Simulated GPU for compilers: Inductor and Triton find an NVIDIA H100, and their kernels are compiled to machine
+code, whose registers and spills are counted.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ H100 = types.SimpleNamespace(
     is_integrated=0,
     gcnArchName="sm_90",
 )
-"""What Inductor asks of a device's properties."""
+"""Properties of the device that Inductor reads."""
 
 
 def require_triton() -> None:
-    """Say what to install where Triton is missing.
+    """Check that Triton is installed.
 
     Raises:
         ValueError: there is no Triton.
@@ -56,16 +56,16 @@ def require_triton() -> None:
 
 @dataclass
 class MachineCode:
-    """What a kernel takes on the GPU."""
+    """Resources of a kernel on the GPU."""
 
     registers: int
-    """Per thread, of 255."""
+    """Registers per thread, of 255."""
     spilled: int
-    """Bytes per thread that are written to memory for want of registers."""
+    """Bytes per thread that are spilled to memory for lack of registers."""
 
 
 def machine_code(kernels: dict[str, str]) -> dict[str, MachineCode]:
-    """Triton kernels compiled for sm_90; raises what Triton or the assembler raises."""
+    """Compile Triton kernels for sm_90; errors of Triton or the assembler are raised."""
     require_triton()
     with tempfile.TemporaryDirectory() as folder, pretended_h100():
         return {name: _compiled(name, source, Path(folder)) for name, source in kernels.items()}
@@ -106,12 +106,12 @@ def _compiled(name: str, source: str, folder: Path) -> MachineCode:
 
 
 Replacement = tuple[Any, str, Any]
-"""An object, the name of its attribute, and what stands there for a while."""
+"""An object, the name of its attribute, and its temporary value."""
 
 
 @contextlib.contextmanager
 def pretended_h100() -> Iterator[None]:
-    """Inductor and Triton believe that there is one; what they would run on it must not be run."""
+    """Context in which Inductor and Triton find an H100; code for it must not be run."""
     import triton
 
     with contextlib.ExitStack() as stack:
@@ -124,7 +124,7 @@ def pretended_h100() -> Iterator[None]:
 
 
 def _runtime() -> Iterator[Replacement]:
-    """What PyTorch's CUDA runtime is asked."""
+    """Yield replacements of functions of PyTorch's CUDA runtime."""
     from torch._dynamo.device_interface import CudaInterface
 
     answers = {
@@ -150,7 +150,7 @@ def _runtime() -> Iterator[Replacement]:
 
 
 def _compilers() -> Iterator[Replacement]:
-    """What Inductor asks of Triton."""
+    """Yield replacements of Inductor's queries of Triton."""
     import torch._inductor.compile_fx  # noqa: F401 (who asks must be there to be answered)
     import torch._inductor.runtime.triton_helpers as helpers
 
@@ -168,7 +168,7 @@ def _compilers() -> Iterator[Replacement]:
 
 
 def _everywhere(name: str, replacement: Callable) -> Iterator[Replacement]:
-    """A function of ``torch.utils._triton``, also where it was imported by name."""
+    """Yield replacements of a function of ``torch.utils._triton``, also where it was imported by name."""
     import torch.utils._triton
 
     original = getattr(torch.utils._triton, name, None)
@@ -179,7 +179,9 @@ def _everywhere(name: str, replacement: Callable) -> Iterator[Replacement]:
 
 
 def _fake_tensors() -> Iterator[Replacement]:
-    """Passes copy and index to learn shapes; as methods these want a device's runtime, which a CPU build lacks."""
+    """Yield replacements for fake tensors: passes copy and index to infer shapes, and as methods these need a device's
+    runtime, which a CPU build lacks.
+    """
     import torch._subclasses.fake_tensor as fake_tensor
 
     if hasattr(fake_tensor, "init_gpu_context"):
@@ -198,7 +200,7 @@ def _get_item(tensor: Tensor, index: Any) -> Tensor:
 
 
 def _driver() -> types.SimpleNamespace:
-    """What Triton asks of a driver."""
+    """Return the attributes of a driver that Triton reads."""
     from triton.backends.compiler import GPUTarget
 
     return types.SimpleNamespace(

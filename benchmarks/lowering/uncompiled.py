@@ -1,4 +1,4 @@
-"""What operations that run eagerly would start and move on a GPU: the part of training that nothing compiles.
+"""Launches, bytes and operations of eager code on a GPU: the part of training that is not compiled.
 
 On CUDA these operations are captured in the same graphs as compiled code, and run as one kernel each, at least.
 """
@@ -20,26 +20,26 @@ from torch.utils.flop_counter import flop_registry
 
 aten = torch.ops.aten
 ALLOCATING = {aten.empty, aten.empty_like, aten.empty_strided, aten.new_empty, aten.new_empty_strided}
-"""Operations that only find room."""
+"""Operations that only allocate memory."""
 OVERWRITING = {aten.copy_, aten.fill_, aten.zero_, aten._foreach_copy_, aten._foreach_zero_}
-"""Operations that do not read what they write to."""
+"""Operations that do not read their destination."""
 CHOOSING = {aten.index, aten.index_select, aten.gather}
 """Operations that read as much of their first argument as they return."""
 
 
 @dataclass
 class Work:
-    """What some operations do."""
+    """Work of some operations."""
 
     launches: int = 0
     bytes: int = 0
-    """Read and written, every element once for each operation."""
+    """Bytes read and written, every element once for each operation."""
     flops: int = 0
-    """Of matrix products and convolutions."""
+    """Operations of matrix products and convolutions."""
 
 
 class Uncompiled(TorchDispatchMode):
-    """Counts operations by the stage in which they run; see :meth:`stage`."""
+    """Mode that counts operations by the stage in which they run; see :meth:`stage`."""
 
     def __init__(self, rest: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Uncompiled(TorchDispatchMode):
 
     @contextlib.contextmanager
     def stage(self, name: str | None) -> Iterator[None]:
-        """What runs inside is counted under this name, or not at all; an outer stage goes on behind it."""
+        """Context whose operations are counted under this name, or not at all; an outer stage resumes after it."""
         if name is None:
             with _disable_current_modes():
                 yield
@@ -61,7 +61,7 @@ class Uncompiled(TorchDispatchMode):
 
     @contextlib.contextmanager
     def stages(self, methods: dict[tuple[type, str], str | None]) -> Iterator[None]:
-        """Each of these methods, by class and name, is a stage."""
+        """Context in which each of these methods, by class and name, is a stage."""
         with contextlib.ExitStack() as stack:
             for (owner, method), name in methods.items():
                 stack.enter_context(mock.patch.object(owner, method, self._within(name, getattr(owner, method))))
@@ -100,8 +100,8 @@ class Uncompiled(TorchDispatchMode):
 
 
 def count_flops(function: Callable[[], Any]) -> int:
-    """Operations (a multiplication and an addition are two) of the matrix products and convolutions of an eager call,
-    of its backward pass too if it makes one.
+    """Count the operations (a multiplication and an addition are two) of the matrix products and convolutions of an
+    eager call, including its backward pass if it has one.
     """
     counted = Uncompiled("call")
     with counted:
@@ -110,7 +110,7 @@ def count_flops(function: Callable[[], Any]) -> int:
 
 
 def _named(func: Any, args: tuple, kwargs: dict) -> Iterator[tuple[bool, Any]]:
-    """Whether an operation writes to an argument, and the argument."""
+    """Yield for each argument of an operation True if it is written to, and the argument."""
     for index, argument in enumerate(func._schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         writes = argument.alias_info is not None and argument.alias_info.is_write
@@ -126,5 +126,5 @@ def _place(tensor: Tensor) -> int:
 
 
 def _size(tensor: Tensor) -> int:
-    """Bytes of its elements, each once where it is an expanded one."""
+    """Return the bytes of a tensor's elements, each once if the tensor is expanded."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())

@@ -1,1 +1,1 @@
-"""Our worlds for others: Gymnasium, PettingZoo, Stable-Baselines3."""
+"""Adapters of the project's worlds to other libraries: Gymnasium, PettingZoo, Stable-Baselines3."""

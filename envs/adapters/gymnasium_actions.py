@@ -1,4 +1,4 @@
-"""Actions of Gymnasium's users, numpy's or torch's, as whole numbers."""
+"""Conversion of actions from Gymnasium's users, in numpy or torch, to integers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def whole_numbers(actions: Any, shape: tuple[int, ...], count: int) -> NDArray[np.int64]:
-    """``actions`` as int64 of ``shape``: an array, a tensor on any device, a number or a list of them.
+    """Return ``actions`` as int64 of ``shape``; they are an array, a tensor on any device, a number or a list of them.
 
     Raises:
         ValueError: they have another shape, are not whole numbers, do not lie in 0 to ``count`` - 1, or are a list of

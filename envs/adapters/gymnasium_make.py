@@ -1,4 +1,6 @@
-"""What ``gymnasium.make`` and ``gymnasium.make_vec`` call for the ids of envs/adapters/gymnasium_registration.py."""
+"""Entry points of ``gymnasium.make`` and ``gymnasium.make_vec`` for the ids of
+envs/adapters/gymnasium_registration.py.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from envs.base.world import World
 
 
 def make_single(world: str, render_mode: str | None = "rgb_array", **options: Any) -> GymnasiumEnv:
-    """One world by name, with its own keyword arguments."""
+    """Make one world by name, with its own keyword arguments."""
     check_render_mode(render_mode)
     return GymnasiumEnv(_make_world(world, 1, options), render_mode)
 
@@ -27,7 +29,7 @@ def make_vector(
     autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     **options: Any,
 ) -> GymnasiumVectorEnv:
-    """``num_envs`` worlds by name, with their own keyword arguments."""
+    """Make ``num_envs`` worlds by name, with their own keyword arguments."""
     check_render_mode(render_mode)
     vector = GymnasiumVectorEnv(_make_world(world, num_envs, options), autoreset_mode)
     vector.render_mode = render_mode
@@ -35,7 +37,7 @@ def make_vector(
 
 
 def _make_world(name: str, num_envs: int, options: dict[str, Any]) -> World:
-    """The world, of one agent where their number can be chosen.
+    """Make the world, with one agent where their number can be chosen.
 
     Raises:
         TypeError: an option is unknown.

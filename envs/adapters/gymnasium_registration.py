@@ -8,9 +8,9 @@ import gymnasium
 
 
 def register_worlds(names: Iterable[str]) -> None:
-    """Make ``gymnasium.make`` and ``gymnasium.make_vec`` know the worlds; those that it knows already stay as they are.
+    """Register the worlds for ``gymnasium.make`` and ``gymnasium.make_vec``; those already registered stay as they are.
 
-    Worlds end their episodes themselves, so no time limit is added.
+    Worlds truncate their episodes themselves, so no time limit is added.
     """
     for name in names:
         identifier = f"TorchRLAgent/{name.capitalize()}-v0"

@@ -15,7 +15,7 @@ from envs.base.world import World
 
 
 class GymnasiumEnv(gymnasium.Env):
-    """A :class:`World` of one row and one agent as a Gymnasium environment; many rows are faster
+    """Gymnasium environment around a :class:`World` of one row and one agent; many rows are faster
     (:class:`GymnasiumVectorEnv`).
 
     When an episode has ended, ``info`` holds its statistics by name (``return``, ``length``, ...). A world that masks
@@ -42,17 +42,17 @@ class GymnasiumEnv(gymnasium.Env):
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin a new episode; with a seed, the same one every time. There are no ``options``."""
+        """Begin a new episode; with a seed, the same one every time. ``options`` are not supported."""
         observations, infos = self._vector.reset(seed=seed, options=options)
         super().reset(seed=None if seed is None else int(seed))
         self._running = True
         return _first(observations), _first(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step with a whole number: Python's, numpy's or torch's.
+        """Take one step with an integer action of Python, numpy or torch.
 
         Raises:
-            ValueError: the action is none, or no episode is running.
+            ValueError: the action is invalid, or no episode is running.
         """
         if not self._running:
             raise ValueError("no episode is running: call reset before step, and again when an episode has ended.")
@@ -64,8 +64,8 @@ class GymnasiumEnv(gymnasium.Env):
         return _first(observations), float(reward[0]), bool(terminated[0]), bool(truncated[0]), _first(infos)
 
     def render(self) -> NDArray[np.uint8] | None:
-        """A picture, uint8 [height, width, 3], after the last step of how the episode ended; None if no mode of
-        rendering was chosen.
+        """Return a picture, uint8 [height, width, 3]; after the last step it shows the end of the episode. None if no
+        render mode was chosen.
         """
         return None if self.render_mode is None else self.world.render()
 
@@ -75,13 +75,13 @@ class GymnasiumEnv(gymnasium.Env):
 
 
 def check_render_mode(render_mode: str | None) -> None:
-    """Refuse what is neither None nor ``rgb_array``."""
+    """Raise ValueError if the mode is neither None nor ``rgb_array``."""
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f"render_mode is {render_mode!r}: use 'rgb_array', or None to draw nothing.")
 
 
 def _first(values: Any) -> Any:
-    """The only row of an array, or of each array in a dict; Gymnasium's masks (``_name``) are left out."""
+    """Return the only row of an array, or of each array in a dict; Gymnasium's masks (``_name``) are left out."""
     if isinstance(values, dict):
         return {name: value[0] for name, value in values.items() if not name.startswith("_")}
     return values[0]

@@ -11,20 +11,20 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, Tens
 from envs.base.world import GROUP, World
 
 _OTHER = ("episode", "state", "alive", "action_mask", "potential", "privileged", "drives", "character")
-"""What a world shows besides what one agent sees."""
+"""Keys of an agent's group or of the world that are not part of one agent's observation."""
 
 
 def seen_specs(world: World) -> Composite:
-    """Specs of what agents see, [N, ...], or [N, A, ...] with several."""
+    """Specs of the agents' observations, [N, ...], or [N, A, ...] with several agents."""
     return world.observation_spec if world.num_agents is None else world.observation_spec[GROUP]
 
 
 def observation_boxes(world: World) -> dict[str, gymnasium.spaces.Box]:
-    """What one agent sees by key: vectors and pictures, numbers or bytes. Pictures of bytes are [height, width,
-    channels] here, as Gymnasium's wrappers want them (see :func:`as_array`).
+    """Boxes of one agent's observations by key: vectors and pictures, numbers or bytes. Pictures of bytes are [height,
+    width, channels] here, as Gymnasium's wrappers expect them (see :func:`as_array`).
 
     Raises:
-        ValueError: there are none.
+        ValueError: the world has no such observation.
     """
     seen = seen_specs(world)
     boxes = {key: _box(spec, seen.ndim) for key, spec in seen.items() if key not in _OTHER and _is_array(spec)}
@@ -37,12 +37,12 @@ def observation_boxes(world: World) -> dict[str, gymnasium.spaces.Box]:
 
 
 def joined(boxes: dict[str, gymnasium.spaces.Box]) -> gymnasium.spaces.Space:
-    """The only box, or a ``Dict`` of several."""
+    """Return the only box, or a ``Dict`` of several."""
     return next(iter(boxes.values())) if len(boxes) == 1 else gymnasium.spaces.Dict(boxes)
 
 
 def discrete_actions(world: World) -> gymnasium.spaces.Space:
-    """What one agent does: one choice, or several at once.
+    """Action space of one agent: one choice, or several at once.
 
     Raises:
         ValueError: the actions are continuous.
@@ -56,7 +56,7 @@ def discrete_actions(world: World) -> gymnasium.spaces.Space:
 
 
 def as_array(observation: torch.Tensor) -> NDArray:
-    """An observation as numpy; pictures of bytes [..., C, H, W] become [..., H, W, C]."""
+    """Return an observation as a numpy array; pictures of bytes [..., C, H, W] become [..., H, W, C]."""
     array = observation.cpu().numpy()
     is_picture = array.dtype == np.uint8 and array.ndim >= 3
     return np.ascontiguousarray(np.moveaxis(array, -3, -1)) if is_picture else array
@@ -67,7 +67,7 @@ def _is_array(spec: TensorSpec) -> bool:
 
 
 def _box(spec: TensorSpec, leading: int) -> gymnasium.spaces.Box:
-    """The space of one agent's observation; ``leading`` axes of the spec count worlds and agents."""
+    """Space of one agent's observation; the first ``leading`` axes of the spec are worlds and agents."""
     one = spec.zero()[(0,) * leading]
     low, high = (torch.full_like(one, 0), torch.full_like(one, 255))
     if isinstance(spec, Bounded):

@@ -1,4 +1,4 @@
-"""The same worlds for Gymnasium users: a ``VectorEnv`` of numpy arrays around a single-agent world."""
+"""Gymnasium ``VectorEnv`` of numpy arrays around a single-agent world."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from envs.base.world import GROUP, World
 
 
 class GymnasiumVectorEnv(VectorEnv):
-    """A :class:`World` with discrete actions as a Gymnasium vector environment.
+    """Gymnasium vector environment around a :class:`World` with discrete actions.
 
-    What follows the last step of an episode is one of Gymnasium's autoreset modes:
+    The autoreset mode, one of Gymnasium's, determines what follows the last step of an episode:
 
     - ``SAME_STEP``: the step returns the first observation of the next episode.
     - ``NEXT_STEP``: it returns the last observation; the next step of that world takes no action and returns the first
@@ -29,26 +29,27 @@ class GymnasiumVectorEnv(VectorEnv):
     - ``DISABLED``: it returns the last observation, and so does each further step until
       ``reset(options={"reset_mask": mask})``, bool [num_envs].
 
-    The games are the same in all of them. Where any world ended, ``infos`` hold, with Gymnasium's masks (``_final_obs``
+    The games are the same in all modes. When any world ended, ``infos`` hold, with Gymnasium's masks (``_final_obs``
     and so on, bool [num_envs]):
 
     - ``final_obs`` (``SAME_STEP`` only): the true last observations, [num_envs, ...]; for several observations per
       world an array of dicts (None where a world goes on), as Gymnasium's own vector environments give them.
     - ``final_info``: the episode's statistics by name, [num_envs] each, and among them ``episode`` with its return
-      ``r`` and length ``l``. It stands here, where Gymnasium puts what a sub-environment's ``RecordEpisodeStatistics``
-      says, because the vector wrapper of that name refuses infos that hold an ``episode`` of their own.
+      ``r`` and length ``l``. It stands here, where Gymnasium puts the statistics of a sub-environment's
+      ``RecordEpisodeStatistics``, because the vector wrapper of that name refuses infos that hold an ``episode`` of
+      their own.
 
-    A world that masks actions adds ``action_mask``, bool [num_envs, actions], to every infos and ``final_info``.
+    A world that masks actions adds ``action_mask``, bool [num_envs, actions], to all ``infos`` and ``final_info``.
 
     Attributes:
-        masked: the world masks actions.
+        masked: True if the world masks actions.
 
     Args:
         world: the world; its observation becomes a ``Box``, or a ``Dict`` of them if it has several.
         autoreset_mode: one of Gymnasium's ``AutoresetMode``, or its value (``SameStep``, ``NextStep``, ``Disabled``).
 
     Raises:
-        ValueError: the world is not of one agent with vectors to see and one discrete action.
+        ValueError: the world does not have one agent with vector or picture observations and one discrete action.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # noqa: RUF012
@@ -73,11 +74,11 @@ class GymnasiumVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._root: TensorDictBase | None = None
         self._ended: NDArray[np.bool_] = np.zeros(self.num_envs, bool)
-        """Worlds that have ended and show their last observation."""
+        """Worlds that have ended and show their last observation, bool [num_envs]."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes everywhere, or where ``options["reset_mask"]`` (bool [num_envs]) says so; with a seed, the
-        same ones every time. There are no other ``options``.
+        """Begin new episodes in all worlds, or in those of ``options["reset_mask"]`` (bool [num_envs]); with a seed,
+        the same ones every time. No other ``options`` are supported.
         """
         mask = _reset_mask(options, self.num_envs)
         if seed is not None:
@@ -91,7 +92,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return self._observation(self._root), self._legal(self._root)
 
     def step(self, actions: Any) -> tuple[Any, NDArray, NDArray, NDArray, dict[str, Any]]:
-        """One step of every world with whole numbers [num_envs], numpy's or torch's."""
+        """Step every world with integer actions [num_envs], of numpy or torch."""
         if self._root is None:
             raise ValueError("step was called before reset: call reset first.")
         checked = whole_numbers(actions, (self.num_envs,), int(self.single_action_space.n))
@@ -118,13 +119,13 @@ class GymnasiumVectorEnv(VectorEnv):
         return self._observation(self._root), reward, terminated, truncated, infos
 
     def _reset_worlds(self, root: TensorDictBase, mask: NDArray[np.bool_]) -> TensorDictBase:
-        """What is seen once new episodes have begun where the mask says so."""
+        """Reset the worlds of the mask and return the root tensordict after it."""
         self._ended = self._ended & ~mask
         request = torch.from_numpy(mask).to(self.world.device).unsqueeze(-1)
         return self.world.reset(root.clone(False).set("_reset", request)).exclude("_reset")
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
-        """A picture of every world, uint8 [height, width, 3] each."""
+        """Return a picture of every world, uint8 [height, width, 3] each."""
         return tuple(self.world.render(env_index=None))
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -133,7 +134,7 @@ class GymnasiumVectorEnv(VectorEnv):
             self.world.close()
 
     def _final(self, ended: TensorDictBase, done: NDArray[np.bool_], observed: bool) -> dict[str, Any]:
-        """``infos`` of a step in which worlds ended, with what was ``observed`` last."""
+        """Return ``infos`` of a step in which worlds ended, with their last observations if ``observed``."""
         statistics = {name: _array(value) for name, value in ended.get("episode", {}).items()}
         names = {"r": "return", "l": "length"}
         episode = {short: statistics[name] for short, name in names.items() if name in statistics}
@@ -149,7 +150,7 @@ class GymnasiumVectorEnv(VectorEnv):
         return _masked({"final_obs": final, "final_info": info}, done)
 
     def _mine(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """What belongs to the agent, [N]."""
+        """Entries of the agent, [N]."""
         return tensordict if self._group is None else tensordict.get(self._group)[:, 0]
 
     def _legal(self, tensordict: TensorDictBase) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def _checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def _reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.bool_] | None:
-    """``options["reset_mask"]`` if there is one, and nothing else."""
+    """Return ``options["reset_mask"]``, checked, or None; other options raise ValueError."""
     unknown = [name for name in options or {} if name != "reset_mask"]
     if unknown:
         raise ValueError(f"options hold {', '.join(unknown)}: these worlds take none but reset_mask, leave them out.")
@@ -183,10 +184,10 @@ def _reset_mask(options: dict[str, Any] | None, num_envs: int) -> NDArray[np.boo
 
 
 def _array(column: torch.Tensor) -> NDArray:
-    """A column [N, 1] as numpy [N]."""
+    """Return a column [N, 1] as a numpy array [N]."""
     return column.squeeze(-1).cpu().numpy()
 
 
 def _masked(values: dict[str, Any], mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Values, each with the mask of the rows in which it means something under ``_name``."""
+    """Return the values, each with the mask of its valid rows under ``_name``."""
     return {**values, **{f"_{name}": mask.copy() for name in values}}

@@ -1,4 +1,4 @@
-"""One world of several agents as a PettingZoo ``ParallelEnv``."""
+"""PettingZoo ``ParallelEnv`` around one world of several agents."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ except ImportError:
 
 
 class WorldParallelEnv(ParallelEnv):
-    """A :class:`World` of several agents (``num_envs`` 1) for PettingZoo's users.
+    """PettingZoo environment around a :class:`World` of several agents (``num_envs`` 1).
 
-    Agents see an array, or a dict of them if the world shows several. If the world says what an agent may do, it stands
-    in ``infos[agent]["action_mask"]``, as ``action_space(agent).sample(mask)`` takes it: int8, a tuple of them for
-    several heads. If it says who lives (``alive``), an agent that dies is terminated and leaves ``agents``; when the
+    An agent observes an array, or a dict of them if the world shows several. If the world has action masks, they stand
+    in ``infos[agent]["action_mask"]``, as ``action_space(agent).sample(mask)`` takes them: int8, a tuple of them for
+    several heads. If the world has ``alive`` flags, an agent that dies is terminated and leaves ``agents``; when the
     world ends, the rest are terminated or truncated with it. The last infos of an agent hold the world's ``episode``
     statistics once the world has ended; ``render`` and ``state`` then still show its end.
 
@@ -55,20 +55,20 @@ class WorldParallelEnv(ParallelEnv):
 
     @functools.cache  # noqa: B019 - PettingZoo wants the same object every time
     def observation_space(self, agent: str) -> gymnasium.spaces.Space:
-        """What an agent sees."""
+        """Observation space of an agent."""
         self._index(agent)
         return joined(self._boxes)
 
     @functools.cache  # noqa: B019
     def action_space(self, agent: str) -> gymnasium.spaces.Space:
-        """The actions of an agent."""
+        """Action space of an agent."""
         self._index(agent)
         return copy.deepcopy(self._actions_space)
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray], dict[str, dict[str, Any]]]:
-        """Begin a new episode; with a seed, the same one every time. There are no ``options``."""
+        """Begin a new episode; with a seed, the same one every time. ``options`` are not supported."""
         if seed is not None:
             self.world.set_seed(checked_seed(seed))
         self._root = self.world.reset()
@@ -76,7 +76,7 @@ class WorldParallelEnv(ParallelEnv):
         return self._observations(self._root), self._infos(self._root)
 
     def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
-        """One step of the living agents: observations, rewards, terminations, truncations and infos by agent."""
+        """Step the living agents; return observations, rewards, terminations, truncations and infos by agent."""
         if not self.agents:
             raise ValueError("step was called without living agents: call reset first.")
         played = self.world.step(self._root.set(self.world.action_key, self._actions(actions)))
@@ -102,7 +102,7 @@ class WorldParallelEnv(ParallelEnv):
         )
 
     def state(self) -> NDArray:
-        """Everything about the world, for centralized critics."""
+        """Global state of the world, for centralized critics."""
         if "state" not in self.world.observation_spec.keys():
             raise ValueError(f"{type(self.world).__name__} shows no state of the whole world: do without.")
         if self._root.is_empty():
@@ -110,7 +110,7 @@ class WorldParallelEnv(ParallelEnv):
         return self._root["state"][0].cpu().numpy()
 
     def render(self) -> NDArray[np.uint8]:
-        """A picture, uint8 [height, width, 3]."""
+        """Return a picture, uint8 [height, width, 3]."""
         return self.world.render()
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class WorldParallelEnv(ParallelEnv):
         return self.possible_agents.index(agent)
 
     def _actions(self, actions: dict[str, Any]) -> torch.Tensor:
-        """Everybody's action as a tensor; the dead wait, which the world sees to."""
+        """Return the actions of all agents as a tensor; the world itself makes dead agents wait."""
         if not isinstance(actions, dict) or set(actions) != set(self.agents):
             given = ", ".join(map(str, actions)) if isinstance(actions, dict) else repr(actions)
             raise ValueError(f"actions are for {given or 'nobody'}: give one for {', '.join(self.agents)}.")
@@ -148,7 +148,7 @@ class WorldParallelEnv(ParallelEnv):
         return {agent: {"action_mask": self._mask(agent, rows[self._index(agent)])} for agent in self.agents}
 
     def _mask(self, agent: str, row: NDArray[np.int8]) -> Any:
-        """Legal actions as ``action_space(agent).sample(mask)`` wants them: one array, or a tuple of one per head."""
+        """Action mask as ``action_space(agent).sample(mask)`` takes it: one array, or a tuple of one per head."""
         space = self.action_space(agent)
         if isinstance(space, gymnasium.spaces.Discrete):
             return row

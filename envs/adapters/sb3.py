@@ -1,4 +1,4 @@
-"""The same worlds for Stable-Baselines3's users: a ``VecEnv`` of numpy arrays around a single-agent world."""
+"""Stable-Baselines3 ``VecEnv`` of numpy arrays around a single-agent world."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ except ImportError:
 
 
 MASKS = "action_masks"
-"""The method by which sb3-contrib asks for action masks."""
+"""Method by which sb3-contrib reads action masks."""
 
 
 class StableBaselinesVecEnv(VecEnv):
-    """A :class:`World` with discrete actions as a Stable-Baselines3 vector environment.
+    """Stable-Baselines3 vector environment around a :class:`World` with discrete actions.
 
-    A world that ends begins its next episode in the same step. Its info then holds, as Stable-Baselines3's own
-    ``DummyVecEnv`` and ``Monitor`` give them:
+    A world that ends begins its next episode in the same step. Its info then holds, in the form of Stable-Baselines3's
+    own ``DummyVecEnv`` and ``Monitor``:
 
     - ``terminal_observation``: the true last observation (a dict of them if the world shows several).
-    - ``TimeLimit.truncated``: the episode was cut by time and not ended by the game.
+    - ``TimeLimit.truncated``: True if the episode was truncated and not terminated.
     - ``episode``: its return ``r`` and length ``l``, and every other statistic of the world by name.
 
     Infos of worlds that go on are empty. A world that masks actions has ``action_masks``, where sb3-contrib's
-    ``MaskablePPO`` looks for them; Stable-Baselines3's own algorithms know none.
+    ``MaskablePPO`` looks for them; Stable-Baselines3's own algorithms do not use masks.
 
     Args:
         world: the world; compile it first (``compile=True`` or ``world.compile()``) for speed.
 
     Raises:
-        ValueError: the world is not of one agent with vectors to see and one discrete action.
+        ValueError: the world does not have one agent with vector or picture observations and one discrete action.
     """
 
     def __init__(self, world: World) -> None:
@@ -51,7 +51,7 @@ class StableBaselinesVecEnv(VecEnv):
 
     @override
     def reset(self) -> Any:
-        """Begin new episodes everywhere; after ``seed(number)`` the same ones every time."""
+        """Begin new episodes in all worlds; after ``seed(number)`` the same ones every time."""
         observation, found = self._vector.reset(seed=self._seeds[0], options=self._options[0])
         self._masks = found.get("action_mask")
         self._reset_seeds()
@@ -60,12 +60,12 @@ class StableBaselinesVecEnv(VecEnv):
 
     @override
     def step_async(self, actions: NDArray) -> None:
-        """Keep the actions [num_envs] for :meth:`step_wait`."""
+        """Store the actions [num_envs] for :meth:`step_wait`."""
         self._actions = actions
 
     @override
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """One step of every world: observations, rewards, dones and infos."""
+        """Step every world; return observations, rewards, dones and infos."""
         observation, reward, terminated, truncated, found = self._vector.step(self._actions)
         self._masks = found.get("action_mask")
         done = terminated | truncated
@@ -85,12 +85,12 @@ class StableBaselinesVecEnv(VecEnv):
 
     @override
     def get_images(self) -> Sequence[NDArray[np.uint8]]:
-        """A picture of every world, uint8 [height, width, 3] each."""
+        """Return a picture of every world, uint8 [height, width, 3] each."""
         return self._vector.render()
 
     @override
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of the batch, once per world: they share one object; of ``action_masks`` each world's own."""
+        """Return an attribute of the batch, once per world as they share one object; ``action_masks`` are per world."""
         rows = self._get_indices(indices)
         if attr_name == MASKS and self._masks is not None:
             return [self._masks[row] for row in rows]
@@ -103,7 +103,7 @@ class StableBaselinesVecEnv(VecEnv):
 
     @override
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Call a method of the batch once; its result, once per world (``action_masks``: each world's own)."""
+        """Call a method of the batch once; return its result once per world (``action_masks``: each world's own)."""
         if method_name == MASKS:
             return self.get_attr(MASKS, indices)
         result = getattr(self._vector, method_name)(*method_args, **method_kwargs)
@@ -111,12 +111,12 @@ class StableBaselinesVecEnv(VecEnv):
 
     @override
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """True for ``Monitor``, whose ``episode`` infos are there, so that ``evaluate_policy`` uses them."""
+        """Return True for ``Monitor``, whose ``episode`` infos are present, so that ``evaluate_policy`` uses them."""
         return [wrapper_class is Monitor for _ in self._get_indices(indices)]
 
 
 def _episode(final: dict[str, Any], row: int) -> dict[str, float]:
-    """Statistics of the episode that ended in a row, by Monitor's short names and by the world's own."""
+    """Statistics of the episode that ended in a row, by Monitor's short names and by the world's own names."""
     statistics = {**final["episode"], **final}
     return {
         name: float(value[row])

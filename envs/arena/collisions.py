@@ -1,4 +1,4 @@
-"""Who hits whom in a step, and what it costs."""
+"""Collisions between projectiles, ship, enemies and spawners in a step, and their damage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from envs.toolkit.geometry import squared_distance
 
 
 def hit_targets(state: State, rules: Rules) -> State:
-    """Each of the ship's projectiles hits at most one enemy, else at most one spawner; a destroyed spawner heals the
-    ship.
+    """Apply hits of the ship's projectiles, each on at most one enemy, else at most one spawner; a destroyed spawner
+    heals the ship.
     """
     flying = _bits(state.shots.life > 0)
     flying, enemy_health, enemy_hits = _hit_enemies(flying, state, rules)
@@ -43,10 +43,10 @@ def hit_targets(state: State, rules: Rules) -> State:
 
 
 def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
-    """Projectiles still flying (bits [N]), enemy health, number of hits.
+    """Return projectiles still flying (bits [N]), enemy health and number of hits.
 
-    Going through the enemies instead of the projectiles gives the same pairs, because both are served in list order:
-    the first enemy gets the oldest projectiles that touch it until it is dead, the next one what remains.
+    A loop over the enemies instead of the projectiles gives the same pairs, because both are served in list order:
+    the first enemy gets the oldest projectiles that touch it until it is dead, the next one those that remain.
     """
     touching = _touching(state, state.enemies.x, state.enemies.y, rules.enemy_radius, rules)
     most = math.ceil(rules.enemy_health / rules.projectile_damage)
@@ -60,7 +60,7 @@ def _hit_enemies(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Te
 
 
 def _hit_spawners(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`_hit_enemies` but all at once: no projectile can touch two spawners (Rules checks their sites)."""
+    """Return the same for spawners, all at once: no projectile can touch two of them (Rules checks their sites)."""
     spawners = state.spawners
     touching = _touching(state, spawners.x, spawners.y, rules.spawner_radius, rules)
     needed = torch.ceil(spawners.health / rules.projectile_damage)
@@ -71,25 +71,25 @@ def _hit_spawners(flying: Tensor, state: State, rules: Rules) -> tuple[Tensor, T
 
 
 def _touching(state: State, x: Tensor, y: Tensor, radius: float, rules: Rules) -> Tensor:
-    """Which of the ship's projectiles touch each disc [K, N], as bits [K, N]."""
+    """Bit set of the ship's projectiles that touch each disc [K, N], as bits [K, N]."""
     shots = state.shots
     squared = squared_distance(shots.x - x.unsqueeze(1), shots.y - y.unsqueeze(1))
     return _bits(squared < (rules.projectile_radius + radius) ** 2, 1)
 
 
 def _bits(mask: Tensor, dim: int = 0) -> Tensor:
-    """The bool rows along ``dim`` as the bits of one int32, row 0 lowest; the float32 sum is exact below 2^24."""
+    """Pack the bool rows along ``dim`` into bits of one int32, row 0 lowest; the float32 sum is exact below 2^24."""
     shape = [-1 if axis == dim else 1 for axis in range(mask.ndim)]
     return (mask * _powers(mask.shape[dim], mask.device).float().view(shape)).sum(dim).to(torch.int32)
 
 
 def _powers(count: int, device: torch.device) -> Tensor:
-    """1, 2, 4, ... as int32 [count]."""
+    """Powers of two 1, 2, 4, ... as int32 [count]."""
     return torch.ones(count, dtype=torch.int32, device=device) << torch.arange(count, dtype=torch.int32, device=device)
 
 
 def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The ``needed`` lowest set bits of ``available`` and their number; ``most`` bounds the number."""
+    """Return the ``needed`` lowest set bits of ``available`` and their number; ``most`` bounds the number."""
     taken, count = torch.zeros_like(available), torch.zeros_like(needed)
     for _ in range(most):
         # x & -x is the lowest set bit of x: the oldest of those that are left
@@ -101,10 +101,10 @@ def _oldest(available: Tensor, needed: Tensor, most: int) -> tuple[Tensor, Tenso
 
 
 def hit_ship(state: State, rules: Rules) -> State:
-    """Enemy projectiles that touch the ship damage it, until it is dead, and are spent.
+    """Damage the ship by enemy projectiles that touch it, until it is dead, and remove them.
 
-    So are those that come after the one that killed it, which in the original fly on: that shows in the last
-    observation of a lost game and nowhere else, and telling them apart would order the ring at each step.
+    Those after the one that killed it are removed too, which in the original fly on: the difference shows in the last
+    observation of a lost game and nowhere else, and to tell them apart the ring would have to be sorted at each step.
     """
     ship, shots = state.ship, state.enemy_shots
     reach = (rules.projectile_radius + rules.ship_radius) ** 2
@@ -114,7 +114,7 @@ def hit_ship(state: State, rules: Rules) -> State:
 
 
 def ram_ship(state: State, rules: Rules) -> State:
-    """Enemies that touch the ship damage it, until it is dead, and die; all of them, as in :func:`hit_ship`."""
+    """Damage the ship by enemies that touch it, until it is dead; all of them die, as in :func:`hit_ship`."""
     ship, enemies = state.ship, state.enemies
     reach = (rules.enemy_radius + rules.ship_radius) ** 2
     touches = (enemies.health > 0) & (squared_distance(enemies.x - ship.x, enemies.y - ship.y) < reach)
@@ -127,7 +127,7 @@ def ram_ship(state: State, rules: Rules) -> State:
 
 
 def _damage_ship(state: State, touches: Tensor, damage: float) -> tuple[State, Tensor]:
-    """Take ``damage`` for each True of ``touches`` [K, N] while the ship lives; also returns the hits taken."""
+    """Apply ``damage`` for each True of ``touches`` [K, N] while the ship lives; also return the hits taken."""
     count = torch.minimum(touches.float().sum(0), torch.ceil(state.ship.health / damage))
     health = (state.ship.health - count * damage).clamp_min(0)
     lost = state.tally.damage_taken + count * damage

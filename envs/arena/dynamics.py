@@ -1,6 +1,4 @@
-"""One step of the Arena. ``advance`` is the table of contents of the game; each mechanic takes a state and returns the
-next.
-"""
+"""One step of the Arena. ``advance`` lists the mechanics in their order; each takes a state and returns the next."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, to
 
 
 def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: int) -> State:
-    """All rules of one step, in the order of the game; ``action`` int64 [N]."""
+    """Apply all rules of one step, in the order of the game; ``action`` int64 [N]."""
     state = begin_step(state)
     state = move_ship(state, action, rules, style)
     state = fire_ship(state, action, rules, style)
@@ -36,19 +34,19 @@ def advance(state: State, action: Tensor, chance: Chance, rules: Rules, style: i
 
 
 def begin_step(state: State) -> State:
-    """Count the step and forget the events of the last one."""
+    """Count the step and clear the events of the last one."""
     step = state.progress.step + 1
     return state._replace(progress=state.progress._replace(step=step), events=no_events(torch.zeros_like(step)))
 
 
 def move_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
-    """Steer and move the ship; its cooldown ticks."""
+    """Steer and move the ship, and count down its cooldown."""
     steer = _thrust_and_turn if style == 1 else _walk
     return state._replace(ship=_moved(state.ship, *steer(state.ship, action, rules), rules))
 
 
 def fly_ship(ship: Ship, action: Tensor, rules: Rules) -> Ship:
-    """Steer and move ships of any shape [...] in style 1; their cooldowns tick."""
+    """Steer and move ships of any shape [...] in style 1, and count down their cooldowns."""
     return _moved(ship, *_thrust_and_turn(ship, action, rules), rules)
 
 
@@ -67,6 +65,7 @@ def _thrust_and_turn(ship: Ship, action: Tensor, rules: Rules) -> tuple[Tensor, 
     thrust = torch.where(action == THRUSTING.thrust, rules.ship_thrust, 0.0)
     vx = (ship.vx + thrust * torch.cos(ship.rotation)) * rules.ship_friction
     vy = (ship.vy + thrust * torch.sin(ship.rotation)) * rules.ship_friction
+    # factor that scales a velocity above the limit down to it
     limit = (rules.ship_max_speed * torch.rsqrt(squared_distance(vx, vy).clamp_min(1e-12))).clamp_max(1.0)
     right, left = (torch.where(action == side, rules.ship_turn, 0.0) for side in (THRUSTING.right, THRUSTING.left))
     turn = right - left
@@ -83,14 +82,14 @@ def _walk(ship: Ship, action: Tensor, rules: Rules) -> tuple[Tensor, Tensor, Ten
 
 
 def fire_ship(state: State, action: Tensor, rules: Rules, style: int) -> State:
-    """A shot along the rotation, if asked for and cooled down."""
+    """Fire a shot along the rotation, if the action is to shoot and the cooldown is over."""
     ship, shots, fires = fire_shots(state.ship, state.shots, action == ACTIONS[style].shoot, rules)
     return state._replace(ship=ship, shots=shots, events=state.events._replace(shots=fires.float()))
 
 
 def fire_shots(ship: Ship, shots: Projectiles, wanted: Tensor, rules: Rules) -> tuple[Ship, Projectiles, Tensor]:
-    """Ships [...], their shots [slots, ...] and who has fired of those who ``wanted`` to (bool [...]) and have cooled
-    down.
+    """Fire shots where ``wanted`` (bool [...]) and the cooldown is over; return the ships [...], their shots
+    [slots, ...] and a mask of the ships that fired.
 
     The slots are a queue: a shot enters at the end and pushes the oldest out, which has expired by then because there
     are as many slots as shots in a projectile's lifetime.
@@ -113,22 +112,25 @@ def fire_shots(ship: Ship, shots: Projectiles, wanted: Tensor, rules: Rules) -> 
 
 
 def move_projectiles(state: State, rules: Rules) -> State:
-    """Every projectile moves and ages; it dies when its center leaves the field or its life ends."""
+    """Move and age every projectile; it dies when its center leaves the field or its life ends."""
     return state._replace(shots=fly_shots(state.shots, rules), enemy_shots=fly_shots(state.enemy_shots, rules))
 
 
 def fly_shots(shots: Projectiles, rules: Rules) -> Projectiles:
-    """Projectiles [slots, ...] a step later."""
+    """Return the projectiles [slots, ...] one step later."""
     x, y, life = shots.x + shots.vx, shots.y + shots.vy, (shots.life - 1).clamp_min(0)
     inside = (x >= 0) & (x <= rules.width) & (y >= 0) & (y <= rules.height)
     return shots._replace(x=x, y=y, life=torch.where(inside, life, 0.0))
 
 
 def track_combat(state: State, rules: Rules) -> State:
-    """Combat efficiency for the shaping reward: damage dealt, weighted by health, less the health just lost."""
+    """Compute the combat efficiency for the shaping reward: damage dealt, weighted by health, minus the health lost in
+    this step.
+    """
     progress, events = state.progress, state.events
     spawner_health = total(state.spawners.health)
     kills = events.enemies_shot + events.enemies_rammed
+    # damage dealt to spawners in this step, then the health of killed enemies
     offence = (progress.tracked_spawners - spawner_health).clamp_min(0)
     offence = offence + kills * rules.enemy_health * rules.shaping_enemy_weight
     lost = (progress.tracked_health - state.ship.health).clamp_min(0)
@@ -145,7 +147,7 @@ def track_combat(state: State, rules: Rules) -> State:
 
 
 def advance_phase(state: State, chance: Chance, rules: Rules) -> State:
-    """With no spawner left the next phase begins (enemies vanish, projectiles stay), or the game is won."""
+    """Begin the next phase if no spawner is left (enemies vanish, projectiles stay), or win the game."""
     progress = state.progress
     cleared = (state.spawners.health <= 0).all(0)
     phase = progress.phase + cleared
@@ -167,7 +169,7 @@ def advance_phase(state: State, chance: Chance, rules: Rules) -> State:
 
 
 def count_events(state: State, rules: Rules) -> State:
-    """Add what happened to what is counted over the episode (damage taken is counted where it is taken)."""
+    """Add the events of the step to the counts of the episode (damage taken is counted where it is taken)."""
     tally, events = state.tally, state.events
     hits = events.enemy_hits + events.spawner_hits
     return state._replace(

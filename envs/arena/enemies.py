@@ -1,4 +1,4 @@
-"""The enemies' side of a step: chase, shoot, appear, vanish."""
+"""Enemies' part of a step: chase, shoot, spawn, removal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envs.toolkit.geometry import TAU, clamp_disc, look_up, squared_distance, wr
 
 
 def move_enemies(state: State, rules: Rules) -> State:
-    """Every enemy moves straight toward the ship; its cooldown ticks."""
+    """Move every enemy straight toward the ship, and count down its cooldown."""
     enemies = state.enemies
     dx, dy = _toward(state.ship.x - enemies.x, state.ship.y - enemies.y)
     alive = enemies.health > 0
@@ -33,7 +33,7 @@ def _toward(dx: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
-    """Enemies that have cooled down may shoot at the ship's position."""
+    """Let enemies whose cooldown is over shoot at the ship's position with the rules' probability."""
     enemies, ship, pool = state.enemies, state.ship, state.enemy_shots
     luck = chance.uniform(STREAM_SHOTS, rules.max_enemies)
     wants = (enemies.health > 0) & (enemies.cooldown == 0) & (luck < rules.enemy_shoot_probability)
@@ -66,8 +66,8 @@ def fire_enemies(state: State, chance: Chance, rules: Rules) -> State:
 
 
 def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
-    """Spawners that have cooled down create an enemy each while there is room; served in order, each counts for the
-    next.
+    """Create an enemy at each spawner whose cooldown is over while there is room; spawners are served in order, and
+    each new enemy counts for the next.
     """
     spawners, enemies, difficulty = state.spawners, state.enemies, state.difficulty
     phase = state.progress.phase
@@ -99,13 +99,13 @@ def spawn_enemies(state: State, chance: Chance, rules: Rules) -> State:
 
 
 def _clear_places(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Where each spawner's next enemy would appear, [spawners, N]: at the first of its tries that is not crowded.
+    """Position (x, y) of each spawner's next enemy, [spawners, N]: the first of its tries that is not crowded.
 
-    Only enemies from before this step can crowd a place: spawners stand too far apart for their new ones to meet. The
-    chosen place is computed once more from its number, which costs less than keeping all of them in memory.
+    Only enemies from before this step can crowd a position: spawners stand too far apart for their new ones to meet.
+    The chosen position is computed again from its index, which costs less than keeping all of them in memory.
     """
     enemies, tries = state.enemies, rules.spawn_tries
-    # by number of spawner: the angles of all tries and of the way out, then the gaps of all tries
+    # by index of the spawner: the angles of all tries and of the fallback, then the gaps of all tries
     luck = chance.uniform(STREAM_SPAWNS, rules.max_spawners * (2 * tries + 1)).unflatten(0, (-1, 2 * tries + 1))
     x, y = _places(state, luck[:, :tries], luck[:, tries + 1 :], rules)
     squared = squared_distance(x.unsqueeze(2) - enemies.x, y.unsqueeze(2) - enemies.y)
@@ -121,8 +121,8 @@ def _clear_places(state: State, chance: Chance, rules: Rules) -> tuple[Tensor, T
 
 
 def _places(state: State, angle: Tensor, gap: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Where ``angle`` and ``gap`` [spawners, tries, N] in [0, 1) of each spawner would put an enemy; a gap of 0 is the
-    way out, close to the spawner.
+    """Position of an enemy for ``angle`` and ``gap`` [spawners, tries, N] in [0, 1) of each spawner; a gap of 0 is the
+    fallback, close to the spawner.
     """
     low, high = rules.spawn_distance
     distance = rules.spawner_radius + rules.enemy_radius + (low + (high - low) * gap)

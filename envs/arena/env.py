@@ -1,4 +1,4 @@
-"""The Arena as a TorchRL environment: wiring, no game logic."""
+"""TorchRL environment of the Arena: wiring, no game logic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CURRICULA = Path(__file__).parent / "curricula"
 
 
 class ArenaEnv(World):
-    """A ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
+    """Ship against spawners and the enemies they send, in five phases; ``num_envs`` worlds at once on one device.
 
     Keys: ``observation`` float32 [N, 32] (``classic``), [N, 44] (``extended``) or [N, 59] (``offsets``), or one key per
     group (``dict``), or a picture: ``pixels`` uint8 [N, 3, 64, 64] (``pixels``), or ``observation`` [N, 8, 16, 16] in
@@ -42,23 +42,24 @@ class ArenaEnv(World):
 
     Args:
         num_envs: number of worlds.
-        device: where they live; the CPU by default.
-        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
+        device: device of the worlds; the CPU by default.
+        seed: world i has the same game for the same seed, whatever ``num_envs`` is.
         style: 1 rotate and thrust (5 actions), 2 directional (6 actions).
         observation: ``classic``, ``extended``, ``offsets``, ``dict``, ``pixels`` or ``heatmap``.
-        rules: a :class:`Rules`, the name of a preset, or a mapping of what differs from the classic one,
-            which None is.
+        rules: a :class:`Rules`, the name of a preset, or a mapping of differences from the classic one; None is the
+            classic one.
         curriculum: None for the full game; ``reference``, ``ladder`` or the path of a YAML list of stages
             (envs/base/curriculum.py).
         stage: with a curriculum: ``auto`` to move on by its criteria, or the number of the stage to stay in.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
-        action_repeat: steps of the game with the same action in each step of the world; their rewards are added up.
-        mirror: show each world so that the nearest spawner is to the ship's right (style 2: right of and below it), in
-            a mirror if need be, and take actions as they look there: what is learned on one side holds on the other.
+        action_repeat: number of game steps with the same action in each step of the world; their rewards are summed.
+        mirror: show each world so that the nearest spawner is to the ship's right (style 2: right of and below it),
+            reflected if need be, and take actions in the reflected view: a policy learned on one side holds on the
+            other.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
-        ValueError: an argument is out of its range; the sentence says which and what to give.
+        ValueError: an argument is out of its range; the sentence names it and the valid values.
     """
 
     film_fps = 60
@@ -108,7 +109,7 @@ class ArenaEnv(World):
 
     @override
     def settings(self) -> Difficulty:
-        """The full game everywhere, or the curriculum's stage."""
+        """Return the difficulty of the full game for all worlds, or that of the curriculum's stage."""
         difficulty = Difficulty(*torch.ones(len(Difficulty._fields), self.num_envs, device=self.device))
         if self.curriculum is not None:
             _assign(difficulty, self.curriculum.current.difficulty)
@@ -116,7 +117,7 @@ class ArenaEnv(World):
 
     @override
     def spawn(self, settings: Difficulty, chance: Chance, midway: bool) -> State:
-        """Worlds at the start of phase one."""
+        """Return worlds at the start of phase one."""
         state = spawn(self.rules, settings, chance)
         if not midway:
             return state
@@ -125,7 +126,7 @@ class ArenaEnv(World):
 
     @override
     def respawn(self, state: State, settings: Difficulty, chance: Chance) -> State:
-        """Worlds at the start of phase one, with what is left of enemies and shots where it was, but dead."""
+        """Return worlds at the start of phase one; enemies and shots keep their positions, but are dead."""
         fresh = self.spawn(settings, chance, midway=False)
         return fresh._replace(
             enemies=state.enemies._replace(health=fresh.enemies.health),
@@ -135,18 +136,18 @@ class ArenaEnv(World):
 
     @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
-        """One step of the game."""
+        """Return the state after one step of the game."""
         return advance(state, action, chance, self.rules, self.style)
 
     @override
     def observe(self, state: State) -> dict[str, Tensor]:
-        """Observations by key."""
+        """Return observations by key."""
         if self.mirror:
             state = mirrored(state, choose_mirrors(state, self.style), self.rules)
         return observe(state, self.rules, self.mode, self.style)
 
     def as_seen(self, action: Tensor, state: State) -> Tensor:
-        """How an action looks to the agent, and what one that looks so is, int64 [N]: another in a mirror."""
+        """Convert actions between the world's and the agent's view, either way, int64 [N]: reflected in a mirror."""
         return exchanged(action, choose_mirrors(state, self.style), self.style) if self.mirror else action
 
     @override
@@ -155,26 +156,28 @@ class ArenaEnv(World):
 
     @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward, terminated, truncated."""
+        """Return reward, terminated and truncated of the last step."""
         return reward(state, self.rules), *ends(state, self.rules)
 
     @override
     def statistics(self, state: State) -> dict[str, Tensor]:
-        """What the game reports of its episodes (envs/arena/scoring.py)."""
+        """Return the game's episode statistics (envs/arena/scoring.py)."""
         return statistics(state)
 
     @override
     def names(self) -> Names:
-        """Words for the actions of the control style and for what is seen; in a mirror as it looks there."""
+        """Return names of the control style's actions and of the observation's entries; in a mirror, of the reflected
+        view.
+        """
         return {"actions": ACTIONS[self.style]._fields, "observation": observation_names(self.mode)}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """The scripted player of this very world, and chance."""
+        """Return the scripted policy of this world instance, and the random one."""
         return {"scripted": ScriptedPlayer(self), **super().players()}
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
 
     @override
@@ -183,9 +186,7 @@ class ArenaEnv(World):
         return f"style={self.style}, observation={self.mode}, {super().extra_repr()}"
 
     def set_difficulty(self, **multipliers: float | Tensor) -> None:
-        """Give multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) to worlds from their next reset
-        on.
-        """
+        """Set multipliers (fields of :class:`Difficulty`; a number, or a tensor [N]) from the worlds' next reset on."""
         for name in multipliers:
             if name not in Difficulty._fields:
                 known = Difficulty._fields

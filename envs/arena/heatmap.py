@@ -1,7 +1,8 @@
-"""The field as a coarse map with one channel per kind of thing, drawn for all worlds at once.
+"""Observation of the field as a coarse map with one channel per kind of object, drawn for all worlds at once.
 
-A thing gives each of the four cells around it a share that falls linearly with the distance to the cell's center, so
-its place between the cells can be read from the shares. Where things of one kind share a cell the greater value stays.
+An object gives each of the four cells around it a weight that falls linearly with the distance to the cell's center,
+so its position between the cells can be read from the weights. Where objects of one kind share a cell the maximum is
+kept.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from envs.arena.state import State
 from envs.toolkit.raster import Stamp, around, box, put
 
 CHANNELS = ("ship", "aim", "spawners", "spawner_health", "enemies", "shots", "enemy_shots", "edge")
-"""``aim`` is the line from the ship along its heading; ``spawner_health`` is the spawners' share times their health."""
+"""Names of the channels. ``aim`` is the line from the ship along its heading; ``spawner_health`` is the spawners'
+weight times their health.
+"""
 GRID = 16
-"""Rows and columns; the field is stretched to fill them."""
+"""Number of rows and columns; the field is stretched to fill them."""
 
 
 def heatmap(state: State, rules: Rules) -> Tensor:
-    """Maps of all worlds, float32 [N, 8, 16, 16] in [0, 1], by channel as in ``CHANNELS``; row 0 is the top."""
+    """Draw the maps of all worlds, float32 [N, 8, 16, 16] in [0, 1], channels as in ``CHANNELS``; row 0 is the top."""
     ship, enemies, spawners, shots, enemy_shots = (
         state.ship,
         state.enemies,
@@ -44,7 +47,7 @@ def heatmap(state: State, rules: Rules) -> Tensor:
 
 
 def _shares(x: Tensor, y: Tensor, value: Tensor, rules: Rules) -> Stamp:
-    """Things at (x, y) with a value from 0 to 1, [K, N] each."""
+    """Stamp of objects at (x, y) with a value from 0 to 1, [K, N] each."""
     cells = around(x * (GRID / rules.width), y * (GRID / rules.height), (1.0, 1.0), (GRID, GRID))
     shares = box(cells, -0.5, 0.5, 0.5) * value.T.unsqueeze(-1)
     return Stamp(cells.index.flatten(1), shares.flatten(1).unsqueeze(1))

@@ -1,7 +1,7 @@
-"""The field in a mirror: the game is the same there with left and right exchanged, so half of what can be seen is
-enough to learn it all.
+"""Reflection of the field: the game is symmetric under an exchange of left and right, so a policy trained on half of
+the observations covers all of them.
 
-Reversed along x the game is exactly the same. Along y it is but for where the spawners of coming phases will be.
+The symmetry along x is exact. Along y it holds except for the sites of the spawners of later phases.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from envs.toolkit.geometry import TAU, nearest, squared_distance, wrapped
 
 
 class Mirrors(NamedTuple):
-    """Axes along which each world is seen reversed, bool [N]."""
+    """Axes along which each world is reflected, bool [N]."""
 
     x: Tensor
     y: Tensor
 
 
 def choose_mirrors(state: State, style: int) -> Mirrors:
-    """The mirrors in which the nearest spawner is to the right of the ship's heading (style 1), or to the right of the
-    ship and below it (style 2).
+    """Choose the mirrors in which the nearest spawner is to the right of the ship's heading (style 1), or to the right
+    of the ship and below it (style 2).
     """
     ship, spawners = state.ship, state.spawners
     dx, dy = spawners.x - ship.x, spawners.y - ship.y
@@ -39,7 +39,7 @@ def choose_mirrors(state: State, style: int) -> Mirrors:
 
 
 def mirrored(state: State, mirrors: Mirrors, rules: Rules) -> State:
-    """The worlds as they look in their mirrors."""
+    """Return the worlds reflected in their mirrors."""
     ship = state.ship
     rotation = torch.where(mirrors.x, wrapped(math.pi - ship.rotation, TAU), ship.rotation)
     rotation = torch.where(mirrors.y, wrapped(-rotation, TAU), rotation)
@@ -66,7 +66,7 @@ def _moving(things: Any, mirrors: Mirrors, rules: Rules) -> Any:
 
 
 def exchanged(action: Tensor, mirrors: Mirrors, style: int) -> Tensor:
-    """What an action seen in the mirrors is outside of them, and the other way round, int64 [N]."""
+    """Convert actions between the reflected and the true world, either way, int64 [N]."""
     if style == 1:
         return _swap(action, mirrors.x ^ mirrors.y, THRUSTING.left, THRUSTING.right)
     action = _swap(action, mirrors.x, WALKING.left, WALKING.right)

@@ -1,5 +1,5 @@
-"""What the ship perceives: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
-vectors; where things are along its lines of fire, as ``offsets``; or what it looks like (envs/arena/pixels.py,
+"""Observations of the ship: values [N] in [-1, 1], by name, grouped, and laid out as the ``classic`` and ``extended``
+vectors; positions of objects along its lines of fire, as ``offsets``; or pictures (envs/arena/pixels.py,
 envs/arena/heatmap.py).
 """
 
@@ -41,9 +41,9 @@ VECTORS = {
         "enemies",
     ),
 }
-"""What the numbers of the modes that are vectors are, in their order; the nearest thing of a kind is its first."""
+"""Names of the components of the vector modes, in their order; the nearest object of a kind is number 1."""
 PICTURES = {"pixels": (3, SIZE, SIZE), "heatmap": (len(CHANNELS), GRID, GRID)}
-"""Shapes (channels, rows, columns) of the modes that are pictures."""
+"""Shapes (channels, rows, columns) of the picture modes."""
 GROUPS = {
     "player_state": slice(0, 7),
     "combat_targets": slice(10, 27),
@@ -51,11 +51,11 @@ GROUPS = {
     "spatial_awareness": slice(27, 31),
     "enemy_count": slice(31, 32),
 }
-"""The ``dict`` observation: the classic vector's indices by subject."""
+"""Indices of the classic vector for each key of the ``dict`` observation."""
 
 
 def observation_names(mode: str) -> dict[str, tuple[str, ...]]:
-    """What is seen in a mode, by key: of a vector what each number is, of a picture what each channel is."""
+    """Names of a mode's observations by key: of the components of a vector, or of the channels of a picture."""
     if mode == "pixels":
         return {"pixels": ("red", "green", "blue")}
     if mode == "dict":
@@ -64,7 +64,9 @@ def observation_names(mode: str) -> dict[str, tuple[str, ...]]:
 
 
 def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tensor]:
-    """What ships of a style see, by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels`` are bytes."""
+    """Compute the observations of ships of a style by key, float32 [N, size], or [N, C, H, W] for pictures; ``pixels``
+    are bytes.
+    """
     if mode == "pixels":
         return {"pixels": (pixels(state, rules) * 255 + 0.5).to(torch.uint8)}
     if mode == "heatmap":
@@ -80,7 +82,7 @@ def observe(state: State, rules: Rules, mode: str, style: int) -> dict[str, Tens
 
 
 def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
-    """All values side by side, [N, size]: the one place where the world axis moves to the front."""
+    """Stack all values, [N, size]; the world axis moves to the front here."""
     values = [
         *_player(state, rules),
         *_mission(state, rules),
@@ -92,10 +94,10 @@ def _columns(state: State, rules: Rules, projectiles: list[Tensor]) -> Tensor:
 
 
 def _offsets(state: State, rules: Rules) -> list[Tensor]:
-    """Everything by its offsets, each in shares of the field and, so that a line of fire can be told from a near miss,
-    in shares of ``nearby``; and how a spawner will be once the ship's shots have reached it, without which nobody could
-    tell what a shot from afar is worth: its health, and, as a tenth of that is hard to tell from none, whether it needs
-    another shot.
+    """Values of the ``offsets`` mode: offsets of all objects, each as a fraction of the field and, to distinguish a
+    line of fire from a near miss, as a fraction of ``nearby``. For spawners also the state after the ship's shots have
+    reached them, without which no agent could learn the value of a shot from afar: the health, and, as a tenth of it is
+    hard to distinguish from none, a flag for spawners that need another shot.
     """
     ship, enemies, spawners, shots = state.ship, state.enemies, state.spawners, state.enemy_shots
     values = [*_player(state, rules), *_mission(state, rules), torch.cos(ship.rotation), torch.sin(ship.rotation)]
@@ -116,8 +118,8 @@ def _offsets(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _ahead(state: State) -> State:
-    """Everything turned about the ship so that it heads along x: where a ship of style 2 goes and shoots along the axes
-    of the field, one of style 1 does so along its heading.
+    """Rotate all objects about the ship so that it heads along x: a ship of style 2 moves and shoots along the axes of
+    the field, one of style 1 along its heading.
     """
     ship, cos, sin = state.ship, torch.cos(state.ship.rotation), torch.sin(state.ship.rotation)
 
@@ -142,7 +144,7 @@ def _ahead(state: State) -> State:
 
 
 def _health_due(state: State, rules: Rules) -> Tensor:
-    """What the spawners' health [K, N] will be if no shot that is on its way to them is stopped before."""
+    """Health of the spawners [K, N] after all shots on their way to them have hit."""
     shots, spawners = state.shots, state.spawners
     dx, dy = spawners.x - shots.x.unsqueeze(1), spawners.y - shots.y.unsqueeze(1)  # [shots, K, N]
     vx, vy = shots.vx.unsqueeze(1) / rules.projectile_speed, shots.vy.unsqueeze(1) / rules.projectile_speed
@@ -153,7 +155,7 @@ def _health_due(state: State, rules: Rules) -> Tensor:
 
 
 def _offset(squared: Tensor, dx: Tensor, dy: Tensor, rules: Rules) -> list[Tensor]:
-    """Offsets in both scales, exists; zeros for a missing thing."""
+    """Offsets in both scales and ``exists``; zeros for a missing object."""
     exists = squared < torch.inf
     near_x, near_y = ((value / rules.nearby).clamp(-1, 1) for value in (dx, dy))
     offsets = ((dx / rules.width).clamp(-1, 1), (dy / rules.height).clamp(-1, 1), near_x, near_y)
@@ -186,7 +188,7 @@ def _mission(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _targets(state: State, rules: Rules) -> list[Tensor]:
-    """The two nearest enemies and the two nearest spawners."""
+    """Values of the two nearest enemies and the two nearest spawners."""
     enemies, spawners = state.enemies, state.spawners
     values: list[Tensor] = []
     for squared, dx, dy in _seen(state, enemies.x, enemies.y, enemies.health > 0, 2):
@@ -200,7 +202,7 @@ def _targets(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _nearest_projectile(state: State, rules: Rules) -> list[Tensor]:
-    """The nearest enemy projectile, and how many are near."""
+    """Distance and angle of the nearest enemy projectile, and the number of those nearby, scaled to [0, 1]."""
     shots = state.enemy_shots
     ((squared, dx, dy),) = _seen(state, shots.x, shots.y, shots.life > 0, 1)
     distance, angle, _ = _sighting(state, squared, dx, dy, rules)
@@ -222,8 +224,8 @@ def _walls(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _seen(state: State, x: Tensor, y: Tensor, exists: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """The ``count`` things [K, N] nearest to the ship: (squared distance, dx, dy, *values), [N] each; missing ones
-    are infinitely far.
+    """Return the ``count`` objects [K, N] nearest to the ship: (squared distance, dx, dy, *values), [N] each; missing
+    ones are infinitely far.
     """
     dx, dy = x - state.ship.x, y - state.ship.y
     squared = torch.where(exists, squared_distance(dx, dy), torch.inf)
@@ -231,7 +233,7 @@ def _seen(state: State, x: Tensor, y: Tensor, exists: Tensor, count: int, *value
 
 
 def _sighting(state: State, squared: Tensor, dx: Tensor, dy: Tensor, rules: Rules) -> list[Tensor]:
-    """Distance, relative angle, exists; (1, 0.5, 0) for a missing thing."""
+    """Distance, relative angle and ``exists``; (1, 0.5, 0) for a missing object."""
     exists = squared < torch.inf
     distance = (torch.sqrt(squared) / rules.diagonal).clamp_max(1.0)
     angle = relative_angle(dx, dy, state.ship.rotation)

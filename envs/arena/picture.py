@@ -1,4 +1,4 @@
-"""One Arena world drawn as an RGB frame; colors and shapes also tell things apart for color-blind eyes."""
+"""RGB picture of one Arena world; colors and shapes are distinguishable for color-blind people."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SPAWNER: Color = (204, 121, 167)
 DANGER: Color = (240, 84, 84)
 
 GRID_LINES = 8
-"""Cells of the grid along the width."""
+"""Number of grid cells along the width."""
 
 
 def draw(
     state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
 ) -> NDArray[np.uint8]:
-    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -59,7 +59,7 @@ def draw(
 
 
 def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:
-    """Pixel of the field's upper left corner, and pixels per unit; the field is centered below the header."""
+    """Return the pixel of the field's upper left corner, and pixels per unit; it is centered below the header."""
     width, height = size
     header, rim = _header_height(size), max(2.0, height / 96)
     scale = min((width - 2 * rim) / rules.width, (height - header - rim) / rules.height)
@@ -71,7 +71,7 @@ def _header_height(size: tuple[int, int]) -> float:
 
 
 def draw_field(canvas: Canvas, rules: Rules) -> None:
-    """The ground between the walls, with a grid."""
+    """Draw the ground between the walls, with a grid."""
     canvas.box((0, 0), (rules.width, rules.height), FIELD)
     cell = rules.width / GRID_LINES
     for line in range(1, GRID_LINES):
@@ -98,14 +98,14 @@ def _draw_enemies(canvas: Canvas, one: State, rules: Rules) -> None:
 
 
 def draw_shots(canvas: Canvas, shots: Any, color: Color, rules: Rules) -> None:
-    """The living projectiles of one world, each with its trail."""
+    """Draw the living projectiles of one world, each with its trail."""
     for x, y, vx, vy in _living(shots, shots.life, "x", "y", "vx", "vy"):
         canvas.line((x - 3 * vx, y - 3 * vy), (x, y), mix(FIELD, color, 0.5))
         canvas.disc((x, y), max(rules.projectile_radius * 1.3, 1.6 / canvas.scale), color)
 
 
 def draw_ship(canvas: Canvas, ship: Any, color: Color, rules: Rules) -> None:
-    """A ship of one world, with a bar for its health."""
+    """Draw a ship of one world, with a bar for its health."""
     radius = rules.ship_radius
     center, cos, sin = (ship.x, ship.y), math.cos(ship.rotation), math.sin(ship.rotation)
     canvas.disc(center, radius, mix(FIELD, color, 0.35), mix(FIELD, color, 0.7), 0.7)
@@ -135,7 +135,7 @@ def _draw_header(canvas: Canvas, one: State, episode: EpisodeStats, rules: Rules
 
 
 def draw_entries(canvas: Canvas, entries: Sequence[tuple[str, str, Color]], rules: Rules) -> None:
-    """Names with their values, in their colors, side by side above the field."""
+    """Write names with their values, in their colors, side by side above the field."""
     width, height = canvas.size[0], _header_height(canvas.size)
     letters = min(height * 0.5, width / 36)
     left, stride = canvas.origin[0], canvas.scale * rules.width / len(entries)
@@ -146,11 +146,11 @@ def draw_entries(canvas: Canvas, entries: Sequence[tuple[str, str, Color]], rule
 
 
 def health_color(share: float) -> Color:
-    """What a share of full health is drawn in."""
+    """Color for a fraction of full health."""
     return HEALTH if share > 0.34 else DANGER
 
 
 def _living(things: Any, health: list[float], *names: str) -> list[tuple[float, ...]]:
-    """The named values of every thing that is alive."""
+    """Return the named values of every object that is alive."""
     rows = zip(*(getattr(things, name) for name in names), strict=True)
     return [row for row, left in zip(rows, health, strict=True) if left > 0]

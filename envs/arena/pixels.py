@@ -1,8 +1,8 @@
-"""What a player at a small screen sees: the whole field with four bars above it, RGB, drawn for all worlds at once.
+"""Pixel observation: the whole field with four bars above it, RGB, drawn for all worlds at once.
 
-A pixel is about 26 units wide and most things are smaller than that, so they are drawn larger than they are, at their
-true places between the pixels. One picture also tells what moves where: shots and the ship leave a dim mark behind
-them.
+A pixel is about 26 units wide and most objects are smaller than that, so they are drawn larger than they are, at their
+true positions between the pixels. One picture also shows the direction of motion: shots and the ship leave a dim mark
+behind them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from envs.arena.state import Projectiles, State
 from envs.toolkit.raster import Color, Stamp, around, box, capsule, colored, disc, overlap, put
 
 SIZE = 64
-"""Rows and columns."""
+"""Number of rows and columns."""
 
 FIELD: Color = (0.06, 0.08, 0.13)
 WALL: Color = (0.30, 0.34, 0.44)
@@ -28,23 +28,23 @@ ENEMY_SHOT: Color = (1.00, 0.80, 0.20)
 SPAWNER: Color = (0.85, 0.25, 0.80)
 HEALTH: Color = (1.00, 0.65, 0.95)
 BARS: tuple[Color, ...] = ((0.10, 0.85, 0.45), SHOT, SPAWNER, (0.45, 0.50, 0.60))
-"""Ship's health, readiness to shoot, phase, time left."""
+"""Colors of the bars: ship's health, readiness to shoot, phase, time left."""
 
 BAR_ROWS = 3
-"""Rows per bar, the last of them dark."""
+"""Number of rows per bar, the last of them dark."""
 HEADER = BAR_ROWS * len(BARS)
 SHIP_RADIUS, NOSE_LENGTH, NOSE_RADIUS = 1.5, 3.0, 0.5
 SPAWNER_RADIUS, ENEMY_RADIUS, SHOT_RADIUS, MARK_RADIUS = 1.8, 1.1, 0.75, 0.5
 HEALTH_LENGTH, HEALTH_HEIGHT = 5.0, 3.5
-"""A spawner's health bar: its length when whole, and how far above the spawner's center it is."""
+"""Length of a spawner's health bar at full health, and its height above the spawner's center."""
 TRAIL = 6
-"""Age of the dim mark behind shots and ship, steps."""
+"""Age of the dim mark behind shots and ship [steps]."""
 DIM = 0.45
 """Brightness of the mark behind a shot."""
 
 
 def pixels(state: State, rules: Rules) -> Tensor:
-    """Pictures of all worlds, float32 [N, 3, 64, 64] in [0, 1]: channels are red, green and blue, row 0 is the top."""
+    """Draw all worlds, float32 [N, 3, 64, 64] in [0, 1]: channels are red, green and blue, row 0 is the top."""
     view = _View(rules)
     stamps = [
         *_spawners(state, view, rules),
@@ -57,7 +57,7 @@ def pixels(state: State, rules: Rules) -> Tensor:
 
 
 class _View:
-    """Where the field lies in the picture: as large as fits below the bars with a wall of one pixel around it."""
+    """Position of the field in the picture: as large as fits below the bars with a wall of one pixel around it."""
 
     def __init__(self, rules: Rules) -> None:
         self.scale = min((SIZE - 2) / rules.width, (SIZE - HEADER - 2) / rules.height)
@@ -65,12 +65,12 @@ class _View:
         self.left, self.top = (SIZE - self.scale * rules.width) / 2, HEADER + 1.0
 
     def place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixels from the left and upper edge."""
+        """Return pixels from the left and upper edge."""
         return self.left + x * self.scale, self.top + y * self.scale
 
 
 def _header(state: State, rules: Rules) -> Tensor:
-    """The bars, [N, 3, HEADER, 64]."""
+    """Draw the bars, [N, 3, HEADER, 64]."""
     progress = state.progress
     shares = torch.stack(
         [
@@ -90,7 +90,7 @@ def _header(state: State, rules: Rules) -> Tensor:
 
 
 def _ground(state: State, view: _View, rules: Rules) -> Tensor:
-    """The empty field and its walls, [N, 3, 64 - HEADER, 64]."""
+    """Draw the empty field and its walls, [N, 3, 64 - HEADER, 64]."""
     centers = torch.arange(SIZE, device=state.ship.x.device) + 0.5
     right, bottom = view.left + view.scale * rules.width, view.top + view.scale * rules.height
     rows = centers[HEADER:].unsqueeze(1)
@@ -101,7 +101,7 @@ def _ground(state: State, view: _View, rules: Rules) -> Tensor:
 
 
 def _spawners(state: State, view: _View, rules: Rules) -> list[Stamp]:
-    """Discs, each below a bar as long as its health."""
+    """Stamps of discs, each below a bar whose length is its health."""
     spawners = state.spawners
     x, y = view.place(spawners.x, spawners.y)
     alive = (spawners.health > 0).float()
@@ -118,7 +118,7 @@ def _enemies(state: State, view: _View) -> Stamp:
 
 
 def _shots(shots: Projectiles, color: Color, view: _View) -> list[Stamp]:
-    """A bright disc at the shot and a dim square where it was."""
+    """Stamps of a bright disc at each shot and a dim square at its earlier position."""
     alive = (shots.life > 0).float()
     then = view.place(shots.x - TRAIL * shots.vx, shots.y - TRAIL * shots.vy)
     mark = around(*then, _reach(MARK_RADIUS), (SIZE, SIZE))
@@ -129,7 +129,7 @@ def _shots(shots: Projectiles, color: Color, view: _View) -> list[Stamp]:
 
 
 def _ship(state: State, view: _View) -> list[Stamp]:
-    """A disc with a nose that points where it would shoot, and a dim disc where it was."""
+    """Stamps of a disc with a nose in the direction of fire, and a dim disc at the ship's earlier position."""
     ship = type(state.ship)(*[value.unsqueeze(0) for value in state.ship])
     alive = (ship.health > 0).float()
     x, y = view.place(ship.x, ship.y)
@@ -144,7 +144,7 @@ def _ship(state: State, view: _View) -> list[Stamp]:
 
 
 def _discs(x: Tensor, y: Tensor, radius: float, brightness: Tensor, color: Color) -> Stamp:
-    """Discs at (x, y) [K, N] in pixels."""
+    """Stamp of discs at (x, y) [K, N] in pixels."""
     patches = around(x, y, _reach(radius), (SIZE, SIZE))
     return colored(patches, disc(patches, radius), brightness, color)
 

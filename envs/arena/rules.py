@@ -1,4 +1,4 @@
-"""Every number of the Arena, with its unit. Lengths are pixels, times are steps, angles are radians unless said
+"""Parameters of the Arena, with their units. Lengths are pixels, times are steps, angles are radians unless stated
 otherwise.
 """
 
@@ -16,7 +16,7 @@ from envs.toolkit.names import did_you_mean
 
 
 class Thrusting(NamedTuple):
-    """Numbers of the actions of a ship that turns, and thrusts along its heading (style 1)."""
+    """Indices of the actions of a ship that turns, and thrusts along its heading (style 1)."""
 
     idle: int
     thrust: int
@@ -26,7 +26,7 @@ class Thrusting(NamedTuple):
 
 
 class Walking(NamedTuple):
-    """Numbers of the actions of a ship that goes along the axes, and faces where it goes (style 2)."""
+    """Indices of the actions of a ship that moves along the axes, and faces its direction of motion (style 2)."""
 
     idle: int
     up: int
@@ -38,12 +38,12 @@ class Walking(NamedTuple):
 
 THRUSTING, WALKING = Thrusting(*range(5)), Walking(*range(6))
 ACTIONS: dict[int, Thrusting | Walking] = {1: THRUSTING, 2: WALKING}
-"""By control style."""
+"""Actions by control style."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One of the waves that must be cleared in turn."""
+    """One wave of spawners; the waves must be cleared in turn."""
 
     num_spawners: int
     enemy_speed: float
@@ -73,13 +73,13 @@ class Rules:
     ship_radius: float = 15.0
     ship_health: float = 150.0
     ship_cooldown: int = 10
-    """Steps between two shots of the ship."""
+    """Number of steps between two shots of the ship."""
     ship_thrust: float = 0.3
     """Style 1: speed gained by a step of thrust."""
     ship_turn: float = math.radians(5.0)
     """Style 1: angle of a step of turning."""
     ship_friction: float = 0.97
-    """Style 1: share of the velocity kept each step."""
+    """Style 1: fraction of the velocity kept each step."""
     ship_max_speed: float = 6.0
     """Style 1: speed limit, pixels per step; also the scale of the observed velocity in both styles."""
     ship_walk_speed: float = 5.0
@@ -92,7 +92,7 @@ class Rules:
     enemy_contact_damage: float = 10.0
     enemy_cooldown: int = 60
     enemy_shoot_probability: float = 0.3
-    """Chance per step of a shot once the cooldown is over."""
+    """Probability per step of a shot once the cooldown is over."""
 
     spawner_radius: float = 25.0
     spawner_health: float = 100.0
@@ -100,10 +100,10 @@ class Rules:
     spawner_margin: float = 200.0
     """Distance of the spawners' sites from the walls."""
     spawner_jitter: float = 30.0
-    """Sites move by up to this much in x and y."""
+    """Largest random displacement of the sites in x and y."""
     spawn_tries: int = 5
     spawn_distance: tuple[float, float] = (5.0, 50.0)
-    """Range of the gap between a spawner's rim and a new enemy's."""
+    """Range of the gap between the rims of a spawner and a new enemy."""
     spawn_clearance: float = 150.0
     """Distance that a new enemy keeps from living ones, if one of the tries allows."""
 
@@ -112,18 +112,20 @@ class Rules:
     projectile_damage: float = 10.0
     projectile_lifetime: int = 120
     max_enemy_projectiles: int = 32
-    """Slots for the enemies' projectiles; with more in flight the oldest is lost and counted (``shots_dropped``)."""
+    """Number of slots for the enemies' projectiles; with more in flight the oldest is lost and counted
+    (``shots_dropped``).
+    """
 
     phases: tuple[Phase, ...] = CLASSIC_PHASES
     heal_share: float = 0.5
-    """Share of the ship's full health regained by destroying a spawner."""
+    """Fraction of the ship's full health regained by destroying a spawner."""
 
     reward_enemy_hit: float = 2.0
     reward_enemy_destroyed: float = 5.0
     reward_spawner_hit: float = 10.0
     reward_spawner_destroyed: float = 75.0
     reward_quick_spawner: float = 50.0
-    """Extra for a spawner destroyed less than ``quick_steps`` after its phase began."""
+    """Bonus for a spawner destroyed less than ``quick_steps`` after its phase began."""
     quick_steps: int = 500
     reward_phase_complete: float = 100.0
     reward_hit_taken: float = -2.0
@@ -132,20 +134,20 @@ class Rules:
     reward_shot: float = 0.0
     shaping_scale: float = 0.01
     shaping_enemy_weight: float = 0.5
-    """Share of a destroyed enemy's health that counts as damage dealt in the shaping."""
+    """Fraction of a destroyed enemy's health that counts as damage dealt in the shaping."""
     shaping_damage_weight: float = 0.8
     shaping_clip: float = 0.2
 
     nearby: float = 150.0
     """Radius within which enemy projectiles are counted in the classic observation."""
     nearby_full: int = 5
-    """Number of nearby projectiles observed as 1."""
+    """Number of nearby projectiles that is observed as 1."""
 
     sites: tuple[tuple[tuple[float, float], ...], ...] = field(init=False, repr=False)
-    """Per phase: the (x, y) sites of its spawners."""
+    """Sites (x, y) of the spawners, per phase."""
 
     def __post_init__(self) -> None:
-        """Check the numbers and work out the spawners' sites."""
+        """Check the parameters and compute the spawners' sites."""
         if not self.phases:
             raise ValueError("rules.phases is empty: give at least one phase.")
         sites = self._sites()
@@ -172,17 +174,17 @@ class Rules:
 
     @property
     def max_spawners(self) -> int:
-        """Slots for spawners."""
+        """Number of slots for spawners."""
         return max(phase.num_spawners for phase in self.phases)
 
     @property
     def max_ship_projectiles(self) -> int:
-        """Slots for the ship's projectiles: no more can be in flight, because a shot needs the cooldown."""
+        """Number of slots for the ship's projectiles: no more can be in flight, because of the cooldown."""
         return math.ceil(self.projectile_lifetime / self.ship_cooldown)
 
     @property
     def diagonal(self) -> float:
-        """Longest distance of the field."""
+        """Length of the field's diagonal."""
         return math.hypot(self.width, self.height)
 
     def _sites(self) -> dict[int, tuple[tuple[float, float], ...]]:
@@ -204,11 +206,11 @@ RULES = {"classic": Rules()}
 
 
 def make_rules(rules: Rules | str | dict[str, float], base: Rules | None = None) -> Rules:
-    """Rules from a preset's name, or from a mapping of numbers that differ from the ``base``, by default the classic
-    ones.
+    """Make rules from a preset's name, or from a mapping of numbers that differ from the ``base``, by default the
+    classic ones.
 
     Raises:
-        ValueError: an unknown name, or a value that is no number.
+        ValueError: a name is unknown, or a value is not a number.
     """
     if isinstance(rules, Rules):
         return rules
@@ -229,7 +231,7 @@ def make_rules(rules: Rules | str | dict[str, float], base: Rules | None = None)
 
 
 class Difficulty(NamedTuple):
-    """Multipliers that a curriculum may give to each world, float [N] each; all 1 is the full game."""
+    """Multipliers that a curriculum may set in each world, float [N] each; all 1 is the full game."""
 
     spawn_cooldown: Tensor
     max_enemies: Tensor

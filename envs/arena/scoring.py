@@ -1,4 +1,4 @@
-"""What a step was worth, whether it was the last, and what else is told of an episode."""
+"""Reward of a step, end of the episode, and episode statistics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envs.arena.state import State
 
 
 def reward(state: State, rules: Rules) -> Tensor:
-    """Reward of the last step, [N]."""
+    """Compute the reward of the last step, [N]."""
     events, difficulty = state.events, state.difficulty
     shaping = rules.shaping_scale * difficulty.shaping * events.shaping
     return (
@@ -28,12 +28,12 @@ def reward(state: State, rules: Rules) -> Tensor:
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
-    """(terminated, truncated), bool [N]: dead or won; out of time."""
+    """Return (terminated, truncated), bool [N]: dead or won; out of time."""
     terminated = (state.events.died + state.events.won) > 0
     return terminated, (state.progress.step >= rules.max_steps) & ~terminated
 
 
 def statistics(state: State) -> dict[str, Tensor]:
-    """What the game reports of the episode so far, float32 [N]; ``win_step`` is 0 unless won."""
+    """Return the statistics of the episode so far, float32 [N]; ``win_step`` is 0 unless won."""
     won = state.events.won
     return {"win": won, "win_step": won * state.progress.step, **state.tally._asdict()}

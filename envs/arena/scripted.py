@@ -1,9 +1,9 @@
-"""A hand-written player for both control styles: it looks half a second ahead along some fifty plans, follows the best.
+"""Scripted policy for both control styles: it looks half a second ahead along some fifty plans and follows the best.
 
-A plan is a fixed sequence of actions. Where it leads the ship is known in closed form, so all plans of all worlds are
-judged at once: how many hits it would take, how soon it allows a shot that strikes, and how near it ends to the spawner
-that is due. The player works on the game's record (true positions and velocities), not on the observation: it is a
-baseline, a sparring partner and a test of the rules, not a fair opponent.
+A plan is a fixed sequence of actions. The ship's trajectory along it is known in closed form, so all plans of all
+worlds are evaluated at once: number of hits taken, time until a shot that strikes, and final distance to the target
+spawner. The policy reads the game's record (true positions and velocities), not the observation: it is a baseline, a
+sparring partner and a test of the rules, not a fair opponent.
 """
 
 from __future__ import annotations
@@ -24,43 +24,44 @@ from envs.arena.state import State
 from envs.toolkit.geometry import bearing, squared_distance
 
 HORIZON = 30
-"""Steps that a plan looks ahead."""
+"""Number of steps that a plan looks ahead."""
 STRIDE = 2
-"""Steps between the moments at which dangers are looked at: a projectile moves less than a ship's width in them."""
+"""Number of steps between the checks for collisions: a projectile moves less than a ship's width in them."""
 NUM_SHOTS, NUM_ENEMIES, NUM_SPAWNERS = 6, 3, 2
-"""Things that the player keeps in mind while it plans."""
+"""Number of objects of each kind that the policy considers while it plans."""
 
 
 class Taste(NamedTuple):
-    """What the player likes; one hit taken costs 1."""
+    """Weights of the policy's cost function; one hit taken costs 1."""
 
     near_miss: float = 0.3
-    """Cost of anything that comes closer than ``margin`` pixels without touching, and added to a hit."""
+    """Cost of an object that comes closer than ``margin`` pixels without touching; also added to a hit."""
     margin: float = 10.0
     shot: float = 2.0
-    """Worth of a shot now that strikes a spawner."""
+    """Value of an immediate shot that strikes a spawner."""
     enemy: float = 0.2
-    """Worth of a shot that strikes an enemy, as a share of ``shot``."""
+    """Value of a shot that strikes an enemy, as a fraction of ``shot``."""
     reach: float = 250.0
-    """Pixels within which enemies are worth a shot that takes several steps: there is hardly time to win as it is."""
+    """Distance [pixels] within which enemies are worth a shot that takes several steps: time to win is short as it is.
+    """
     patience: float = 0.95
-    """Share of a shot's worth that is left when it comes a step later."""
+    """Discount of a shot's value per step of delay."""
     way: float = 0.02
-    """Cost per pixel between the end of the plan and the spawner that is due."""
+    """Cost per pixel between the end of the plan and the target spawner."""
     line: float = 3.0
-    """Style 2: extra pixels for each pixel off the nearer axis through that spawner: the ship lines up first."""
+    """Style 2: extra pixels per pixel of distance to the nearer axis through that spawner: the ship lines up first."""
     weak: float = 2.0
-    """Pixels of detour that the player makes for a spawner, for each point of health that it has lost."""
+    """Detour [pixels] that the policy accepts for a spawner, per point of health that the spawner has lost."""
 
 
 TASTES = {1: Taste(), 2: Taste(shot=3.0, way=0.01)}
 
 
 class Plans(NamedTuple):
-    """What P plans do: their first actions, int64 [P], and where the ship is by the end of each step, [P, HORIZON].
+    """First actions of P plans, int64 [P], and the ship's displacement and rotation after each step, [P, HORIZON].
 
-    In style 1 as seen by a ship that faces +x at rest; ``rotation`` is added to the ship's. In style 2 ``rotation``
-    replaces the ship's and is NaN until the plan has moved.
+    In style 1 they are relative to a ship at rest that faces +x; ``rotation`` is added to the ship's. In style 2
+    ``rotation`` replaces the ship's and is NaN until the plan has moved.
     """
 
     first: Tensor
@@ -70,7 +71,7 @@ class Plans(NamedTuple):
 
 
 class Course(NamedTuple):
-    """The ship on each plan by the end of each step, [P, HORIZON, N]; plan 0 is to do nothing."""
+    """Pose of the ship on each plan after each step, [P, HORIZON, N]; plan 0 is to do nothing."""
 
     x: Tensor
     y: Tensor
@@ -78,9 +79,9 @@ class Course(NamedTuple):
 
 
 class ScriptedPlayer(TensorDictModuleBase):
-    """The player as a policy of one :class:`~envs.arena.ArenaEnv`, which may be wrapped in transforms.
+    """Scripted policy of one :class:`~envs.arena.ArenaEnv`, which may be wrapped in transforms.
 
-    Writes ``action`` and reads nothing but the env's record: call it with the env at the moment it is asked about, as
+    Writes ``action`` and reads nothing but the env's record: call it while the env is in the state to act on, as
     ``env.rollout(steps, ScriptedPlayer(env), break_when_any_done=False)`` and single-process collectors do.
     """
 
@@ -99,8 +100,8 @@ class ScriptedPlayer(TensorDictModuleBase):
 
 
 def play(state: State, rules: Rules, style: int, repeat: int = 1) -> Tensor:
-    """The player's actions, int64 [N], each for ``repeat`` steps of the game: shoot whenever that strikes something,
-    else begin the best plan.
+    """Compute the policy's actions, int64 [N], each for ``repeat`` steps of the game: shoot whenever that strikes an
+    object, else begin the best plan.
     """
     taste = TASTES[style] if repeat > 1 else TASTES[style]._replace(reach=math.inf)
     plans = make_plans(rules, style, state.ship.x.device, repeat)
@@ -118,21 +119,21 @@ def play(state: State, rules: Rules, style: int, repeat: int = 1) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def make_plans(rules: Rules, style: int, device: torch.device, repeat: int = 1) -> Plans:
-    """The plans of a style, of actions that last ``repeat`` steps each."""
+    """Make the plans of a style, of actions that last ``repeat`` steps each."""
     rows = _turns_and_thrusts(repeat) if style == 1 else _walks(repeat)
     actions = torch.tensor([row[:HORIZON] for row in rows], device=device)
     return _steered(actions, rules) if style == 1 else _walked(actions, rules)
 
 
 def _turns_and_thrusts(repeat: int) -> list[list[int]]:
-    """Turn, then thrust, then drift."""
+    """Action sequences of style 1: turn, then thrust, then drift."""
     idle, thrust, left, right = THRUSTING.idle, THRUSTING.thrust, THRUSTING.left, THRUSTING.right
     turns = [[], *([side] * steps for steps in _whole((1, 2, 4, 8, 14, 22, 30), repeat) for side in (left, right))]
     return [turn + [thrust] * steps + [idle] * HORIZON for turn in turns for steps in (0, *_whole((6, 18), repeat))]
 
 
 def _walks(repeat: int) -> list[list[int]]:
-    """Walk one way, then rest or walk along the other axis for a moment."""
+    """Action sequences of style 2: walk one way, then rest or walk along the other axis for a moment."""
     idle, vertical, horizontal = WALKING.idle, (WALKING.up, WALKING.down), (WALKING.left, WALKING.right)
     rows, (moment,) = [[idle] * HORIZON], _whole((8,), repeat)
     for way in (*vertical, *horizontal):
@@ -144,7 +145,7 @@ def _walks(repeat: int) -> list[list[int]]:
 
 
 def _whole(steps: Sequence[int], repeat: int) -> list[int]:
-    """The numbers of steps as whole actions of ``repeat`` steps, at least one, each once."""
+    """Round numbers of steps to multiples of ``repeat``, at least one action, without duplicates."""
     return sorted({max(1, round(each / repeat)) * repeat for each in steps})
 
 
@@ -163,8 +164,9 @@ def _steered(actions: Tensor, rules: Rules) -> Plans:
 
 
 def _carried(steps: Tensor, rules: Rules) -> Tensor:
-    """How far a speed of 1 carries the ship in so many steps (the speed limit is left out)."""
+    """Distance that a speed of 1 carries the ship in the given number of steps (the speed limit is ignored)."""
     friction = rules.ship_friction
+    # geometric series: friction + friction^2 + ... + friction^steps
     return friction * (1 - friction ** steps.clamp_min(0)) / (1 - friction)
 
 
@@ -182,7 +184,7 @@ def _walked(actions: Tensor, rules: Rules) -> Plans:
 
 
 def follow(plans: Plans, state: State, rules: Rules, style: int) -> Course:
-    """Where the plans lead each ship."""
+    """Compute the trajectories of each ship along the plans."""
     ship = state.ship
     dx, dy, rotation = plans.dx.unsqueeze(-1), plans.dy.unsqueeze(-1), plans.rotation.unsqueeze(-1)
     if style == 1:
@@ -197,11 +199,11 @@ def follow(plans: Plans, state: State, rules: Rules, style: int) -> Course:
     return Course(x, (ship.y + dy).clamp(rim, rules.height - rim), rotation)
 
 
-# --- judgment -------------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------------------------
 
 
 def focus(state: State, taste: Taste) -> State:
-    """The state with only the nearest shots and enemies, and the spawners in the order in which they are due."""
+    """Reduce the state to the nearest shots and enemies, and the spawners in the order in which they are targeted."""
     ship, shots, enemies, spawners = state.ship, state.enemy_shots, state.enemies, state.spawners
 
     def nearest(things: Any, alive: Tensor, count: int, detour: Tensor | float = 0.0) -> Any:
@@ -218,7 +220,7 @@ def focus(state: State, taste: Taste) -> State:
 
 
 def danger(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
-    """Hits and near misses on each plan, [P, N], if enemies keep running to where the ship is now."""
+    """Cost of hits and near misses on each plan, [P, N], if enemies keep moving to the ship's present position."""
     ship, shots, enemies = state.ship, state.enemy_shots, state.enemies
     dx, dy = ship.x - enemies.x, ship.y - enemies.y
     pace = enemies.speed * torch.rsqrt(squared_distance(dx, dy).clamp_min(1.0))
@@ -238,7 +240,7 @@ def danger(course: Course, state: State, rules: Rules, taste: Taste) -> Tensor:
 
 
 def opportunity(course: Course, state: State, rules: Rules, taste: Taste, repeat: int) -> Tensor:
-    """Worth of the best shot that each plan allows where an action of ``repeat`` steps ends, [P, N]."""
+    """Value of the best shot that each plan allows at the end of an action of ``repeat`` steps, [P, N]."""
     ends = slice(repeat - 1, None, repeat)
     step = torch.arange(HORIZON, device=course.x.device, dtype=course.x.dtype)[ends].unsqueeze(-1)
     cooled = step + 1 + repeat >= state.ship.cooldown
@@ -248,7 +250,9 @@ def opportunity(course: Course, state: State, rules: Rules, taste: Taste, repeat
 
 
 def travel(course: Course, state: State, style: int, taste: Taste) -> Tensor:
-    """Cost of ending each plan away from the spawner that is due, [P, N]; shots go along the axes in style 2."""
+    """Cost of the distance between the end of each plan and the target spawner, [P, N]; in style 2 shots go along the
+    axes.
+    """
     spawners = state.spawners
     dx, dy = (course.x[:, -1] - spawners.x[0]).abs(), (course.y[:, -1] - spawners.y[0]).abs()
     straight = torch.sqrt(squared_distance(dx, dy))
@@ -256,7 +260,9 @@ def travel(course: Course, state: State, style: int, taste: Taste) -> Tensor:
 
 
 def worth(x: Tensor, y: Tensor, rotation: Tensor, state: State, rules: Rules, taste: Taste) -> Tensor:
-    """Worth of a shot from (x, y) along ``rotation`` [..., N]: of a near enemy in it, else of a spawner, else 0."""
+    """Value of a shot from (x, y) along ``rotation`` [..., N]: that of a near enemy if it strikes one, else of a
+    spawner, else 0.
+    """
     ship, enemies, spawners = state.ship, state.enemies, state.spawners
     near = squared_distance(enemies.x - ship.x, enemies.y - ship.y) < taste.reach**2
     cos, sin = torch.cos(rotation).unsqueeze(-2), torch.sin(rotation).unsqueeze(-2)
@@ -265,7 +271,7 @@ def worth(x: Tensor, y: Tensor, rotation: Tensor, state: State, rules: Rules, ta
     def strikes(things: Any, counted: Tensor, radius: float) -> Tensor:
         dx, dy = things.x - x, things.y - y
         along, across = dx * cos + dy * sin, (dx * sin - dy * cos).abs()
-        reach = radius + rules.projectile_radius - 2  # not so that it only grazes
+        reach = radius + rules.projectile_radius - 2  # 2 pixels less, to exclude grazing shots
         ahead = (along > -reach / 2) & (along < rules.projectile_speed * rules.projectile_lifetime)
         return (counted & ahead & (across < reach)).any(-2)
 

@@ -1,4 +1,4 @@
-"""What a batch of Arena worlds is at one moment: float32 tensors with the world axis last, [N] or [slots, N]."""
+"""State of a batch of Arena worlds: float32 tensors with the world axis last, [N] or [slots, N]."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import clamp_disc, look_up
 
 STREAM_SITES, STREAM_SHOTS, STREAM_SPAWNS, STREAM_START = range(4)
-"""Streams of chance: spawner sites, enemy shots, places of new enemies, first step counts."""
+"""Streams of random numbers: spawner sites, enemy shots, positions of new enemies, first step counts."""
 
 
 class Ship(NamedTuple):
-    """The player's ship, [N]; rotation 0 faces +x, y points down."""
+    """Ship of the agent, [N]; rotation 0 faces +x, y points down."""
 
     x: Tensor
     y: Tensor
@@ -61,7 +61,7 @@ class Projectiles(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Where the episode stands, [N]."""
+    """Progress of the episode, [N]."""
 
     step: Tensor
     phase: Tensor
@@ -77,7 +77,7 @@ class Progress(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What happened in the last step: counts, [N]."""
+    """Counts of the events in the last step, [N]."""
 
     shots: Tensor
     enemy_hits: Tensor
@@ -91,12 +91,12 @@ class Events(NamedTuple):
     won: Tensor
     died: Tensor
     shaping: Tensor
-    """The shaping term before scale and clip (Rules.shaping_*)."""
+    """Shaping term before scale and clip (Rules.shaping_*)."""
     shots_dropped: Tensor
 
 
 class Tally(NamedTuple):
-    """What is counted over the running episode, [N]."""
+    """Counts over the running episode, [N]."""
 
     spawners_destroyed: Tensor
     enemies_destroyed: Tensor
@@ -106,7 +106,7 @@ class Tally(NamedTuple):
 
 
 class State(NamedTuple):
-    """A batch of worlds."""
+    """State of a batch of worlds."""
 
     ship: Ship
     enemies: Enemies
@@ -114,7 +114,7 @@ class State(NamedTuple):
     shots: Projectiles
     enemy_shots: Projectiles
     ring_head: Tensor
-    """Slot of ``enemy_shots`` that the next shot takes, [N]."""
+    """Index of the slot of ``enemy_shots`` for the next shot, [N]."""
     progress: Progress
     events: Events
     tally: Tally
@@ -122,7 +122,7 @@ class State(NamedTuple):
 
 
 def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
-    """Fresh worlds at the start of the first phase."""
+    """Make fresh worlds at the start of the first phase."""
     zero = torch.zeros_like(difficulty.shaping)
     ship = Ship(zero + rules.width / 2, zero + rules.height / 2, zero, zero, zero, zero + rules.ship_health, zero)
     spawners = place_spawners(zero, difficulty, chance, rules)
@@ -141,7 +141,7 @@ def spawn(rules: Rules, difficulty: Difficulty, chance: Chance) -> State:
 
 
 def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules: Rules) -> Spawners:
-    """The spawners of ``phase`` [N]: at their sites, jittered, ready to spawn."""
+    """Place the spawners of ``phase`` [N] at their sites, jittered and ready to spawn."""
     slots = rules.max_spawners
     slot = torch.arange(slots, device=phase.device).unsqueeze(1)
     jitter = (chance.uniform(STREAM_SITES, 2 * slots) * 2 - 1) * rules.spawner_jitter
@@ -161,18 +161,18 @@ def place_spawners(phase: Tensor, difficulty: Difficulty, chance: Chance, rules:
 
 
 def no_enemies(zero: Tensor, rules: Rules) -> Enemies:
-    """Empty enemy slots."""
+    """Return empty enemy slots."""
     empty = zero.expand(rules.max_enemies, -1).clone()
     return Enemies(*[empty] * len(Enemies._fields))
 
 
 def no_events(zero: Tensor) -> Events:
-    """A step in which nothing happened."""
+    """Return the events of a step without any."""
     return Events(*[zero] * len(Events._fields))
 
 
 def whole(value: Tensor) -> Tensor:
-    """Largest whole number not above ``value``; the margin forgives float32 products such as 120 * 0.85."""
+    """Round ``value`` down to an integer; the margin compensates float32 errors of products such as 120 * 0.85."""
     return torch.floor(value + 1e-3)
 
 

@@ -1,1 +1,1 @@
-"""What a world is made of: the TorchRL environment, the game behind it, its curriculum, and what both promise."""
+"""Parts of a world: the TorchRL environment, the game behind it, its curriculum, and the contract between them."""

@@ -1,4 +1,4 @@
-"""Which actions a world has, and what becomes of others."""
+"""Range of a world's actions, and the treatment of actions outside it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
 
 class ActionRange:
-    """Least and largest of each number of an action.
+    """Lower and upper bound of each component of an action.
 
     Args:
-        spec: of the action, one- or multi-categorical, or continuous.
-        leading: number of its first axes, which count worlds and agents.
+        spec: spec of the action: categorical, multi-categorical or continuous.
+        leading: number of its leading axes, which are worlds and agents.
     """
 
     def __init__(self, spec: TensorSpec, leading: int) -> None:
@@ -30,12 +30,12 @@ class ActionRange:
             self.ends = low, high
 
     def nearest(self, action: Tensor) -> Tensor:
-        """``action``, or the nearest one that can be."""
+        """Return ``action``, clamped to the range."""
         return action if self.ends is None else action.clamp(*self.ends)
 
     def check(self, action: Tensor, world: str) -> None:
-        """Raise ValueError if ``action`` has another shape or type; and if it holds a whole number that is no action,
-        where looking at it makes nobody wait: on the CPU, outside of compiled code.
+        """Raise ValueError if ``action`` has another shape or type, or if it holds an integer outside the range. The
+        values are checked only where this needs no synchronization: on the CPU, outside of compiled code.
         """
         if action.shape != self.shape or action.is_floating_point() != self.continuous:
             raise ValueError(
@@ -52,7 +52,7 @@ class ActionRange:
             raise ValueError(f"{world} was given action {values[wrong][0]}: its actions are {reach}.")
 
     def moved(self, move: Callable[[Tensor], Tensor]) -> None:
-        """Move to where the world moves."""
+        """Move the bounds to the world's new device."""
         if self.ends is not None and isinstance(self.ends[0], Tensor):
             low, high = self.ends
             self.ends = move(low), move(high)

@@ -1,4 +1,4 @@
-"""Arguments that every world takes, checked."""
+"""Checks of the arguments that every world takes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import torch
 
 MOST_REPEATS = 1000
-"""Largest number of steps of a game with one action."""
+"""Largest number of game steps with the same action."""
 MOST_OBJECTS = 100_000
 """Largest number of worlds that are Python objects of their own, stepped one after another."""
 
 
 def checked_number(num_envs: Any, most: int | None = None) -> int:
-    """``num_envs`` if it is a number of worlds, ``most`` at the most; what is batched has only the device's memory for
-    a bound.
+    """Return ``num_envs`` if it is a number of worlds up to ``most``; batched worlds are bounded only by the device's
+    memory.
     """
     if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
         raise ValueError(f"num_envs is {num_envs!r}: give a whole number of worlds, at least 1.")
@@ -25,7 +25,7 @@ def checked_number(num_envs: Any, most: int | None = None) -> int:
 
 
 def checked_repeat(action_repeat: Any) -> int:
-    """``action_repeat`` if it is a number of steps."""
+    """Return ``action_repeat`` if it is a valid number of steps."""
     if isinstance(action_repeat, bool) or not isinstance(action_repeat, int) or action_repeat < 1:
         raise ValueError(f"action_repeat is {action_repeat!r}: give a whole number of steps, at least 1.")
     if action_repeat > MOST_REPEATS:
@@ -34,14 +34,14 @@ def checked_repeat(action_repeat: Any) -> int:
 
 
 def checked_seed(seed: Any) -> int:
-    """``seed`` if it is one whole number from 0."""
+    """Return ``seed`` if it is one integer, at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or seed < 0:
         raise ValueError(f"seed is {seed!r}: give one whole number from 0, from which each row's is made.")
     return int(seed)
 
 
 def checked_device(device: torch.device | str | None) -> torch.device:
-    """``device`` if it is there; ``None`` is the CPU."""
+    """Return ``device`` if this machine has it; ``None`` is the CPU."""
     try:
         found = torch.device(device or "cpu")
     except RuntimeError:

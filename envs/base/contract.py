@@ -1,5 +1,5 @@
-"""What a game's functions owe to :class:`~envs.base.world.World`, and one sentence for each breach: it names the game's
-class and function, says what was found and what to do.
+"""Contract between a game's functions and :class:`~envs.base.world.World`, with one error sentence for each violation:
+it names the game's class and function, the value found and the fix.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from torchrl.envs import EnvBase
 from envs.toolkit.records import map_record, named_tensors
 
 GROUP = "agents"
-"""Where the tensors of a world with several agents are found."""
+"""Key under which a world with several agents has their tensors."""
 FUNCTIONS = ("settings", "spawn", "advance", "observe", "outcome", "statistics")
-"""What a subclass of World says about its game."""
+"""Functions by which a subclass of World defines its game."""
 _STANDARD = sysconfig.get_path("stdlib")
 _LONGEST_REASON = 300
-"""Characters of another's message that a sentence repeats."""
+"""Number of characters of the original message that an error sentence repeats."""
 
 
 def ask(world: EnvBase, function: str, *arguments: Any) -> Any:
-    """What a function of the game gives.
+    """Return the result of a function of the game.
 
     Raises:
-        ValueError: it failed; the sentence says where and why.
+        ValueError: it failed; the sentence gives the place and the reason.
     """
     try:
         return getattr(world, function)(*arguments)
@@ -41,7 +41,7 @@ def ask(world: EnvBase, function: str, *arguments: Any) -> Any:
 
 
 def explain(world: EnvBase, error: Exception, function: str | None = None) -> NoReturn:
-    """Raise what went wrong inside a step or a reset, or inside a ``function`` of the game, again as one sentence."""
+    """Raise an error from inside a step or a reset, or inside a ``function`` of the game, again as one sentence."""
     name = type(world).__name__
     frames = traceback.extract_tb(error.__traceback__)
     function = function or next((frame.name for frame in frames if frame.name in FUNCTIONS), None)
@@ -54,8 +54,8 @@ def explain(world: EnvBase, error: Exception, function: str | None = None) -> No
             raise error
         own = [frame for frame in frames if not _is_library(frame.filename)]
         place = f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
-        raise ValueError(f"{name}.{function} failed ({reason}; {place}): mend it there.") from error
-    check_game(world)  # a game that does not work at all says so better than its compiled graph
+        raise ValueError(f"{name}.{function} failed ({reason}; {place}): fix it there.") from error
+    check_game(world)  # for a game that does not work at all, its own error is clearer than that of its compiled graph
     lines = re.findall(r'File "(.+)", line (\d+), in (\w+)', str(error))
     places = [f"{Path(file).name}, line {line}, in {code}" for file, line, code in lines if not _is_library(file)]
     place = f" ({places[-1]})" if places else ""
@@ -66,10 +66,10 @@ def explain(world: EnvBase, error: Exception, function: str | None = None) -> No
 
 
 def check_specs(world: EnvBase, observations: Composite, actions: TensorSpec) -> None:
-    """Check what a game says about its keys.
+    """Check the specs of a game.
 
     Raises:
-        ValueError: a spec does not begin with the worlds, or worlds and agents; or it is none.
+        ValueError: the shape of a spec does not begin with worlds, or worlds and agents; or it is not a spec.
     """
     name, n, agents = type(world).__name__, world.num_envs, world.num_agents
     if not isinstance(observations, Composite):
@@ -94,7 +94,7 @@ def check_specs(world: EnvBase, observations: Composite, actions: TensorSpec) ->
 
 
 def check_statistics(world: EnvBase, statistics: Any, books: Collection[str]) -> None:
-    """Check a game's statistics; ``books`` are the names of the world's own, which it may not give."""
+    """Check a game's statistics; ``books`` are the names of the world's own statistics, which a game may not return."""
     name = f"{type(world).__name__}.statistics"
     if not isinstance(statistics, dict):
         raise ValueError(f"{name} gives {_kind(statistics)}: give a dict of tensors by name.")
@@ -106,11 +106,11 @@ def check_statistics(world: EnvBase, statistics: Any, books: Collection[str]) ->
 
 
 def check_game(world: EnvBase) -> None:
-    """Play one step of a game beside the world's own and compare what its functions give with its specs; the world is
-    left as it was.
+    """Run one step of a game on a copy of the world's state and compare the results of its functions with its specs;
+    the world is left as it was.
 
     Raises:
-        ValueError: the first breach.
+        ValueError: the first violation.
     """
     name = type(world).__name__
     if world.__dict__.get("_snapshot") is None:
@@ -170,7 +170,7 @@ def _check_outcome(world: EnvBase, outcome: Any) -> None:
 
 
 def check_record(world: EnvBase, function: str, record: Any) -> None:
-    """Check that a game's record is nested NamedTuples of tensors whose last axis counts worlds."""
+    """Check that a game's record consists of nested NamedTuples of tensors whose last axis is the worlds."""
     for path, value in _entries(record, f"{type(world).__name__}.{function}"):
         if not isinstance(value, Tensor):
             raise ValueError(f"{path} is {_kind(value)}: a record is a NamedTuple of tensors or of NamedTuples.")
@@ -183,7 +183,7 @@ def check_record(world: EnvBase, function: str, record: Any) -> None:
 
 
 def _check_record(world: EnvBase, function: str, record: Any, like: Any) -> None:
-    """Also compare it with the record that the world holds."""
+    """Check a record as :func:`check_record`, and compare it with the record that the world holds."""
     check_record(world, function, record)
     title = f"{type(world).__name__}.{function}"
     found, wanted = dict(_entries(record, "")), dict(_entries(like, ""))
@@ -210,7 +210,7 @@ def _check_tensor(
 
 
 def _entries(record: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of a record, whatever it holds."""
+    """Yield (dotted path, value) of a record, whatever it holds."""
     if not isinstance(record, tuple) or not hasattr(record, "_fields"):
         yield path, record
         return
@@ -219,7 +219,7 @@ def _entries(record: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(seen: dict[str, Any], outer: tuple[str, ...] = ()) -> Iterator[tuple[NestedKey, Any]]:
-    """(key, value) of nested dicts, as specs name them."""
+    """Yield (key, value) of nested dicts, with keys as in specs."""
     for key, value in seen.items():
         path = (*outer, key)
         if isinstance(value, dict):
@@ -239,11 +239,11 @@ def _words(key: NestedKey) -> str:
 
 
 def _first_words(error: Exception) -> str:
-    """The first line of a message, for use inside a sentence."""
+    """Return the first line of a message, for use inside a sentence."""
     lines = str(error).strip().splitlines() or [""]
     return lines[0][:_LONGEST_REASON].rstrip(" .:") or "no message"
 
 
 def _is_library(file: str) -> bool:
-    """Whether a file belongs to Python or to an installed package, such as PyTorch."""
+    """True if a file belongs to Python or to an installed package, such as PyTorch."""
     return "site-packages" in file or file.startswith(("<", _STANDARD)) or file == __file__

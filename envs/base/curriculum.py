@@ -1,4 +1,4 @@
-"""A curriculum: stages of difficulty as data, and a rule that moves on when the latest episodes meet a stage's
+"""Curriculum: stages of difficulty as data, and a rule that advances when the latest episodes meet a stage's
 criteria.
 """
 
@@ -15,40 +15,40 @@ from torch import Tensor
 from envs.toolkit.plain_yaml import read_yaml
 
 WINDOW = 100
-"""Criteria are means over this many of the latest episodes."""
+"""Number of the latest episodes over which criteria are averaged."""
 _AMONG_WINS = "win_step"
-"""This statistic is averaged over won episodes only."""
+"""Statistic that is averaged over won episodes only."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage."""
+    """One stage of a curriculum."""
 
     name: str
     difficulty: dict[str, float]
-    """Multipliers by name; what is not named is 1."""
+    """Multipliers by name; those not named are 1."""
     criteria: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """Statistic -> (least, most) of its mean; None leaves a side open."""
     retreat: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    """If all of these hold, the stage was too hard: back to the one before. Between the two sets nothing happens, so
-    that a curriculum does not swing.
+    """Criteria of the same form for a return to the previous stage, which happens if all of them hold. Between the two
+    sets the stage is kept, so that a curriculum does not oscillate.
     """
     min_episodes: int | None = None
-    """Episodes that must have ended in this stage before the criteria are looked at; by default as many as there are
-    worlds. Fewer move on sooner, on the word of the episodes that ended first, which are the short ones.
+    """Number of episodes that must have ended in this stage before the criteria are evaluated; by default the number of
+    worlds. A smaller number advances sooner, but on the episodes that ended first, which are the short ones.
     """
     level: str | None = None
-    """Level whose map fresh worlds get, for worlds that have levels."""
+    """Level that determines the map of fresh worlds, for worlds that have levels."""
 
 
 class Curriculum:
-    """Follows the stages; only whole episodes that began in the current stage count.
+    """Progress through stages; only complete episodes that began in the current stage count.
 
     Args:
-        stages: from easy to hard.
-        num_envs: worlds that play; a stage that does not say otherwise lasts at least as many episodes.
-        stage: stage to begin with.
-        automatic: move on by the criteria, or stay.
+        stages: stages from easy to hard.
+        num_envs: number of worlds; a stage without ``min_episodes`` lasts at least this many episodes.
+        stage: index of the first stage.
+        automatic: True to move by the criteria, False to stay.
     """
 
     def __init__(self, stages: list[Stage], num_envs: int, stage: int = 0, automatic: bool = True) -> None:
@@ -58,15 +58,15 @@ class Curriculum:
         self.stage = stage
         self.episodes = 0
         self._window: dict[str, Tensor] = {}
-        """Statistics by name, each [episodes], of the latest whole episodes that began in this stage."""
+        """Statistics by name, each [episodes], of the latest complete episodes that began in this stage."""
 
     @property
     def current(self) -> Stage:
-        """The stage that fresh worlds get."""
+        """Present stage, which fresh worlds get."""
         return self.stages[self.stage]
 
     def update(self, finished: dict[str, Tensor]) -> bool:
-        """Take in finished episodes (statistics by name, [episodes] on the CPU); True if another stage begins."""
+        """Record finished episodes (statistics by name, [episodes] on the CPU); return True if another stage begins."""
         counted = (finished["stage"] == self.stage) & (finished["complete"] > 0)
         self.episodes += int(counted.sum())
         for name, values in finished.items():
@@ -94,13 +94,13 @@ class Curriculum:
                     )
 
     def metrics(self) -> dict[str, float]:
-        """The stage, its episodes so far, and the share of its criteria that hold."""
+        """Return the stage, its number of episodes so far, and the fraction of its criteria that hold."""
         held = [self._holds(name, bounds) for name, bounds in self.current.criteria.items()]
         share = sum(held) / len(held) if held else 1.0
         return {"stage": float(self.stage), "stage_episodes": float(self.episodes), "criteria_met": share}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values."""
+        """Return the state as tensors and plain values."""
         return {"stage": self.stage, "episodes": self.episodes, "window": dict(self._window)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Curriculum:
         self._window = {name: values.cpu() for name, values in state["window"].items()}
 
     def _direction(self) -> int:
-        """1 to move on, -1 to go back, 0 to stay."""
+        """Return 1 to advance, -1 to retreat, 0 to stay."""
         retreat = self.current.retreat
         if retreat and all(self._holds(name, bounds) for name, bounds in retreat.items()):
             return -1
@@ -141,12 +141,12 @@ def load_curriculum(
     stage: int | str,
     multipliers: tuple[str, ...],
 ) -> Curriculum:
-    """The curriculum of a YAML file.
+    """Load the curriculum of a YAML file.
 
     Args:
         source: name of a file in ``folder``, or a path.
-        folder: where the world's own curricula are.
-        num_envs: worlds that play.
+        folder: folder of the world's own curricula.
+        num_envs: number of worlds.
         stage: ``auto`` to move by the criteria, or the number of the stage to stay in.
         multipliers: names that ``difficulty`` may use.
 
@@ -168,7 +168,7 @@ def load_curriculum(
 
 
 def load_stages(path: Path, multipliers: tuple[str, ...]) -> list[Stage]:
-    """The stages of a YAML file: a list of mappings of :class:`Stage`'s fields.
+    """Load the stages of a YAML file: a list of mappings of :class:`Stage`'s fields.
 
     Args:
         path: the file.

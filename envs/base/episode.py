@@ -1,4 +1,4 @@
-"""The books of running episodes, which :class:`~envs.base.world.World` keeps for every game."""
+"""Statistics of running episodes, which :class:`~envs.base.world.World` keeps for every game."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 
 class EpisodeStats(NamedTuple):
-    """What every game reports of its running episodes, [N] or as said."""
+    """Statistics of the running episodes that every game reports, [N] unless stated."""
 
     total_reward: Tensor
-    """Undiscounted sum of the rewards so far, float32 [N], or [A, N] with several agents."""
+    """Undiscounted return so far, float32 [N], or [A, N] with several agents."""
     length: Tensor
-    """Steps of the game so far, float32."""
+    """Number of game steps so far, float32."""
     complete: Tensor
-    """Whether it began at the game's beginning, bool; desynchronized worlds begin midway."""
+    """True if the episode started at the game's initial state, bool; desynchronized worlds start midway."""
     stage: Tensor
-    """Index of the curriculum's stage in which it began, int16; 0 without a curriculum."""
+    """Index of the curriculum's stage in which the episode began, int16; 0 without a curriculum."""
 
     def add(self, reward: Tensor, steps: Tensor | int = 1) -> EpisodeStats:
-        """The books after so many ``steps`` that brought ``reward``."""
+        """Return the statistics after ``steps`` more steps with a total of ``reward``."""
         return self._replace(total_reward=self.total_reward + reward, length=self.length + steps)
 
     def statistics(self) -> dict[str, Tensor]:
-        """Episode statistics by name, float32 [N]; the return of several agents is their mean."""
+        """Return the episode statistics by name, float32 [N]; the return of several agents is their mean."""
         total = self.total_reward
         return {
             "return": total if total.ndim == 1 else total.mean(0),
@@ -36,7 +36,7 @@ class EpisodeStats(NamedTuple):
 
 
 def begin_episode(stage: Tensor, num_agents: int | None, complete: bool) -> EpisodeStats:
-    """Episodes before their first step, in the curriculum's ``stage`` int16 [N]."""
+    """Return statistics of episodes before their first step, in the curriculum's ``stage`` int16 [N]."""
     zero = torch.zeros_like(stage, dtype=torch.float32)
     return EpisodeStats(
         total_reward=zero if num_agents is None else zero.expand(num_agents, -1),

@@ -1,4 +1,4 @@
-"""A game as pure functions on tensors: what each game says, and the step and the reset that follow from it.
+"""A game as pure functions on tensors: the functions that define a game, and the step and the reset built from them.
 
 :class:`~envs.base.world.World` makes a TorchRL environment of it, and compiles the step.
 """
@@ -23,99 +23,101 @@ from envs.toolkit.records import choose, map_record, write
 
 
 class GameStep(NamedTuple):
-    """What a step makes of the games."""
+    """Result of a step of the games."""
 
     state: Any
     reward: Tensor
-    """Of the whole step, [N] or [A, N]."""
+    """Reward of the whole step, [N] or [A, N]."""
     terminated: Tensor
     truncated: Tensor
     steps: Tensor | int
-    """Steps of the game that were played, [N]: fewer than ``action_repeat`` where it ended before."""
+    """Number of game steps taken, [N]: fewer than ``action_repeat`` where the game ended before."""
     chance: Chance
 
 
 class Names(TypedDict, total=False):
-    """Words for what is a number in tensors, in its order."""
+    """Names of the entries of tensors, in their order."""
 
     actions: Sequence[str]
     meters: Sequence[str]
     observation: Mapping[str, Sequence[str]]
-    """By key (of agents in a group, its key there): of a vector what each number is, of a picture what each channel
-    is.
+    """Names by key (of agents in a group, the key within the group): of the components of a vector, or of the channels
+    of a picture.
     """
     colors: Mapping[str, Sequence[tuple[int, int, int]]]
-    """By key of a picture, what each channel is drawn in: red, green, blue, 0 to 255."""
+    """Color in which each channel of a picture is drawn, by key: red, green, blue, 0 to 255."""
 
 
 class Game:
     """Functions on a record of tensors (nested ``NamedTuple``, world axis last)."""
 
     action_repeat: int = 1
-    """Steps of the game with the same action in each step of the world, whose rewards are added up."""
+    """Number of game steps with the same action in each step of the world; their rewards are summed."""
     num_agents: int | None = None
-    """Agents per world; None for a world of one agent with flat keys."""
+    """Number of agents per world; None for a world of one agent with flat keys."""
     midway: bool
-    """Whether a reset of all worlds begins them at random moments of their episodes."""
+    """True if a reset of all worlds starts them at random time steps of their episodes."""
     _action_range: ActionRange
     _show_last: bool
-    """Whether a step keeps the worlds that ended as they ended."""
+    """True if a step keeps the final state of worlds that ended, for rendering."""
 
-    # --- what the game is, said by a subclass ------------------------------------------------------------------------
+    # --- definition of the game, by a subclass -----------------------------------------------------------------------
 
     def settings(self) -> Any:
-        """Initial per-world settings: a record of [N] tensors."""
+        """Return the initial per-world settings: a record of [N] tensors."""
         raise NotImplementedError
 
     def spawn(self, settings: Any, chance: Chance, midway: bool) -> Any:
-        """Fresh worlds; ``midway``: each at a random moment of its episode, so that resets desynchronize."""
+        """Return fresh worlds; with ``midway`` each at a random time step of its episode, so that resets
+        desynchronize.
+        """
         raise NotImplementedError
 
     def respawn(self, state: Any, settings: Any, chance: Chance) -> Any:
-        """Fresh worlds for those of ``state`` that end; by default as :meth:`spawn` makes them.
+        """Return fresh worlds to replace those of ``state`` that end; by default as :meth:`spawn` makes them.
 
-        A game may leave tensors of ``state`` in them that nobody reads in a fresh world (such as where a dead thing
-        is): they are then not written again.
+        A game may leave tensors of ``state`` in them that are not read in a fresh world (such as positions of dead
+        objects): they are then not written again.
         """
         return self.spawn(settings, chance, midway=False)
 
     def advance(self, state: Any, action: Tensor, chance: Chance) -> Any:
-        """One step of the game."""
+        """Return the state after one step of the game."""
         raise NotImplementedError
 
     def observe(self, state: Any) -> dict[str, Tensor]:
-        """Observations by key, [N, ...]; those of several agents in a dict under ``"agents"``, [N, A, ...]."""
+        """Return observations by key, [N, ...]; those of several agents in a dict under ``"agents"``, [N, A, ...]."""
         raise NotImplementedError
 
     def outcome(self, state: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward ([N], or [A, N] with several agents), terminated, truncated (both [N]) of the last step."""
+        """Return reward ([N], or [A, N] with several agents), terminated and truncated (both [N]) of the last step."""
         raise NotImplementedError
 
     def statistics(self, state: Any) -> dict[str, Tensor]:
-        """What else the game reports of the running episode, by name, float32 [N]; by default nothing."""
+        """Return further statistics of the running episode by name, float32 [N]; by default none."""
         return {}
 
     def names(self) -> Names:
-        """Words for what is a number in tensors; by default none."""
+        """Return names of the entries of tensors; by default none."""
         return {}
 
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """Players of this very world, by name: policies that may look at its record; here ``random``."""
+        """Return scripted policies of this world instance, by name, which may read its record; here ``random``."""
         return {"random": RandomPlayer(self)}
 
     def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
-        """For modules of an agent, by name, a player whose first agent knows what the module could at best know, and
-        one or more that are the same without it: what it earns beyond the best of them is to be gained here; by default
-        none.
+        """Return scripted policies that bound the benefit of modules of an agent, by the module's name: first a policy
+        whose first agent has the information that the module could at best provide, then one or more without it. Its
+        return beyond the best of these is what the module can gain in this world. By default none.
 
-        The other agents play alike for all.
+        The other agents act alike in all of them.
         """
         return {}
 
     # --- the step, resets included, which is compiled as one; and a reset beside it ----------------------------------
 
     def _advance_and_replace(self, action: Tensor, snapshot: Snapshot) -> AutoResetStep:
-        """Step all worlds, then replace those that ended, and update ``snapshot`` in place."""
+        """Step all worlds, replace those that ended, and update ``snapshot`` in place."""
         action = self._action_range.nearest(action)
         state, reward, terminated, truncated, steps, chance = self._advance(action, snapshot)
         episode = snapshot.episode.add(reward, steps)
@@ -137,12 +139,12 @@ class Game:
             episode=choose(done, begin_episode(snapshot.stage, self.num_agents, complete=True), episode),
         )
         fresh = self._report(after.state, after.episode) | _not_done(done)
-        ended["episode"] = self._statistics(state, episode)  # here, where a compiler puts it beside what replaces it
+        ended["episode"] = self._statistics(state, episode)  # here, so that a compiler places it beside its replacement
         write(snapshot, after)
         return AutoResetStep(ended, fresh, last)
 
     def _advance(self, action: Tensor, snapshot: Snapshot) -> GameStep:
-        """The games after :attr:`action_repeat` steps with one action."""
+        """Return the games after :attr:`action_repeat` steps with one action."""
         if self.action_repeat == 1:
             chance = snapshot.chance.tick()
             state = self.advance(snapshot.state, action, chance)
@@ -156,7 +158,7 @@ class Game:
 
     @torch.compiler.nested_compile_region  # compiled once, however often a step repeats it
     def _advance_further(self, moment: GameStep, action: Tensor) -> GameStep:
-        """One more step with the same action; a game that has ended stays as it ended."""
+        """Take one more step with the same action; a game that has ended keeps its final state."""
         state, reward, terminated, truncated, steps, chance = moment
         goes_on, chance = ~(terminated | truncated), chance.tick()
         later = self.advance(state, action, chance)
@@ -169,7 +171,7 @@ class Game:
             steps + goes_on,
             chance,
         )
-        return map_record(torch.clone, after)  # what a step leaves alone must not be given back as it is
+        return map_record(torch.clone, after)  # tensors that a step leaves unchanged must not be returned as aliases
 
     def _replace(self, worlds: Tensor | None, snapshot: Snapshot) -> dict:
         """Replace ``worlds`` (bool [N], None for all) by fresh ones, except where they are fresh already."""
@@ -188,13 +190,13 @@ class Game:
         return self._report(state, episode) | _not_done(snapshot.untouched)
 
     def _report(self, state: Any, episode: EpisodeStats) -> dict[str, Any]:
-        """Observations [N, ...] and episode statistics [N, 1], in memory of their own."""
+        """Return observations [N, ...] and episode statistics [N, 1], in memory of their own."""
         observed: dict[str, Any] = dict(self.observe(state))
         observed["episode"] = self._statistics(state, episode)
         return observed
 
     def _statistics(self, state: Any, episode: EpisodeStats) -> dict[str, Tensor]:
-        """Episode statistics [N, 1]."""
+        """Return the episode statistics, [N, 1]."""
         statistics = episode.statistics() | self.statistics(state)
         return {name: value.unsqueeze(-1).clone() for name, value in statistics.items()}
 

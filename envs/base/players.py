@@ -1,4 +1,4 @@
-"""A player for every world: pure chance."""
+"""Random policy for every world."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from envs.base.contract import GROUP
 
 
 class RandomPlayer(TensorDictModuleBase):
-    """Takes actions at random: legal ones, where the world shows an ``action_mask``.
+    """Policy of uniformly random actions: legal ones, where the world shows an ``action_mask``.
 
     Args:
-        env: the world whose actions they are.
+        env: the world to act in.
     """
 
     def __init__(self, env: Any) -> None:

@@ -1,4 +1,4 @@
-"""All that changes in a batch of worlds, in one record, and how it continues from a saved one."""
+"""Complete mutable state of a batch of worlds in one record, and loading of a saved one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from envs.toolkit.records import named_tensors
 
 
 class Snapshot(NamedTuple):
-    """All that changes in a batch of worlds; every tensor has the world axis last."""
+    """Complete mutable state of a batch of worlds; every tensor has the world axis last."""
 
     state: Any
-    """The game's record."""
+    """Record of the game."""
     episode: EpisodeStats
-    """What is reported of the running episodes, whatever the game."""
+    """Statistics of the running episodes that every game reports."""
     settings: Any
-    """A record of per-world settings that fresh worlds are made with (such as their difficulty); survives resets."""
+    """Record of per-world settings from which fresh worlds are made (such as their difficulty); survives resets."""
     stage: Tensor
     """Index of the curriculum's stage that fresh worlds get, int16 [N]; 0 without a curriculum."""
     chance: Chance
     untouched: Tensor
-    """Worlds that no step or reset has touched since the last step replaced them, bool [N]."""
+    """Mask of worlds that no step or reset has touched since the last step replaced them, bool [N]."""
 
 
 def load_snapshot(snapshot: Snapshot, saved: Mapping[str, Tensor], strict: bool = True) -> None:
-    """Copy saved worlds, tensors by dotted name, into ``snapshot``: all of them or, unless ``strict``, what fits.
+    """Copy saved worlds, tensors by dotted name, into ``snapshot``: all of them or, unless ``strict``, those that fit.
 
     Raises:
         ValueError: they are of another game, another version of it, or of another number of worlds; nothing is copied
@@ -55,5 +55,5 @@ def load_snapshot(snapshot: Snapshot, saved: Mapping[str, Tensor], strict: bool 
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first three of them."""
+    """Return the first three names as text."""
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

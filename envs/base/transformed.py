@@ -17,8 +17,8 @@ class BranchlessTransformedEnv(TransformedEnv):
     """:class:`~torchrl.envs.TransformedEnv` that keeps a :class:`World`'s branchless reset, so it compiles with
     ``fullgraph=True``.
 
-    A plain ``TransformedEnv(world, transform)`` gives the same data; it asks the device at each step whether any world
-    is done.
+    A plain ``TransformedEnv(world, transform)`` gives the same data, but synchronizes with the device at each step to
+    find out if any world is done.
     """
 
     branchless = True
@@ -26,7 +26,7 @@ class BranchlessTransformedEnv(TransformedEnv):
     is_spec_locked = World.is_spec_locked
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The worlds' state and the transforms'."""
+        """Return the states of the worlds and of the transforms."""
         return {"world": self.base_env.state_dict(), "transform": self.transform.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:

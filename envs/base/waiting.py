@@ -1,4 +1,4 @@
-"""Worlds that have ended, until somebody asks for their reset."""
+"""Worlds that have ended and wait for their reset."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from envs.toolkit.records import choose
 
 
 class AutoResetStep(NamedTuple):
-    """What a step of all worlds gave."""
+    """Result of a step of all worlds, with automatic resets."""
 
     ended: dict[str, Any]
-    """What it returns: observations, reward, flags and statistics, those of ended worlds before they were replaced."""
+    """Results of the step: observations, reward, flags and statistics; in ended worlds those before the replacement."""
     fresh: dict[str, Any]
-    """Observations, flags and statistics of what goes on: in worlds that ended, of the fresh game."""
+    """Observations, flags and statistics for the next step: in worlds that ended, of the fresh game."""
     last: Any
-    """The record before worlds that ended were replaced, if pictures are wanted of it; else None."""
+    """Record before worlds that ended were replaced, if it is to be rendered; else None."""
     reset: Tensor | None = None
-    """Worlds that were reset since, bool [N]; None for none."""
+    """Mask of worlds that were reset since, bool [N]; None for none."""
 
     @property
     def waiting(self) -> Tensor:
-        """Worlds that ended and were not reset since, bool [N]."""
+        """Mask of worlds that ended and were not reset since, bool [N]."""
         done = self.ended["done"].squeeze(-1)
         return done if self.reset is None else done & ~self.reset
 
     def reset_by(self, worlds: Tensor) -> AutoResetStep:
-        """The step after a reset of ``worlds``, bool [N]."""
+        """Return the step after a reset of ``worlds``, bool [N]."""
         return self._replace(reset=worlds if self.reset is None else worlds | self.reset)
 
     def held_by(self, earlier: AutoResetStep, reward: tuple[str, ...]) -> AutoResetStep:
-        """This step, without effect on the worlds that had ended in an ``earlier`` one and still wait: they end once
-        more, and earn nothing. ``reward`` is the way to it.
+        """Return this step without effect on worlds that ended in an ``earlier`` one and still wait: they end again,
+        with reward 0. ``reward`` is the path of the reward's key.
         """
         worlds = earlier.waiting
         held = {**earlier.ended}
@@ -48,7 +48,7 @@ class AutoResetStep(NamedTuple):
 
 
 def _pick(worlds: Tensor, new: Any, old: Any) -> Any:
-    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for tensors [N, ...] or nested dicts of them."""
+    """Select ``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for tensors [N, ...] or nested dicts of them."""
     if isinstance(old, dict):
         return {key: _pick(worlds, new[key], value) for key, value in old.items()}
     return torch.where(worlds.reshape(worlds.shape + (1,) * (old.ndim - 1)), new, old)

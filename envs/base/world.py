@@ -1,9 +1,9 @@
-"""The one adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
+"""Adapter between a game's pure functions and TorchRL: specs, seeds, branchless reset, compilation.
 
 A game is a record of tensors (nested ``NamedTuple``, world axis last) and functions on it. :class:`World` keeps the
 record in place on the device, and turns it into an :class:`~torchrl.envs.EnvBase` whose step never waits for the host:
-worlds that end are replaced by fresh ones through a masked select *inside* the step's graph, so stepping and resetting
-is one compiled function.
+worlds that end are replaced by fresh ones through a masked select *inside* the step's graph, so step and reset are one
+compiled function.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from envs.toolkit.records import choose, map_record, named_tensors, write
 
 
 def inductor_options(device: torch.device) -> dict[str, int]:
-    """How Inductor compiles a function that holds the step.
+    """Return the options with which Inductor compiles a function that contains the step.
 
     A game is one long chain of small operations. On a CPU, intermediate results of more than 20 of them are kept in
-    memory instead of computed again in every consumer: with Inductor's default of 30 the Arena compiles 2.6 times
-    longer for 13 % more speed. A GPU has other compilers, and memory is what bounds it: there, kernels may do more at
-    once than Inductor's default of 64 operations, and read what they share once; but not with the Triton of PyTorch
-    2.11, which fails at the largest kernel of the Arena's pictures.
+    memory instead of recomputed in every consumer: with Inductor's default of 30 the Arena compiles 2.6 times longer
+    for 13 % more speed. A GPU has other compilers and is bound by memory: there, kernels may fuse more than Inductor's
+    default of 64 operations, and read shared inputs once; but not with the Triton of PyTorch 2.11, which fails at the
+    largest kernel of the Arena's pictures.
     """
     options = {"realize_opcount_threshold": 20}
     if device.type != "cpu":
@@ -49,40 +49,40 @@ def inductor_options(device: torch.device) -> dict[str, int]:
 
 
 CURRICULUM = "curriculum"
-"""Where the curriculum is found among saved worlds."""
+"""Key of the curriculum's state among saved worlds."""
 
 
 class World(StagedGame, EnvBase):
     """A game as a batch-locked TorchRL environment.
 
-    A subclass says what the game is in five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
-    :meth:`outcome`; in :meth:`statistics` what else it reports) and calls :meth:`_build` at the end of its
-    ``__init__``. A world of several agents sets :attr:`num_agents` before; what each of them sees, does and gets is
-    then found under ``"agents"``, [N, A, ...].
+    A subclass defines the game by five methods (:meth:`settings`, :meth:`spawn`, :meth:`advance`, :meth:`observe`,
+    :meth:`outcome`; optionally :meth:`statistics`) and calls :meth:`_build` at the end of its ``__init__``. A world of
+    several agents sets :attr:`num_agents` before; their observations, actions and rewards are then under ``"agents"``,
+    [N, A, ...].
 
-    The world keeps the books of the running episodes itself: their ``return``, ``length``, whether they are
-    ``complete`` and their curriculum's ``stage`` (:class:`~envs.base.episode.Episode`).
+    The world keeps the episode statistics itself: ``return``, ``length``, ``complete`` (the episode began at the game's
+    initial state) and the curriculum's ``stage`` (:class:`~envs.base.episode.EpisodeStats`).
 
     Two guarantees beyond TorchRL's: the game of row i depends on the seed and on i alone, not on ``num_envs`` or on the
     other rows (to the last bit; compiled for another ``num_envs``, which may take other instructions, up to rounding);
-    and nothing returned shares memory with the state. After a step, worlds that ended already hold a fresh
+    and returned tensors share no memory with the state. After a step, worlds that ended already hold a fresh
     game; the ``"next"`` entries describe the ended one, and a reset of such a row before its next step returns that
-    fresh game unchanged. A row that is stepped on without a reset stays as it ended: done, without reward.
+    fresh game unchanged. A row that is stepped on without a reset keeps its final state: done, without reward.
 
-    Actions that cannot be are refused where looking at them costs no wait, on the CPU outside of compiled code;
-    elsewhere they count as the nearest one that can.
+    Actions outside the range raise an error where the check needs no synchronization, on the CPU outside of compiled
+    code; elsewhere they are clamped to the range.
     """
 
     branchless = True
-    """The step, resets included, can be traced as one graph without asking the device anything."""
+    """True: the step, resets included, can be traced as one graph without synchronization with the device."""
     transformed_class: type[TransformedEnv]
-    """What to wrap such a world in so that it keeps its branchless reset."""
+    """Class that wraps a world in transforms and keeps its branchless reset."""
     truncation_limit: int | None = None
-    """Steps after which an episode is truncated, never before; None if that may be. Rollouts that are no longer keep
-    each picture once, and need fewer values.
+    """Number of steps after which an episode is truncated, never before; None if it may be truncated earlier. Rollouts
+    of at most this length store each picture once and need fewer value estimates.
     """
     film_fps: float = 10
-    """Steps of the game that a second of a film shows."""
+    """Number of game steps per second of a film."""
 
     def __init__(
         self, num_envs: int, *, device: torch.device | str | None = None, seed: int = 0, action_repeat: int = 1
@@ -103,10 +103,10 @@ class World(StagedGame, EnvBase):
         """Make the specs and the first worlds.
 
         Args:
-            observations: specs of :meth:`observe`, [N, ...] each; with a nested ``"agents"`` for a world of several.
-            actions: spec of the action, [N, ...], or [N, A, ...] with several agents, who then have an action and a
-                reward each.
-            midway: begin at random moments of the episode.
+            observations: specs of :meth:`observe`, [N, ...] each; with a nested ``"agents"`` for several agents.
+            actions: spec of the action, [N, ...], or [N, A, ...] with several agents, each with its own action and
+                reward.
+            midway: start at random time steps of the episode.
         """
         n, device = self.num_envs, self.device
         self.midway = midway
@@ -134,7 +134,9 @@ class World(StagedGame, EnvBase):
         self.set_seed(self._seed_given)
 
     def _set_specs(self, observations: Composite, actions: TensorSpec) -> None:
-        """Tell TorchRL what is seen, done, earned and flagged; actions and rewards of several agents in their group."""
+        """Set the specs of observations, actions, rewards and done flags; actions and rewards of several agents are in
+        their group.
+        """
         n, device = self.num_envs, self.device
         self.observation_spec = observations
         self._action_range = ActionRange(actions, observations.ndim + (self.num_agents is not None))
@@ -153,21 +155,21 @@ class World(StagedGame, EnvBase):
 
     @EnvBase.is_spec_locked.getter
     def is_spec_locked(self) -> bool:
-        """TorchRL's, but never where code is traced: what TorchRL keeps only while specs are locked, such as the names
-        of keys, it looks up in a way that TorchDynamo of PyTorch 2.11 does not know.
+        """Return TorchRL's flag, but False where code is traced: values that TorchRL caches while specs are locked,
+        such as the names of keys, are looked up in a way that TorchDynamo of PyTorch 2.11 does not support.
         """
         return not torch.compiler.is_compiling() and EnvBase.is_spec_locked.fget(self)
 
-    # --- playing -----------------------------------------------------------------------------------------------------
+    # --- stepping ----------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> Any:
-        """The game's record now (the live tensors: read, or write in place in tests)."""
+        """Present record of the game (the live tensors: read, or write in place in tests)."""
         return self._snapshot.state
 
     @property
     def episode(self) -> EpisodeStats:
-        """The books of the running episodes (the live tensors, as :attr:`state`)."""
+        """Statistics of the running episodes (the live tensors, as :attr:`state`)."""
         return self._snapshot.episode
 
     def _set_seed(self, seed: int | None) -> None:
@@ -203,14 +205,14 @@ class World(StagedGame, EnvBase):
         return self._tensordict(observed)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Observations after the reset that the last step has already done; no question is asked of the device."""
+        """Return observations after the reset that the last step has already done, without synchronization."""
         if self._last_step is not None:
             tensordict = tensordict.update(self._tensordict(self._last_step.fresh))
             self.nobody_waits()
         return tensordict
 
     def nobody_waits(self) -> None:
-        """Say that every world that ended in the last step was reset."""
+        """Mark every world that ended in the last step as reset."""
         self._last_step = None
 
     def _tensordict(self, values: dict[str, Any]) -> TensorDict:
@@ -225,9 +227,9 @@ class World(StagedGame, EnvBase):
         """Compile the step with its reset as one graph; also reached by ``compile=True`` (or a dict of options) at
         construction.
 
-        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as ``step_and_maybe_reset``
-        does and the layout of the tensordict does not matter (hence ``warmup`` does nothing). Inside a larger compiled
-        function it is inlined.
+        Unlike TorchRL's default this compiles the game's tensors only, so ``step`` gains as much as
+        ``step_and_maybe_reset`` and the layout of the tensordict does not matter (hence ``warmup`` has no effect).
+        Inside a larger compiled function it is inlined.
         """
         options = {} if "mode" in kwargs else {"options": self.compile_options}
         self._compiled = kwargs
@@ -238,7 +240,7 @@ class World(StagedGame, EnvBase):
 
     @property
     def compile_options(self) -> dict[str, int]:
-        """Options for ``torch.compile`` of a function that holds the step, on this device."""
+        """Options for ``torch.compile`` of a function that contains the step, on this device."""
         return self.compile_options_on(self.device)
 
     compile_options_on = staticmethod(inductor_options)
@@ -250,34 +252,35 @@ class World(StagedGame, EnvBase):
         return self
 
     def extra_repr(self) -> str:
-        """What PyTorch prints between the parentheses; subclasses put before it what tells their games apart."""
+        """Return the text that PyTorch prints between the parentheses; subclasses prepend their own settings."""
         return f"num_envs={self.num_envs}, device={self.device}"
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- checks and pictures -----------------------------------------------------------------------------------------
 
     def check_game(self) -> None:
-        """Check that what the game's functions give agrees with each other and with the specs; nothing is played.
+        """Check that the results of the game's functions agree with each other and with the specs; the world is left as
+        it was.
 
         Raises:
-            ValueError: the first breach, in one sentence.
+            ValueError: the first violation, in one sentence.
         """
         check_game(self)
 
     def render(
         self, mode: str = "rgb_array", env_index: int | None = 0, agent_index_focus: int | None = None
     ) -> NDArray[np.uint8]:
-        """A picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown as it ended,
-        until it is reset (which ``step_and_maybe_reset`` does at once).
+        """Return a picture of a world, uint8 [height, width, 3]; a world that ended in the last step is shown in its
+        final state, until it is reset (which ``step_and_maybe_reset`` does at once).
 
-        The first call makes each further step keep what this needs.
+        From the first call on, each further step keeps the final states that this needs.
 
         Args:
-            mode: ``rgb_array``, what scripts for TorchRL ask for.
-            env_index: number of the world; None for all of them, [N, height, width, 3].
-            agent_index_focus: None; scripts for VMAS have it.
+            mode: ``rgb_array``; scripts for TorchRL pass it.
+            env_index: index of the world; None for all of them, [N, height, width, 3].
+            agent_index_focus: None; scripts for VMAS pass it.
 
         Raises:
-            ValueError: the world has no ``draw``, or an argument is another.
+            ValueError: the world has no ``draw``, or an argument has another value.
         """
         if not hasattr(self, "draw"):
             raise ValueError(f"{type(self).__name__} cannot be drawn: it has no draw method.")
@@ -300,7 +303,7 @@ class World(StagedGame, EnvBase):
     # --- saving and moving -------------------------------------------------------------------------------------------
 
     def state_dict(self, *args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
-        """Every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
+        """Return every tensor of every world by dotted name (copies), and the curriculum's state if there is one."""
         # an OrderedDict, in which TorchRL's EnvCreator finds the tensors wherever a transformed environment puts it
         state = OrderedDict((name, value.detach().clone()) for name, value in named_tensors(self._snapshot))
         if self.curricula:
@@ -313,8 +316,8 @@ class World(StagedGame, EnvBase):
         """Continue the games of :meth:`state_dict`; the number of worlds must be the same.
 
         Args:
-            state_dict: of such worlds. An empty one, which TorchRL's collectors save of a world, changes nothing.
-            strict: refuse a state with names missing or unknown; else take what fits.
+            state_dict: state of such worlds. An empty one, which TorchRL's collectors save of a world, changes nothing.
+            strict: raise an error if names are missing or unknown; else load the entries that fit.
 
         Raises:
             ValueError: the state is of another game, another version of it, or of another number of worlds; nothing is
@@ -353,6 +356,6 @@ class World(StagedGame, EnvBase):
 
 
 def _grouped(specs: dict[str, TensorSpec], shape: tuple[int, ...], device: torch.device) -> Composite:
-    """Specs [N, A, ...] as those of the agents."""
+    """Return specs [N, A, ...] nested under the agents' group."""
     agents = Composite(**specs, shape=shape, device=device)
     return Composite({GROUP: agents}, shape=shape[:1], device=device)

@@ -1,7 +1,7 @@
 """The duel: two ships of the Arena against each other.
 
-``env.py`` makes it a TorchRL world, ``dynamics.py`` is a step of the game, ``observation.py`` what a ship sees,
-``scripted.py`` its hand-written players. How ships and shots move is the Arena's.
+``env.py`` is the TorchRL environment, ``dynamics.py`` a step of the game, ``observation.py`` the ship's observation and
+``scripted.py`` the scripted policies. Ships and shots move as in the Arena.
 """
 
 from envs.duel.env import DuelEnv

@@ -1,4 +1,4 @@
-"""One step of the duel, and how it ends."""
+"""One step of the duel, its end, result and reward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envs.toolkit.geometry import squared_distance
 
 
 def advance(state: State, action: Tensor, rules: Rules) -> State:
-    """Both ships steer and shoot at once, all shots fly, the hits of both count at once.
+    """Steer both ships and fire their shots at once, move all shots, and apply the hits of both at once.
 
     ``action`` is int64 [seats, N].
     """
@@ -36,14 +36,14 @@ def advance(state: State, action: Tensor, rules: Rules) -> State:
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Whether a ship is dead, and whether time is up before, bool [N] each."""
+    """Return (terminated, truncated), bool [N] each: a ship is dead; time is up before."""
     dead = (state.ships.health <= 0).any(0)
     return dead, (state.step >= rules.max_steps) & ~dead
 
 
 def result(state: State, rules: Rules) -> Tensor:
-    """1 for the seat that has won, -1 for the one that has lost, 0 for a draw and as long as it goes on, [seats, N].
-    When time is up, the healthier ship wins.
+    """Return 1 for the seat that has won, -1 for the one that has lost, 0 for a draw and a running game, [seats, N].
+    When time is up, the ship with more health wins.
     """
     dead, late = ends(state, rules)
     health = state.ships.health
@@ -51,5 +51,5 @@ def result(state: State, rules: Rules) -> Tensor:
 
 
 def reward(state: State, rules: Rules) -> Tensor:
-    """What each seat gets for the last step, [seats, N]: together nothing."""
+    """Compute the reward of each seat for the last step, [seats, N]; the sum over seats is zero."""
     return REWARD_HIT * (state.dealt - state.dealt.flip(0)) + REWARD_RESULT * result(state, rules)

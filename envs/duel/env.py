@@ -1,4 +1,4 @@
-"""The duel as a TorchRL environment."""
+"""TorchRL environment of the duel."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
 
 OPPONENTS = ("scripted", "turret", "random", "idle")
-"""Who may hold the second seat: a player that flies, one that stands and shoots, chance, and nobody."""
+"""Opponents for the second seat: a scripted policy that flies, one that stands and shoots, random actions, and no
+actions.
+"""
 
 
 class Settings(NamedTuple):
-    """A duel has none; this is as long as there are worlds."""
+    """Settings of a duel, which has none; the tensor has one entry per world."""
 
     worlds: Tensor
 
@@ -38,27 +40,27 @@ class Settings(NamedTuple):
 class DuelEnv(World):
     """Two ships of the Arena against each other, each with six hits to lose; ``num_envs`` worlds at once on one device.
 
-    Both see the game from where they are, so that one policy plays both seats (self-play); with an ``opponent`` the
+    Each observes the game in its own frame, so that one policy plays both seats (self-play); with an ``opponent`` the
     world plays the second seat itself, and there is one agent.
 
     Keys: ``("agents", "observation")`` float32 [N, A, 38] (envs/duel/observation.py names the features); ``("agents",
     "action")`` int64 [N, A] as in the Arena's style 1; ``("agents", "reward")`` [N, A, 1], 0.1 for a hit dealt, -0.1
-    for one taken and 1, -1 or 0 for the result, so that both together get nothing; ``done``, ``terminated`` (a ship is
-    dead), ``truncated`` (time is up: the healthier ship wins) [N, 1]; ``("episode", name)`` [N, 1], the statistics of
+    for one taken and 1, -1 or 0 for the result, a zero-sum game; ``done``, ``terminated`` (a ship is dead),
+    ``truncated`` (time is up: the ship with more health wins) [N, 1]; ``("episode", name)`` [N, 1], the statistics of
     the running episode from the first seat's view: ``win``, ``draw``, ``hits_dealt``, ``hits_taken``, ``knockout``.
 
     Args:
         num_envs: number of worlds.
-        device: where they live; the CPU by default.
-        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
-        rules: a :class:`~envs.arena.rules.Rules`, or a mapping of what differs from the duel's.
-        opponent: None for two agents, or ``scripted``, ``turret``, ``random`` or ``idle``, who takes the second seat.
+        device: device of the worlds; the CPU by default.
+        seed: world i has the same game for the same seed, whatever ``num_envs`` is.
+        rules: a :class:`~envs.arena.rules.Rules`, or a mapping of differences from the duel's.
+        opponent: None for two agents, or the second seat's policy: ``scripted``, ``turret``, ``random`` or ``idle``.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
-        action_repeat: steps of the game with the same action in each step of the world.
+        action_repeat: number of game steps with the same action in each step of the world.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
-        ValueError: an argument is out of its range; the sentence says which and what to give.
+        ValueError: an argument is out of its range; the sentence names it and the valid values.
     """
 
     film_fps = 60
@@ -92,24 +94,24 @@ class DuelEnv(World):
 
     @override
     def settings(self) -> Settings:
-        """Nothing."""
+        """Return the settings, which are empty."""
         return Settings(torch.zeros(self.num_envs, device=self.device))
 
     @override
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
-        """Ships at opposite places."""
+        """Return worlds with ships at opposite positions."""
         return spawn(settings.worlds, chance, self.rules, midway)
 
     @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
-        """One step of the game."""
+        """Return the state after one step of the game."""
         seats = action.T
         if self.opponent is not None:
             seats = torch.cat((seats, self._opponents(state, chance).unsqueeze(0)))
         return advance(state, seats, self.rules)
 
     def _opponents(self, state: State, chance: Chance) -> Tensor:
-        """What the world does in the second seat, int64 [N]."""
+        """Compute the opponent's actions in the second seat, int64 [N]."""
         if self.opponent == "random":
             return (chance.uniform(STREAM_OPPONENT, 1)[0] * len(THRUSTING)).long()
         if self.opponent == "idle":
@@ -118,17 +120,17 @@ class DuelEnv(World):
 
     @override
     def observe(self, state: State) -> dict[str, dict[str, Tensor]]:
-        """What the agents see."""
+        """Return the agents' observations."""
         return {GROUP: {"observation": observe(state, self.rules)[:, : self.num_agents].clone()}}
 
     @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward, terminated, truncated."""
+        """Return reward, terminated and truncated of the last step."""
         return reward(state, self.rules)[: self.num_agents], *ends(state, self.rules)
 
     @override
     def statistics(self, state: State) -> dict[str, Tensor]:
-        """The result so far, from the first seat's view."""
+        """Return the statistics so far, from the first seat's view."""
         first, dead = result(state, self.rules)[0], ends(state, self.rules)[0]
         over = dead | ends(state, self.rules)[1]
         return {
@@ -141,12 +143,12 @@ class DuelEnv(World):
 
     @override
     def names(self) -> Names:
-        """Words for the actions and for what is seen."""
+        """Return names of the actions and of the observation's components."""
         return {"actions": THRUSTING._fields, "observation": {"observation": NAMES}}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """Players of this very world: one that flies, one that does not, and chance."""
+        """Return policies of this world instance: a scripted one that flies, one that does not, and the random one."""
         return {
             "scripted": ScriptedPlayer(self, flies=True),
             "turret": ScriptedPlayer(self, flies=False),
@@ -154,7 +156,7 @@ class DuelEnv(World):
         }
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, world, self.rules, size)
 
     @override

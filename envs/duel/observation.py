@@ -1,4 +1,4 @@
-"""What a ship sees in the duel: itself, the other and its nearest shots, in its own frame."""
+"""Observation of a ship in the duel: itself, the other ship and its nearest shots, in the observer's frame."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envs.duel.state import State
 from envs.toolkit.geometry import squared_distance
 
 SHOTS_SEEN = 3
-"""The other's shots that a ship sees, the nearest first."""
+"""Number of the other's shots that a ship observes, the nearest first."""
 NAMES = (
     *("x", "y", "own velocity ahead", "own velocity aside", "cos of the rotation", "sin of the rotation"),
     *("health", "cooldown", "time left", "own shots in flight"),
@@ -23,16 +23,16 @@ NAMES = (
         for what in ("ahead", "aside", "velocity ahead", "velocity aside", "is there")
     ),
 )
-"""Features in their order; all lie within [-1, 1]."""
+"""Names of the features in their order; all lie within [-1, 1]."""
 
 
 def observe(state: State, rules: Rules) -> Tensor:
-    """The features of every ship, float32 [N, seats, F]."""
+    """Compute the features of every ship, float32 [N, seats, F]."""
     ships, size, speed = state.ships, rules.diagonal, rules.ship_max_speed
     cos, sin = torch.cos(ships.rotation), torch.sin(ships.rotation)
 
     def own(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Ahead and aside, as the ship is turned."""
+        """Return the components ahead and aside in the ship's frame."""
         return x * cos + y * sin, y * cos - x * sin
 
     velocity = own(ships.vx, ships.vy)

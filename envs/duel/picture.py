@@ -1,4 +1,4 @@
-"""One duel drawn as an RGB frame."""
+"""RGB picture of one duel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES = ("blue", "orange")
 
 
 def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.

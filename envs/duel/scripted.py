@@ -1,4 +1,4 @@
-"""Hand-written players of the duel: one that stands and shoots, and one that flies besides."""
+"""Scripted policies of the duel: one that stands and shoots, and one that also flies."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from envs.duel.state import State
 from envs.toolkit.geometry import TAU, bearing, squared_distance
 
 NEAR = 260.0
-"""Pixels within which the flying player comes no closer."""
+"""Distance [pixels] to the other ship below which the flying policy comes no closer."""
 CALM = 0.25
-"""It thrusts if it faces the other to within this angle."""
+"""Largest angle to the other ship at which it thrusts [rad]."""
 DRIFT, PERIOD = 12, 40
-"""It thrusts in the first steps of every period anyway, so as not to sit there."""
+"""Number of first steps of every period in which it thrusts anyway, so as not to stand still; the period [steps]."""
 WIDTH = 18.0
-"""Pixels by which a shot may miss the middle of the other."""
+"""Distance [pixels] by which a shot may miss the center of the other ship."""
 
 
 def play(state: State, rules: Rules, flies: bool) -> Tensor:
-    """Actions of every seat, int64 [seats, N]: turn to where the other will be when a shot arrives, and shoot when it
-    would hit.
+    """Compute the actions of every seat, int64 [seats, N]: turn to the other ship's position at the arrival of a shot,
+    and shoot when it would hit.
     """
     ships = state.ships
     x, y = ships.x.flip(0) - ships.x, ships.y.flip(0) - ships.y
@@ -47,11 +47,11 @@ def play(state: State, rules: Rules, flies: bool) -> Tensor:
 
 
 class ScriptedPlayer(TensorDictModuleBase):
-    """Plays all seats that are to be played, by the record of the world.
+    """Scripted policy for all seats that agents hold, from the record of the world.
 
     Args:
         env: the world.
-        flies: or stands still and shoots, a turret.
+        flies: True to fly; False to stand still and shoot, as a turret.
     """
 
     def __init__(self, env: Any, flies: bool) -> None:

@@ -1,4 +1,4 @@
-"""The duel's record. Every tensor has the world axis last."""
+"""State of a batch of duels. Every tensor has the world axis last."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from envs.toolkit.chance import Chance
 from envs.toolkit.geometry import TAU, wrapped
 
 STREAM_START, STREAM_OPPONENT = 0, 1
-"""Streams of chance: where ships begin, and what an opponent by chance does."""
+"""Streams of random numbers: first positions of ships, and actions of the random opponent."""
 
 
 class State(NamedTuple):
     """Two ships and their shots."""
 
     ships: Ship
-    """[seats, N] each."""
+    """Ships, [seats, N] each."""
     shots: Projectiles
-    """[slots, seats, N] each, the oldest first."""
+    """Shots, [slots, seats, N] each, the oldest first."""
     step: Tensor
-    """Steps of the game, [N]."""
+    """Number of game steps, [N]."""
     dealt: Tensor
-    """Hits that each ship dealt in the last step, [seats, N]."""
+    """Number of hits that each ship dealt in the last step, [seats, N]."""
     total: Tensor
-    """Hits that it dealt in the episode, [seats, N]."""
+    """Number of hits that each ship dealt in the episode, [seats, N]."""
 
 
 def spawn(like: Tensor, chance: Chance, rules: Rules, midway: bool) -> State:
-    """Ships that face each other's opposite from opposite places: each is the other, turned by half a circle about the
-    middle of the field, so that equal players win equally often.
+    """Place the ships point-symmetrically: each is the other, turned by half a circle about the center of the field, so
+    that equal policies win equally often.
 
     Args:
-        like: float32 [N].
-        chance: of the worlds.
-        rules: of the game.
-        midway: begin at random steps.
+        like: float32 [N], for its shape and device.
+        chance: random numbers of the worlds.
+        rules: rules of the game.
+        midway: start at random step counts.
     """
     x, y, turn, time = chance.uniform(STREAM_START, 4)
     x, y, turn = rules.width * (0.05 + 0.35 * x), rules.height * (0.1 + 0.8 * y), turn * TAU

@@ -1,4 +1,4 @@
-"""Others' worlds for us, as batched TorchRL environments: Gymnasium's, VMAS's, PettingZoo's."""
+"""Worlds of other libraries as batched TorchRL environments: Gymnasium's, VMAS's, PettingZoo's."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ GROUP = "agents"
 """Name of the one group that all agents of a world are in."""
 
 LEAST_PIXELS = 64
-"""Longer side of a picture, below which its pixels are enlarged."""
+"""Least length of a picture's longer side [pixels]; smaller pictures are enlarged."""
 
 
 def require(package: str, extra: str) -> None:
-    """Raise ValueError, saying what to install, if a package is not there."""
+    """Raise ValueError with the command to install a package, if it is missing."""
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{package} is not installed: pip install 'torchrl-agent[{extra}]'.")
 
 
 class Drawn:
-    """A world of others that they draw: it has ``draw`` if it was made with ``render_mode="rgb_array"``."""
+    """Mixin for worlds whose library renders them: they have ``draw`` if made with ``render_mode="rgb_array"``."""
 
     film_arguments = {"render_mode": "rgb_array"}  # noqa: RUF012
-    """What a world is made with to be drawn."""
+    """Arguments with which a world can be drawn."""
     live_arguments = {"render_mode": "human"}  # noqa: RUF012
     """Arguments with which a world opens a window of its own."""
     render_mode: str | None
 
     @property
     def draw(self) -> Callable[[int], NDArray[np.uint8]]:
-        """``draw(world)``: a picture of one world now, uint8 [height, width, 3].
+        """Function ``draw(world)`` that returns a picture of one world's present state, uint8 [height, width, 3].
 
         Raises:
-            ValueError: (when called) the world gives none, such as where a package or a display is missing.
+            ValueError: (when called) the world gives no picture, for example because a package or a display is missing.
         """
         if self.render_mode != "rgb_array":
             raise AttributeError("a world that was made without render_mode='rgb_array' has no draw.")
@@ -47,10 +47,10 @@ class Drawn:
 
 
 def picture(name: str, render: Callable[..., Any], *arguments: Any) -> NDArray[np.uint8]:
-    """A picture by a world's own ``render(*arguments)``, uint8 [height, width, 3].
+    """Return a picture by a world's own ``render(*arguments)``, uint8 [height, width, 3].
 
     Raises:
-        ValueError: it gives none; the sentence says why.
+        ValueError: it gives no picture; the sentence gives the reason.
     """
     try:
         drawn = np.asarray(render(*arguments))

@@ -1,4 +1,4 @@
-"""The Arcade Learning Environment's own vector environment, whose games run in threads, for TorchRL to reset."""
+"""Vector environment of the Arcade Learning Environment, whose games run in threads, with resets by TorchRL."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 class AleVector:
     """Gymnasium's vector interface without automatic resets.
 
-    ALE 0.12 knows two ways to reset itself only: a game that ends begins anew in the same step. What it begins with is
-    kept until somebody resets it.
+    ALE 0.12 supports only two autoreset modes; in the one used here a game that ends restarts in the same step. Its
+    first observation is kept until the game is reset.
 
     Args:
         env_name: Gymnasium's id, such as ``ALE/Pong-v5``.
@@ -34,10 +34,10 @@ class AleVector:
         )
         self.ended: NDArray = np.zeros(num_envs, bool)
         self.begun: NDArray = np.zeros(0)
-        """First pictures of the games that have ended, [N, 4, 84, 84]; of others the present ones."""
+        """First pictures of the games that have ended, present pictures of the others, [N, 4, 84, 84]."""
 
     def reset(self, *, seed: list[int] | None = None, options: dict[str, Any] | None = None) -> tuple[NDArray, dict]:
-        """Begin all games, or show how those of ``options["reset_mask"]`` have begun.
+        """Reset all games, or return the first observations of those in ``options["reset_mask"]``.
 
         Raises:
             ValueError: one of these has not ended.
@@ -50,12 +50,12 @@ class AleVector:
         return self.begun, {}
 
     def step(self, action: NDArray) -> tuple[NDArray, NDArray, NDArray, NDArray, dict]:
-        """Step of all games, to the last picture of each."""
+        """Step all games; the observations of games that ended are their last ones."""
         self.begun, reward, terminated, truncated, info = self.env.step(action)
         self.ended = terminated | truncated
         seen = np.where(self.ended[:, None, None, None], info.get("final_obs", self.begun), self.begun)
         return seen, reward, terminated, truncated, {}
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.env.close()

@@ -1,4 +1,4 @@
-"""Goals of Gymnasium's worlds: what another goal would have brought, for hindsight experience replay."""
+"""Goals of Gymnasium's worlds: reward and termination under another goal, for hindsight experience replay."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 
 class GoalOutcome:
-    """Rewards and ends by ``compute_reward`` and ``compute_terminated`` of a world of Gymnasium-Robotics' ``GoalEnv``
-    kind, with arrays of many goals at once where they take them, goal by goal where they do not.
+    """Rewards and terminations by ``compute_reward`` and ``compute_terminated`` of a world of Gymnasium-Robotics'
+    ``GoalEnv`` kind, with arrays of many goals at once where the methods take them, else goal by goal.
 
     Args:
-        env: such a world.
+        env: a world of this kind.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -31,10 +31,10 @@ class GoalOutcome:
         self.spaces = space[ACHIEVED], space[DESIRED]
 
     def __call__(self, achieved: Tensor, desired: Tensor) -> tuple[Tensor, Tensor]:
-        """Rewards [B, 1] and whether the episode ends there, bool [B, 1], of goals [B, G] as agents see them.
+        """Return rewards [B, 1] and termination flags, bool [B, 1], for goals [B, G] as agents observe them.
 
         Raises:
-            ValueError: the world's methods fail or return something else.
+            ValueError: the world's methods fail or return values of another form.
         """
         goals = [
             value.cpu().numpy().astype(space.dtype).reshape(-1, *space.shape)
@@ -47,7 +47,7 @@ class GoalOutcome:
 
 
 def goal_outcome(env: gymnasium.Env) -> GoalOutcome | None:
-    """Outcome of other goals in a world; None if it has no goals."""
+    """Return the :class:`GoalOutcome` of a world; None if it has no goals."""
     space = env.observation_space
     has_goals = isinstance(space, Dict) and {ACHIEVED, DESIRED} <= set(space.spaces)
     if not has_goals or _method(env, "compute_reward") is None:
@@ -64,12 +64,12 @@ def _method(env: gymnasium.Env, name: str) -> Callable[..., Any] | None:
 
 
 def _each(function: Callable[..., Any], achieved: NDArray, desired: NDArray) -> NDArray:
-    """Values [B] of a function of two goals and an ``info``."""
+    """Evaluate a function of two goals and an ``info``, [B]."""
     try:
         found = np.asarray(function(achieved, desired, {}))
         if found.shape != (len(achieved),):
             found = np.asarray([function(*pair, {}) for pair in zip(achieved, desired, strict=True)], np.float64)
-    except Exception as error:  # whatever a method of others raises
+    except Exception as error:  # methods of other libraries may raise anything
         raise ValueError(
             f"{getattr(function, '__name__', function)} of the world failed ({type(error).__name__}: {error}): let it "
             "take goals and an empty info."

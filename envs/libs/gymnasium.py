@@ -1,4 +1,4 @@
-"""Gymnasium's worlds as batched TorchRL worlds, whatever they show and take, with true last observations."""
+"""Gymnasium's worlds as batched TorchRL worlds, for all observation and action spaces, with true last observations."""
 
 from __future__ import annotations
 
@@ -35,53 +35,55 @@ from envs.libs.spaces import ACTION_MASK
 logger = logging.getLogger(__name__)
 
 PROBED_STEPS, PROBED_SECONDS = 50, 1.0
-"""Steps that are played, and for how long at most, to see what a world costs and reports."""
+"""Largest number of probing steps and their time limit [s], to measure a world's step time and find its statistics."""
 DEAR = 2e-3
-"""Seconds of a step from which on worlds are worth a process each: messages cost some 0.5 ms of it."""
+"""Step time [s] above which worlds are worth a process each: messages cost some 0.5 ms of it."""
 NO_BOUND = 1e38
-"""Bound in specs of an action that has the other one only; agents take it for none."""
+"""Substitute in specs for a missing bound of an action that has only the other one; agents treat it as no bound."""
 PATIENCE = 300.0
-"""Seconds that a world in a process of its own may take for a step."""
+"""Time limit for a step of a world in a process of its own [s]."""
 
 
 class VectorGymEnv(Drawn, EnvBase):
     """``num_envs`` worlds of Gymnasium, reset by TorchRL.
 
     TorchRL 0.14.1's ``GymEnv`` builds Gymnasium 1.x vector environments that reset themselves one step late: the last
-    observation of an episode is lost, and a frame in which nothing is played follows it. Here neither happens.
+    observation of an episode is lost, and a frame without an effect of its action follows it. Neither happens here.
 
-    What a world shows and takes is made plain by ``envs/libs/spaces.py``: one key for each part of an observation,
+    ``envs/libs/spaces.py`` flattens the observation and action spaces: one key for each part of an observation,
     ``observation`` where there is only one; actions count from 0. ``action_mask`` shows the legal ones, if the world
     has it in its observation, in ``info``, or as a method. Numbers in ``info`` become episode statistics,
-    ``info_NAME``: their means over the episode; of ``is_success`` and ``success`` what they were at its end.
+    ``info_NAME``: their means over the episode; for ``is_success`` and ``success`` their values at its end.
 
     Args:
         env_name: Gymnasium's id, such as ``CartPole-v1``, or a function that makes a world; ``module:id`` imports the
             module first, as POPGym's worlds need it: ``popgym:popgym-RepeatPreviousEasy-v0``.
         num_envs: number of worlds.
-        shown: numbers of the (vector) observation that agents get to see, such as [0, 2] for CartPole without its
-            velocities; None for all.
+        shown: indices of the (vector) observation's components that agents observe, such as [0, 2] for CartPole without
+            its velocities; None for all.
         atari: the usual Atari preprocessing (Machado et al. 2018): up to 30 idle steps at first, each action for 4
             frames of which the last two count as one, 84 x 84 gray pixels, the last 4 pictures.
-        episode_life: (Atari) the loss of a life ends an episode; the game begins anew then.
-        frame_skip: steps that each action is repeated for, in each world by itself.
+        episode_life: (Atari) the loss of a life ends an episode; the game restarts then.
+        frame_skip: number of steps for which each action is repeated, in each world by itself.
         wrappers: Gymnasium's, by name, in order: ``[{FrameStackObservation: {stack_size: 4}}, ClipReward]``. The usual
             ones have keys of their own, which come first: ``noop_start``, ``max_and_skip``, ``sticky_actions``,
             ``gray``, ``resize`` and ``frame_stack`` (see ``gymnasium_wrappers.USUAL``).
-        from_pixels: show the picture that the world draws, ``pixels``, instead of its observation.
-        pixels_only: show the observation beside it if false.
-        processes: step each world in a process of its own; by default where steps are dear enough.
+        from_pixels: show the world's rendered picture, ``pixels``, instead of its observation.
+        pixels_only: False to show the observation beside it.
+        processes: True to step each world in a process of its own; by default where steps are expensive enough.
         render_mode: ``rgb_array`` for worlds that can be drawn, ``human`` for a window.
-        device: where the tensors are.
+        device: device of the tensors.
         **kwargs: the world's own arguments, such as ``max_episode_steps``.
 
     Attributes:
-        time_limit: steps after which an episode is cut off; None if nothing is known of it.
-        goal_outcome: rewards and ends of other goals (see ``envs/libs/goals.py``); None for worlds without goals.
-        action_choices: sizes of the choices that come before the numbers in an action of both kinds; else empty.
+        time_limit: number of steps after which an episode is truncated; None if unknown.
+        goal_outcome: rewards and terminations under other goals (see ``envs/libs/goals.py``); None for worlds without
+            goals.
+        action_choices: numbers of categories of the choices that precede the numbers in an action of both kinds; else
+            empty.
 
     Raises:
-        ValueError: there is no such world, its package is not installed, or something in its spaces has no fixed size.
+        ValueError: there is no such world, its package is not installed, or a part of its spaces has no fixed size.
     """
 
     def __init__(
@@ -129,7 +131,7 @@ class VectorGymEnv(Drawn, EnvBase):
         self._info: list[tuple[str, ...]]
         seconds, mask_source = self._find_out(make)
         if by_ale:
-            from envs.libs.ale import AleVector  # an extra
+            from envs.libs.ale import AleVector  # needs an extra
 
             self._env, self._info = AleVector(self.env_name, num_envs), []
         else:
@@ -141,8 +143,8 @@ class VectorGymEnv(Drawn, EnvBase):
         self._seeds: list[int] | None = None
 
     def _find_out(self, make: Callable[[], PlainWorld]) -> tuple[float, str | None]:
-        """Play one world for a moment to see what it shows, takes and reports; the seconds of a step, and where its
-        action mask is.
+        """Probe one world with random steps to find its observations, actions and statistics; return the seconds per
+        step, and the source of its action mask.
         """
         probe = make()
         self.goal_outcome, self._goal_world = None, probe
@@ -195,10 +197,10 @@ class VectorGymEnv(Drawn, EnvBase):
         low, high = (
             torch.as_tensor(end, device=device).expand(n, -1).clone() for end in (actions.shown.low, actions.shown.high)
         )
-        low, high = (end.clamp(-NO_BOUND, NO_BOUND) for end in (low, high))  # of infinite ones TorchRL draws no action
+        low, high = (end.clamp(-NO_BOUND, NO_BOUND) for end in (low, high))  # TorchRL samples none from infinite
         return Bounded(low, high, low.shape, device=device, dtype=torch.float32)
 
-    # --- playing -----------------------------------------------------------------------------------------------------
+    # --- stepping ----------------------------------------------------------------------------------------------------
 
     @override
     def _set_seed(self, seed: int | None) -> None:
@@ -237,7 +239,7 @@ class VectorGymEnv(Drawn, EnvBase):
         return self._env.step(action)
 
     def _shown(self, seen: Any) -> TensorDict:
-        """Observations and statistics, copied out of the vector environment's buffers."""
+        """Return observations and statistics, copied out of the vector environment's buffers."""
         arrays = seen if isinstance(seen, dict) else {self._parts[0].name: seen}
         tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in arrays.items()}
         info = tensors.pop(EPISODE_INFO, None)
@@ -251,10 +253,10 @@ class VectorGymEnv(Drawn, EnvBase):
         return TensorDict(tensors, self.batch_size, device=self.device)
 
     def _call(self, function: str, call: Callable[[], Any]) -> Any:
-        """Call the worlds; what goes wrong in one is told in a sentence.
+        """Call a function of the worlds; an error in one is raised as one sentence.
 
         Raises:
-            ValueError: it raised, died, or did not answer.
+            ValueError: a world raised an error, its process ended, or it did not answer.
         """
         try:
             return call()
@@ -275,7 +277,7 @@ class VectorGymEnv(Drawn, EnvBase):
             ) from error
 
     def _end_processes(self) -> None:
-        """End worlds that do not answer any more, without asking them to close."""
+        """Kill the processes of worlds that do not answer any more, without a request to close."""
         if isinstance(self._env, AsyncVectorEnv):
             for process in self._env.processes:
                 process.kill()
@@ -313,7 +315,7 @@ class VectorGymEnv(Drawn, EnvBase):
 
 
 def _vectorized(makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> VectorEnv:
-    """Worlds one after another in this process, or each in one of its own."""
+    """Vectorize worlds, one after another in this process, or each in a process of its own."""
     if processes:
         # forked, so that a script needs no guard around what it runs; the worlds use nothing of torch
         start = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
@@ -322,10 +324,10 @@ def _vectorized(makers: Sequence[Callable[[], PlainWorld]], processes: bool) -> 
 
 
 def _make(env_name: str | Callable[..., gymnasium.Env], name: str, arguments: dict[str, Any]) -> gymnasium.Env:
-    """A world by its id or function.
+    """Make a world by its id or function.
 
     Raises:
-        ValueError: there is none, or its package is missing.
+        ValueError: there is no such world, or its package is missing.
     """
     arguments = {key: value for key, value in arguments.items() if key != "render_mode" or value is not None}
     if not isinstance(env_name, str):
@@ -351,7 +353,7 @@ def _make_world(
     mask_source: str | None = None,
     info: Sequence[tuple[str, ...]] | None = None,
 ) -> PlainWorld:
-    """One world, wrapped and made plain."""
+    """Make one world in its wrappers and in :class:`PlainWorld`."""
     env = maker()
     try:
         if pixels is not None:
@@ -364,7 +366,7 @@ def _make_world(
 
 
 def _reason(error: BaseException) -> str:
-    """An error and the place where it was raised."""
+    """Describe an error and the place where it was raised."""
     places = traceback.extract_tb(error.__traceback__)
     theirs = [place for place in places[-1:] if os.path.dirname(place.filename) != os.path.dirname(__file__)]
     where = "".join(f", {os.path.basename(place.filename)}:{place.lineno}" for place in theirs)

@@ -1,4 +1,4 @@
-"""Packages whose worlds Gymnasium knows only once they are imported, by what the worlds' ids begin with."""
+"""Packages that must be imported to register their worlds with Gymnasium, by prefixes of the worlds' ids."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PACKAGES = (
     (r"dm_control/", "shimmy", "dm_control"),
     (r"popgym-", "popgym", "popgym"),
 )
-"""Beginning of an id, the module that registers it, and the extra of this project that brings the package."""
+"""Prefix of an id (regular expression), the module that registers it, and this project's extra with the package."""
 
 
 def import_package(env_name: str) -> None:
-    """Import the package that registers a world, if it is one of these.
+    """Import the package that registers a world, if it is one of :data:`PACKAGES`.
 
     Raises:
-        ValueError: it is not installed; the sentence says how to.
+        ValueError: it is not installed; the sentence gives the command.
     """
     for beginning, module, extra in PACKAGES:
         if env_name not in gymnasium.registry and re.match(beginning, env_name):
@@ -39,7 +39,7 @@ def import_package(env_name: str) -> None:
                 raise ValueError(
                     f"{env_name} is a world of the package {package}: pip install 'torchrl-agent[{extra}]'."
                 )
-            with contextlib.redirect_stderr(io.StringIO()):  # notes to their own developers
+            with contextlib.redirect_stderr(io.StringIO()):  # notes for their own developers
                 found = importlib.import_module(module)
             if hasattr(found, "register_envs"):
                 found.register_envs()

@@ -1,4 +1,6 @@
-"""One world of Gymnasium made plain: arrays to see, an array to act by, a mask of legal actions, its own figures."""
+"""Wrapper that flattens one world of Gymnasium: arrays as observations, an array as action, an action mask and the
+world's own statistics.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +20,28 @@ from numpy.typing import NDArray
 from envs.libs.spaces import ACTION_MASK, Actions, observation_parts
 
 EPISODE_INFO = "episode_info"
-"""Key of the world's own figures among what it shows."""
+"""Key of the world's own statistics among its observations."""
 MASK_METHODS = ("action_masks", "get_action_mask", "valid_action_mask", "action_mask")
-"""Methods by which worlds say which actions are legal, sb3-contrib's first."""
+"""Methods by which worlds give their action mask, sb3-contrib's first."""
 AT_THE_END = ("is_success", "success")
-"""Figures that say how an episode ended."""
+"""Statistics whose value at the end of the episode counts."""
 NO_FIGURES = (ACTION_MASK, "TimeLimit.truncated", "episode", "prob")
 
 
 class PlainWorld(gymnasium.Wrapper):
-    """Shows the parts of the world's observation (see :func:`~envs.libs.spaces.observation_parts`), alone or as a dict.
+    """Wrapper that shows the parts of the world's observation (see :func:`~envs.libs.spaces.observation_parts`), one
+    alone or several as a dict.
 
     Args:
         env: the world.
-        world_name: for error messages.
+        world_name: name of the world in error messages.
         name: key of an observation of one part.
-        shown: numbers of the vector ``observation`` that are shown; None for all.
-        mask_source: where its action mask is, ``observation``, ``info`` or a method's name; None to find out.
-        info: places in ``info`` of the figures to report; None to find out by :meth:`try_out`.
+        shown: indices of the vector ``observation``'s components that are shown; None for all.
+        mask_source: source of the action mask: ``observation``, ``info`` or a method's name; None to find out.
+        info: paths in ``info`` of the statistics to report; None to find out by :meth:`try_out`.
 
     Raises:
-        ValueError: something in its spaces has no fixed size, or ``shown`` fits no vector.
+        ValueError: a part of its spaces has no fixed size, or ``shown`` does not fit a vector.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class PlainWorld(gymnasium.Wrapper):
         self.sums, self.steps = np.zeros(len(self.figures)), 0
 
     def _hide(self, shown: list[int]) -> None:
-        """Show some numbers of the vector only."""
+        """Restrict the observation to some components of the vector."""
         part, space = self.parts[0], self.parts[0].space
         if len(self.parts) > 1 or len(space.shape) != 1 or not set(shown) <= set(range(space.shape[0])):
             raise ValueError(f"shown is {shown} but the observation is {space}: give indices of a vector.")
@@ -82,13 +85,13 @@ class PlainWorld(gymnasium.Wrapper):
         self.parts = [replace(part, space=fewer, read=partial(_some, part.read, shown))]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """An episode's first observation."""
+        """Reset the world and return the episode's first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.sums[:], self.steps = 0, 0
         return self._seen(observation, info, over=False), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step of the world with an agent's action."""
+        """Step the world with an agent's action."""
         observation, reward, terminated, truncated, info = self.env.step(self.actions.value(action))
         if self.figures:
             self._count(info)
@@ -131,10 +134,10 @@ class PlainWorld(gymnasium.Wrapper):
         return np.where(at_the_end, self.sums, self.sums / max(1, self.steps)).astype(np.float32)
 
     def try_out(self, steps: int, seconds: float) -> tuple[float, list[tuple[str, ...]]]:
-        """Play random steps, and find out where the world says which actions are legal.
+        """Take random steps, and find the source of the action mask.
 
         Returns:
-            Seconds of a step, and the places of the figures in its ``info``.
+            Seconds per step, and the paths of the statistics in its ``info``.
 
         Raises:
             ValueError: a reset or step fails.
@@ -171,7 +174,7 @@ def _some(read: Callable[[Any], NDArray], shown: list[int], value: Any) -> NDArr
 
 
 def _figures(info: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Places of the numbers in ``info`` to report, those one dict further in too."""
+    """Yield the paths of the numbers in ``info`` to report, including those in one level of nested dicts."""
     for name, value in info.items():
         if isinstance(value, dict) and not path and name not in NO_FIGURES:
             yield from _figures(value, (name,))

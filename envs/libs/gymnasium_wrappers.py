@@ -23,7 +23,7 @@ WRAPPERS = (
     ),
     *("ResizeObservation", "StickyAction", "TimeAwareObservation", "TimeLimit"),
 )
-"""Those that are made of numbers and words, and that write nothing."""
+"""Wrappers whose arguments are numbers and words, and that write no files."""
 
 
 USUAL = {
@@ -34,15 +34,15 @@ USUAL = {
     "resize": ("ResizeObservation", "shape"),
     "frame_stack": ("FrameStackObservation", "stack_size"),
 }
-"""Keys for the usual wrappers, in the order in which they are put on, with the argument that the value is."""
+"""Keys for the usual wrappers, in the order of their application, with the argument that receives the value."""
 
 
 class NoopStart(gymnasium.Wrapper):
-    """Episodes begin with a random number of steps in which nothing is done (Mnih et al. 2015, Methods).
+    """Wrapper that begins episodes with a random number of no-op steps (Mnih et al. 2015, Methods).
 
     Args:
         env: a world whose action 0 does nothing.
-        most: largest number of these steps; there is one at least.
+        most: largest number of these steps; the smallest is 1.
     """
 
     def __init__(self, env: gymnasium.Env, most: int) -> None:
@@ -50,7 +50,7 @@ class NoopStart(gymnasium.Wrapper):
         self.most = most
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The observation after these steps."""
+        """Reset the world and return the observation after the no-op steps."""
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(int(self.unwrapped.np_random.integers(1, self.most + 1))):
             observation, _, terminated, truncated, info = self.env.step(0)
@@ -60,7 +60,7 @@ class NoopStart(gymnasium.Wrapper):
 
 
 def usual_wrappers(arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """Take the keys of :data:`USUAL` out of a world's arguments, as the wrappers that they stand for."""
+    """Remove the keys of :data:`USUAL` from a world's arguments and return the wrappers that they stand for."""
     found = []
     for key, (name, argument) in USUAL.items():
         value = arguments.pop(key, None)
@@ -70,14 +70,14 @@ def usual_wrappers(arguments: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def wrapped(env: gymnasium.Env, wrappers: Sequence[str | Mapping[str, Any]]) -> gymnasium.Env:
-    """A world in wrappers, the first one innermost.
+    """Apply wrappers to a world, the first one innermost.
 
     Args:
         env: the world.
         wrappers: names of ``gymnasium.wrappers``, or ``{name: arguments}``.
 
     Raises:
-        ValueError: a wrapper is unknown, its arguments do not fit, or what it is put on is not what it is for.
+        ValueError: a wrapper is unknown, its arguments do not fit, or it cannot wrap the world in this place.
     """
     for name, arguments in map(_named, wrappers):
         try:
@@ -94,7 +94,7 @@ def wrapped(env: gymnasium.Env, wrappers: Sequence[str | Mapping[str, Any]]) -> 
 
 
 def _named(wrapper: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A wrapper's name and arguments."""
+    """Return a wrapper's name and arguments."""
     name, arguments = (wrapper, {}) if isinstance(wrapper, str) else next(iter(wrapper.items()), ("", {}))
     if not isinstance(wrapper, str) and len(wrapper) != 1:
         raise ValueError(f"wrappers holds {dict(wrapper)}: give each wrapper as NAME or {{NAME: {{ARGUMENT: VALUE}}}}.")

@@ -1,4 +1,4 @@
-"""What agents of other people's worlds see of each other, for the agent's social model."""
+"""Observations of the other agents in worlds of other libraries, for the agent's social model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torchrl.data import Categorical, Composite, Unbounded
 
 
 class Others:
-    """Shows every agent what each other one did last, under the keys that the Town has.
+    """Observation of the other agents' last actions for every agent, under the keys that the Town has.
 
     ``others`` [N, A, (A - 1) C] are one-hot codes of the others' last actions side by side, zeros before the first one;
-    ``others_number`` [N, A, A - 1] says who they are. ``privileged`` has what the social model learns from, of each
-    other: its last action; one need and one meter stand there for what these worlds do not tell.
+    ``others_number`` [N, A, A - 1] are the others' indices. ``privileged`` has the training targets of the social
+    model: the last action of each other agent; one constant need and meter replace those that these worlds lack.
 
     Args:
-        worlds: N.
-        agents: A.
-        choices: C, discrete actions of each.
-        device: of the tensors.
+        worlds: number of worlds N.
+        agents: number of agents A.
+        choices: number of discrete actions C of each agent.
+        device: device of the tensors.
 
     Raises:
-        ValueError: actions are continuous (no choices), or there are no others.
+        ValueError: actions are continuous (no choices), or there are no other agents.
     """
 
     def __init__(self, worlds: int, agents: int, choices: int | None, device: torch.device | None) -> None:
@@ -38,7 +38,7 @@ class Others:
         self.last = torch.full((worlds, agents), -1, device=device)
 
     def add_specs(self, group: Composite) -> None:
-        """What is shown, as part of the agents' observation."""
+        """Add the specs of these observations to those of the agents."""
         worlds, agents, others = self.shape
         group["others"] = Unbounded((worlds, agents, others * self.choices), device=self.device)
         group["others_number"] = Categorical(agents + 1, shape=self.shape, device=self.device)
@@ -51,15 +51,15 @@ class Others:
         )
 
     def begin(self, rows: Tensor | None) -> None:
-        """Episodes begin in some worlds, bool [N, 1], or in all."""
+        """Clear the last actions where episodes begin: in some worlds, bool [N, 1], or in all."""
         self.last = torch.full_like(self.last, -1) if rows is None else self.last.masked_fill(rows, -1)
 
     def act(self, actions: Tensor) -> None:
-        """The agents have chosen, int64 [N, A]."""
+        """Record the agents' actions, int64 [N, A]."""
         self.last = actions.to(self.last.device)
 
     def show(self, group: TensorDict) -> None:
-        """Write what is shown into the agents' tensordict [N, A]."""
+        """Write these observations into the agents' tensordict [N, A]."""
         last = self.last.unsqueeze(1).expand(-1, self.shape[1], -1).gather(-1, self.number)  # [N, A, A - 1]
         codes = F.one_hot(last + 1, self.choices + 1)[..., 1:].float()
         group.set("others", codes.flatten(-2))

@@ -23,21 +23,21 @@ class VectorPettingZooEnv(Drawn, EnvBase):
     """``num_envs`` copies of a parallel PettingZoo world, stepped one after the other in this process.
 
     TorchRL's wrapper holds one world; sixteen of them in a ``SerialEnv`` make a third of the steps per second. All
-    agents are in one group, ``agents``; ``alive`` [N, A] says who still plays, and who left sees and earns zeros;
-    ``truncated`` [N, A] says who just left without having died, while others play on. A world ends when nobody plays
-    any more, and counts as truncated if somebody was.
+    agents are in one group, ``agents``. ``alive`` [N, A] is True for agents that still act; agents that left have
+    observation and reward zero. ``truncated`` [N, A] is True for agents that just left without having died, while
+    others go on. A world ends when no agent acts any more, and counts as truncated if an agent was truncated.
 
     Args:
         module: Python module with a ``parallel_env``, such as ``mpe2.simple_spread_v3``.
         num_envs: number of worlds.
-        device: of their tensors.
+        device: device of their tensors.
         show_state: also show PettingZoo's ``state`` [N, G], for a centralized critic.
-        show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
+        show_others: also show each agent the others' last actions (see :class:`~envs.libs.others.Others`).
         **kwargs: arguments of ``parallel_env``, such as ``render_mode="rgb_array"``, with which the world can be drawn.
 
     Raises:
-        ValueError: PettingZoo or the module is not there, or the agents differ in what they see or do, or see or do
-            something that is neither a box nor (to do) one discrete choice.
+        ValueError: PettingZoo or the module is missing, the agents differ in their spaces, or their observations are no
+            box or their actions neither a box nor one discrete choice.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
         self.done_spec = Composite(flags, shape=(agents[0],)).to(self.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Each world its own, used by its next reset."""
+        """Set a seed of its own for each world, used by its next reset."""
         self._seeds = [None if seed is None else seed + index for index in range(len(self.worlds))]
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -127,7 +127,7 @@ class VectorPettingZooEnv(Drawn, EnvBase):
             for agent, value in rewards.items():
                 index = self.agents.index(agent)
                 reward[row, index] = value
-                # who is truncated with the world still lives; who leaves a world that goes on does not
+                # an agent that is truncated with the world is still alive; one that leaves a running world is not
                 self._alive[row, index] = not terminated[agent] and (agent in playing or cut[row].item())
                 self._truncated[row, index] = truncated[agent] and not terminated[agent] and bool(playing)
             self._look(row, seen)
@@ -147,11 +147,11 @@ class VectorPettingZooEnv(Drawn, EnvBase):
             world.close()
 
     def extra_repr(self) -> str:
-        """What PyTorch prints between the parentheses."""
+        """Return the text that PyTorch prints between the parentheses."""
         return f"module={self.module}, num_envs={len(self.worlds)}, device={self.device}"
 
     def _look(self, row: int, seen: dict[str, NDArray]) -> None:
-        """Keep what a world's agents see."""
+        """Store the observations of a world's agents."""
         for index, agent in enumerate(self.agents):
             self._seen[row, index] = seen.get(agent, 0.0)
         if self.show_state:
@@ -181,7 +181,7 @@ def _parallel_env(module: str, options: dict[str, Any]) -> Any:
 
 
 def _shared_spaces(world: Any, module: str) -> tuple[spaces.Box, spaces.Box | spaces.Discrete]:
-    """What every agent sees and does."""
+    """Return the observation and action space that all agents share."""
     agents = world.possible_agents
     seen, act = world.observation_space(agents[0]), world.action_space(agents[0])
     if any(world.observation_space(agent) != seen or world.action_space(agent) != act for agent in agents):

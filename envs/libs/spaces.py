@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as an agent sees and does them: named arrays of numbers, and one array of choices and numbers."""
+"""Gymnasium's spaces in an agent's form: named arrays as observations, one array of choices and numbers as action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from numpy.typing import NDArray
 
 ACTION_MASK = "action_mask"
-"""The key under which a world shows which actions are legal."""
+"""Key of the mask of legal actions."""
 _RESERVED = """
     action action_log_prob advantage alive belief cell character done drives end_probability episode episode_length
     episode_reward epsilon features final forecast futures goal goal_embedding goal_steps_left goal_type hidden
@@ -21,11 +21,11 @@ _RESERVED = """
     step_count steps_to_next_obs td_error terminated truncated value_target
 """
 RESERVED = frozenset(_RESERVED.split())
-"""Keys that mean something else beside an observation; a part of that name is called ``NAME_seen``."""
+"""Keys with another meaning in a tensordict; an observation part of that name is called ``NAME_seen``."""
 LEAST_SIDE = 5
-"""Pixels of the shorter side of what is read as a picture."""
+"""Least shorter side of a picture [pixels]; smaller arrays are vectors."""
 MOST_CHOICES = 256
-"""Whole numbers in an action that has a wider range are rounded from numbers, not chosen one by one."""
+"""Largest range of integer actions that become categories; integers of a wider range are rounded from real numbers."""
 
 
 # --- observations ----------------------------------------------------------------------------------------------------
@@ -33,13 +33,13 @@ MOST_CHOICES = 256
 
 @dataclass(frozen=True)
 class Part:
-    """One array that an agent sees.
+    """One array that an agent observes.
 
     Attributes:
         name: its key.
-        path: where it stands in a nested observation.
-        space: its numbers: float32 [size], or a picture [channels, height, width], float32 or uint8.
-        read: makes it from what the world gives there.
+        path: its path in a nested observation.
+        space: its space: float32 [size], or a picture [channels, height, width], float32 or uint8.
+        read: function that makes it from the world's value at that path.
     """
 
     name: str
@@ -48,24 +48,24 @@ class Part:
     read: Callable[[Any], NDArray]
 
     def find(self, observation: Any) -> NDArray:
-        """The array in a whole observation."""
+        """Return this array from a whole observation."""
         for step in self.path:
             observation = observation[step]
         return self.read(observation)
 
 
 def observation_parts(space: Space, name: str = "observation") -> tuple[list[Part], list[str]]:
-    """Parts of an observation space, and the names of texts, which no network reads and which are left out.
+    """Return the parts of an observation space, and the names of texts, which no network reads and which are left out.
 
-    Numbers of any type and shape become vectors; whole numbers that name something (``Discrete``, ``MultiDiscrete``)
-    become one-hot codes; pictures stay pictures, with their channels first (see :func:`picture_axes`).
+    Numbers of any type and shape become vectors; categorical values (``Discrete``, ``MultiDiscrete``) become one-hot
+    codes; pictures stay pictures, with their channels first (see :func:`picture_axes`).
 
     Args:
-        space: any but ``Graph``, ``Sequence`` and ``OneOf``.
-        name: of an observation that is a single array; parts of others are called after their keys or numbers.
+        space: any space but ``Graph``, ``Sequence`` and ``OneOf``.
+        name: name of an observation that is a single array; parts of others are called after their keys or indices.
 
     Raises:
-        ValueError: a part has no fixed size, or there is nothing to see.
+        ValueError: a part has no fixed size, or there is nothing to observe.
     """
     parts, left_out = [], []
     for path, leaf in _leaves(space):
@@ -84,7 +84,7 @@ def observation_parts(space: Space, name: str = "observation") -> tuple[list[Par
 
 
 def picture_axes(space: Box) -> tuple[int, ...] | None:
-    """Order of a Box's axes in which it is a picture with its channels first; None if it is none.
+    """Return the order of a Box's axes that makes it a picture with its channels first; None if it is not a picture.
 
     Three axes of which two are at least 5 long are a picture: the channels are the shorter one of the first and the
     last axis, the last if they are equal. Bytes of two axes are a gray picture, and of four a stack of pictures.
@@ -134,12 +134,12 @@ def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
 
 
 def _numbers(size: int) -> Box:
-    """Zeros and ones."""
+    """Space of zeros and ones."""
     return Box(0, 1, (size,), np.float32)
 
 
 def _bounded(space: Box, shape: tuple[int, ...], kind: type, axes: tuple[int, ...] | None = None) -> Box:
-    """The space's bounds in another type and shape."""
+    """Return the space's bounds in another type and shape."""
     with np.errstate(over="ignore"):  # what float32 cannot hold is no bound
         ends = [np.asarray(end, kind) for end in (space.low, space.high)]
     low, high = (end if axes is None else end.transpose(axes) for end in ends)
@@ -185,7 +185,7 @@ def _one_hot(title: str, sizes: list[int], start: int | NDArray, value: Any) -> 
 
 @dataclass(frozen=True)
 class _Action:
-    """One part of an action: its choices, or its numbers with their bounds."""
+    """One part of an action: its categorical choices, or its numbers with their bounds."""
 
     title: str
     sizes: list[int]
@@ -200,21 +200,21 @@ class _Action:
 
 
 class Actions:
-    """An action space as one array: choices, each from 0 on, before numbers.
+    """Action space as one array: categorical choices, each from 0 on, before numbers.
 
-    ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and whole numbers of up to 256 values are choices; other boxes are
-    numbers. A number that can only be one is no part of what an agent chooses.
+    ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and integers of up to 256 values are choices; other boxes are
+    numbers. A number with a single possible value is not part of the agent's action.
 
     Args:
         space: any of these, or a Dict or Tuple of them.
 
     Attributes:
         sizes: number of choices of each head.
-        low: least of each number, float32 [D]; may be minus infinity.
-        high: largest.
+        low: lower bound of each number, float32 [D]; may be minus infinity.
+        high: upper bound of each number.
 
     Raises:
-        ValueError: another space.
+        ValueError: the space is of another kind.
     """
 
     def __init__(self, space: Space) -> None:
@@ -232,14 +232,14 @@ class Actions:
 
     @property
     def shown(self) -> Space:
-        """The array's space, for Gymnasium's vector environments."""
+        """Space of the array, for Gymnasium's vector environments."""
         if not len(self.low):
             return Discrete(self.sizes[0]) if isinstance(self.space, Discrete) else MultiDiscrete(self.sizes)
         low = np.concatenate([np.zeros(len(self.sizes), np.float32), self.low])
         return Box(low, np.concatenate([np.asarray(self.sizes, np.float32) - 1, self.high]), dtype=np.float32)
 
     def value(self, action: NDArray) -> Any:
-        """The world's own action for an agent's array [heads + D]; of a single ``Discrete``, a number."""
+        """Convert an agent's array [heads + D] to the world's own action; for a single ``Discrete``, a number."""
         rest: NDArray = np.reshape(action, -1)
         if len(self.parts) == 1 and not isinstance(self.space, (Dict, Tuple)):
             return self.parts[0].build(rest)
@@ -251,7 +251,7 @@ class Actions:
         return _nested(self.space, iter(values))
 
     def mask(self, value: Any) -> NDArray:
-        """Legal choices, bool [sum of sizes], of a mask in the form of the space or flat.
+        """Flatten a mask in the form of the space, or flat already, to legal choices, bool [sum of sizes].
 
         Raises:
             ValueError: it has another size.
@@ -265,7 +265,7 @@ class Actions:
         return flat
 
     def sample(self, generator: np.random.Generator, mask: NDArray | None = None) -> NDArray:
-        """A random array, legal by a mask; numbers without a bound are near the other one, or near 0."""
+        """Sample a random array, legal by a mask; numbers without a bound are near the other bound, or near 0."""
         legal = np.ones(sum(self.sizes), bool) if mask is None else mask
         heads = np.split(legal, np.cumsum(self.sizes)[:-1]) if self.sizes else []
         choices = [generator.choice(np.flatnonzero(head)) for head in heads]
@@ -329,7 +329,7 @@ def _nested(space: Space, values: Iterator[Any]) -> Any:
 
 
 def _flat(space: Space, value: Any) -> Iterator[Any]:
-    """Arrays in a mask, in the order of the space's parts."""
+    """Yield the arrays in a mask, in the order of the space's parts."""
     if isinstance(space, Dict) and isinstance(value, dict):
         for key, inner in space.spaces.items():
             yield from _flat(inner, value[key])

@@ -17,23 +17,23 @@ from envs.libs.others import Others
 
 
 class VectorVmasEnv(Drawn, VmasEnv):
-    """A scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
+    """Scenario of VMAS (Bettini et al. 2022), whose worlds are stepped together as tensors.
 
-    TorchRL 0.14.1 reports the end of time as termination; here it is truncation, so that the value of what would have
-    followed is not lost. All agents are in one group, ``agents``.
+    TorchRL 0.14.1 reports the time limit as termination; here it is truncation, so that the value of the last state is
+    bootstrapped. All agents are in one group, ``agents``.
 
     Args:
         scenario: VMAS's name, such as ``balance`` or ``navigation``.
         num_envs: number of worlds.
-        max_steps: steps until the world is truncated.
+        max_steps: number of steps until the world is truncated.
         show_state: also show ``state`` [N, A * F], all agents' observations side by side, for a centralized critic.
-        show_others: also show each agent what the others did last (see :class:`~envs.libs.others.Others`).
+        show_others: also show each agent the others' last actions (see :class:`~envs.libs.others.Others`).
         render_mode: ``rgb_array`` for a world that can be drawn.
         **kwargs: arguments of :class:`~torchrl.envs.VmasEnv`, such as ``continuous_actions``, and of the scenario, such
             as ``n_agents``.
 
     Raises:
-        ValueError: VMAS is not installed, or the agents differ in what they see or do.
+        ValueError: VMAS is not installed, or the agents differ in their observation or action spaces.
     """
 
     def __init__(

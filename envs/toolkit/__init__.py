@@ -1,4 +1,4 @@
-"""What games are made of: chance, records, geometry, pictures. Knows no game."""
+"""Building blocks of games: random numbers, records, geometry, pictures. Independent of any game."""
 
 from envs.toolkit.chance import Chance
 from envs.toolkit.film import grid, write_film

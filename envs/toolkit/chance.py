@@ -1,11 +1,11 @@
 """Counter-based randomness: (seed, world, clock, stream) -> numbers, without any generator.
 
-A generator hands out numbers in the order they are asked for, so a world's luck would depend on how many neighbors it
-has, and ``torch.Generator`` cannot be traced by ``torch.compile``. Here every number is a hash of where it is used:
-world 7 draws the same numbers alone or in a crowd, eager or compiled, on a CPU or a GPU.
+A generator returns numbers in the order of the calls, so a world's numbers would depend on the number of worlds, and
+``torch.Generator`` cannot be traced by ``torch.compile``. Here every number is a hash of its place of use: world 7
+draws the same numbers alone or among others, eager or compiled, on a CPU or a GPU.
 
 The mixer is the 32-bit integer hash "lowbias32" (C. Wellons, "Prospecting for Hash Functions", 2018), written for
-signed 32-bit lanes because those vectorise everywhere; multiplication wraps around as intended.
+signed 32-bit lanes because those vectorize everywhere; multiplication wraps around as intended.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ _MULTIPLIER_B = 0x846CA68B - (1 << 32)
 _CLOCK_STRIDE = 0x9E3779B1 - (1 << 32)
 _LANE_STRIDE = 0x85EBCA77 - (1 << 32)
 _LANES_PER_STREAM = 256
-"""Numbers that one stream may hand out per world and clock tick; streams are spaced by it so that they never overlap.
+"""Number of values that one stream may return per world and clock tick; streams are spaced by it so that they never
+overlap.
 """
 
 
 class Chance(NamedTuple):
-    """The luck of every world: a fixed key and a clock that ticks with every step and every reset, both int32 [N]."""
+    """Random source of every world: a fixed key and a clock that ticks at every step and reset, both int32 [N]."""
 
     key: Tensor
     clock: Tensor
 
     def tick(self, worlds: Tensor | None = None) -> Chance:
-        """Move to fresh numbers, in all worlds or in those of the bool mask ``worlds`` [N]."""
+        """Advance the clock to fresh numbers, in all worlds or in those of the bool mask ``worlds`` [N]."""
         step = 1 if worlds is None else worlds.to(torch.int32)
         return self._replace(clock=self.clock + step)
 
     def uniform(self, stream: int, count: int, width: int = 1) -> Tensor:
-        """``count`` numbers per world in [0, 1), float32 [count, N], always the same for a stream and clock.
+        """Draw ``count`` numbers per world, uniform in [0, 1), float32 [count, N], always the same for a stream and
+        clock.
 
-        A stream hands out up to 256 numbers; one of greater ``width`` also takes those of the following streams, which
-        must be left to it.
+        A stream has up to 256 numbers; one of greater ``width`` also takes those of the following streams, which must
+        be reserved for it.
         """
         if count > width * _LANES_PER_STREAM:
             raise ValueError(
@@ -50,12 +52,12 @@ class Chance(NamedTuple):
         return self._uniform(stream, lanes)
 
     def uniform_at(self, stream: int, lanes: Tensor) -> Tensor:
-        """The numbers of a stream in these places, int32 [..., N] or broadcastable, each below 256.
+        """Return the numbers of a stream at indices ``lanes``, int32 [..., N] or broadcastable, each below 256.
 
-        The places are data. For plain indices use :meth:`uniform`: of ``arange + 5`` and a mask PyTorch 2.13 makes,
-        compiled for CPUs, the same number in every row.
+        The indices are data. For constant indices use :meth:`uniform`: from ``arange + 5`` and a mask, PyTorch 2.13
+        compiled for CPUs makes the same number in every row.
         """
-        # the mask changes nothing; Inductor folds sums and multiples of indices, and Triton refuses beyond 32 bits
+        # the mask changes no value; Inductor folds sums and multiples of indices, and Triton refuses beyond 32 bits
         return self._uniform(stream, lanes & (_LANES_PER_STREAM - 1))
 
     def _uniform(self, stream: int, lanes: Tensor) -> Tensor:
@@ -66,7 +68,7 @@ class Chance(NamedTuple):
 
 
 def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = None, first: int = 0) -> Chance:
-    """The luck of ``num_envs`` worlds from number ``first`` on under ``seed``; world i gets the same whatever
+    """Seed the random source of ``num_envs`` worlds from index ``first`` on; world i gets the same numbers whatever
     ``num_envs`` and ``first`` are.
     """
     low, high = (_signed((seed >> shift) & 0xFFFFFFFF) for shift in (0, 32))
@@ -77,25 +79,27 @@ def seed_chance(seed: int, num_envs: int, device: torch.device | str | None = No
 
 
 SHUFFLE_ROUNDS = 8
-"""With 4, pairs of cells on a 3 x 3 grid are off by up to 7 %; from 8 on nothing shows in 100,000 worlds."""
+"""Number of rounds. With 4, frequencies of pairs of cells on a 3 x 3 grid are off by up to 7 %; from 8 on no deviation
+is seen in 100,000 worlds.
+"""
 SHUFFLE_STREAMS = 2 * SHUFFLE_ROUNDS
-"""Streams that :func:`shuffled_cells` draws from."""
+"""Number of streams that :func:`shuffled_cells` draws from."""
 
 
 def shuffled_cells(chance: Chance, stream: int, count: int, width: Tensor, height: Tensor) -> tuple[Tensor, Tensor]:
-    """``count`` different random cells of a grid: x and y, int32 [count, N].
+    """Draw ``count`` different random cells of a grid: x and y, int32 [count, N].
 
-    The first cells, numbered row by row, are carried away by a random permutation of the grid: rounds that shift each
-    row and then each column around by a random amount (an alternating Feistel network on width x height, Black and
+    The first cells, numbered row by row, are mapped by a random permutation of the grid: rounds that shift each row and
+    then each column cyclically by a random amount (an alternating Feistel network on width x height, Black and
     Rogaway, "Ciphers with arbitrary finite domains", 2002). Unlike a shuffle this needs no sorting and no loop over
-    cells, so it costs as little as ``count`` random numbers.
+    cells, so it costs only as much as ``count`` random numbers.
 
     Args:
-        chance: the worlds' luck.
+        chance: random source of the worlds.
         stream: the first of ``SHUFFLE_STREAMS`` streams.
-        count: how many; not more than there are cells, or some repeat.
-        width: of the grid, int32 [N], 2 to 256 (shifting a single row would only rotate it).
-        height: likewise.
+        count: number of cells; at most the cells of the grid, or some repeat.
+        width: width of the grid, int32 [N], 2 to 256 (shifting a single row would only rotate it).
+        height: height of the grid, likewise.
     """
     index = torch.arange(count, dtype=torch.int32, device=width.device).unsqueeze(1)
     y = torch.div(index, width, rounding_mode="floor")
@@ -120,5 +124,5 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def _signed(word: int) -> int:
-    """The 32-bit pattern ``word`` read as a signed number."""
+    """Read the 32-bit pattern ``word`` as a signed number."""
     return word - (1 << 32) if word >= 1 << 31 else word

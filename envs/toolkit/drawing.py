@@ -1,4 +1,4 @@
-"""A small canvas for pictures of worlds: discs, polygons, lines, bars and text on a dark ground. Knows no game."""
+"""Small canvas for pictures of worlds: discs, polygons, lines, bars and text on a dark ground; used by all games."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Point: TypeAlias = tuple[float, float]
 
 
 def check_picture(world: int, worlds: int, size: tuple[int, int]) -> None:
-    """Raise ValueError if there is no such world among so many, or a picture of this size would show nothing."""
+    """Raise ValueError if there is no such world among ``worlds``, or the picture would be too small."""
     if not 0 <= world < worlds:
         raise ValueError(f"there is no world {world}: use 0 to {worlds - 1}.")
     if min(size) < 32:
@@ -25,17 +25,17 @@ def check_picture(world: int, worlds: int, size: tuple[int, int]) -> None:
 
 
 class Canvas:
-    """A picture of ``size`` (width, height) pixels, drawn larger and shrunk at the end, which smooths every edge.
+    """Picture of ``size`` (width, height) pixels, drawn larger and shrunk at the end, which smooths every edge.
 
     A point (x, y) of the world is drawn at pixel ``origin + scale * (x, y)``, and sizes are in its unit too; only line
     widths and text are in pixels.
 
     Args:
         size: width and height in pixels.
-        ground: color of everything that is not drawn on.
+        ground: color of the background.
         origin: pixel of the world's (0, 0).
         scale: pixels per unit of the world.
-        smooth: how many times larger to draw; 1 leaves hard edges.
+        smooth: factor by which the picture is drawn larger; 1 leaves hard edges.
 
     Raises:
         ValueError: a size, the scale or ``smooth`` is not positive.
@@ -51,26 +51,26 @@ class Canvas:
         self._pen = ImageDraw.Draw(self._image)
 
     def disc(self, center: Point, radius: float, color: Color, rim: Color | None = None, width: float = 1) -> None:
-        """A filled circle, with a rim of ``width`` pixels if it has a color."""
+        """Draw a filled circle, with a rim of ``width`` pixels if it has a color."""
         self._pen.ellipse(self._box(center, radius), color, rim, self._pixels(width))
 
     def polygon(self, points: Sequence[Point], color: Color, rim: Color | None = None, width: float = 1) -> None:
-        """A filled polygon, with a rim of ``width`` pixels if it has a color."""
+        """Draw a filled polygon, with a rim of ``width`` pixels if it has a color."""
         self._pen.polygon([self._place(point) for point in points], color, rim, self._pixels(width))
 
     def line(self, start: Point, end: Point, color: Color, width: float = 1) -> None:
-        """A straight line of ``width`` pixels."""
+        """Draw a straight line of ``width`` pixels."""
         self._pen.line([self._place(start), self._place(end)], color, self._pixels(width))
 
     def box(
         self, corner: Point, opposite: Point, color: Color | None, rim: Color | None = None, width: float = 1
     ) -> None:
-        """A rectangle: filled, with a rim of ``width`` pixels, or both."""
+        """Draw a rectangle: filled, with a rim of ``width`` pixels, or both."""
         (left, top), (right, bottom) = self._place(corner), self._place(opposite)
         self._pen.rectangle((left, top, right - 1, bottom - 1), color, rim, self._pixels(width))
 
     def bar(self, center: Point, size: Point, share: float, color: Color, empty: Color) -> None:
-        """A horizontal bar of which ``share`` (0 to 1, from the left) is filled."""
+        """Draw a horizontal bar of which the fraction ``share`` (0 to 1, from the left) is filled."""
         left, top = center[0] - size[0] / 2, center[1] - size[1] / 2
         filled = size[0] * min(max(share, 0.0), 1.0)
         self.box((left, top), (left + size[0], top + size[1]), empty)
@@ -78,13 +78,13 @@ class Canvas:
             self.box((left, top), (left + filled, top + size[1]), color)
 
     def text(self, pixel: Point, words: str, height: float, color: Color) -> float:
-        """Words of ``height`` pixels, the middle of their left side at a pixel; returns the x of their right end."""
+        """Write words of ``height`` pixels, the middle of their left side at a pixel; return the x of the right end."""
         font = _font(round(height * self.smooth))
         self._pen.text((pixel[0] * self.smooth, pixel[1] * self.smooth), words, color, font, anchor="lm")
         return pixel[0] + font.getlength(words) / self.smooth
 
     def picture(self) -> NDArray[np.uint8]:
-        """What has been drawn, uint8 [height, width, 3]."""
+        """Return the picture, uint8 [height, width, 3]."""
         return np.array(self._image.reduce(self.smooth) if self.smooth > 1 else self._image)
 
     def _place(self, point: Point) -> Point:
@@ -100,13 +100,13 @@ class Canvas:
 
 
 def regular(center: Point, radius: float, corners: int, angle: float = 0.0) -> list[Point]:
-    """The corners of a regular polygon, the first one at ``angle`` [rad]."""
+    """Corners of a regular polygon, the first one at ``angle`` [rad]."""
     turns = (angle + math.tau * corner / corners for corner in range(corners))
     return [(center[0] + radius * math.cos(turn), center[1] + radius * math.sin(turn)) for turn in turns]
 
 
 def mix(first: Color, second: Color, share: float) -> Color:
-    """A color between two: ``share`` 0 is the first, 1 the second."""
+    """Interpolate between two colors: ``share`` 0 is the first, 1 the second."""
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(first, second, strict=True))
     return red, green, blue
 

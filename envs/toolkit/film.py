@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 Frame: TypeAlias = NDArray[np.uint8]
-"""A picture, uint8 [height, width, 3]."""
+"""Picture, uint8 [height, width, 3]."""
 
 PALETTE_SAMPLES = 16
-"""About so many frames of a film decide the colors of its GIF."""
+"""Approximate number of frames of a film from which the colors of its GIF are chosen."""
 NUM_COLORS = 128
-"""Colors of a GIF; one of the 256 that the format has must be left for "unchanged"."""
+"""Number of colors of a GIF; one of the format's 256 must be left for "unchanged"."""
 
 
 def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float = 30) -> Path:
@@ -50,7 +50,7 @@ def write_film(frames: Sequence[Frame], path: str | os.PathLike[str], fps: float
 
 
 def grid(frames: Sequence[Frame], columns: int | None = None, gap: int = 4) -> Frame:
-    """One frame that shows several of one size side by side, row by row, about as many columns as rows unless told."""
+    """Join several frames of one size into one, row by row; by default with about as many columns as rows."""
     _check(frames)
     if columns is None:
         columns = math.ceil(math.sqrt(len(frames)))
@@ -77,11 +77,11 @@ def _check(frames: Sequence[Frame]) -> None:
 
 
 def _write_gif(frames: Sequence[Frame], path: Path, fps: float) -> None:
-    """One palette for all frames, written once; of each frame only the pixels that change (Pillow's ``optimize``)."""
+    """Write a GIF with one palette for all frames, and of each frame only the pixels that change (``optimize``)."""
     samples = frames[:: max(1, len(frames) // PALETTE_SAMPLES)]
     palette = Image.fromarray(np.concatenate(samples)).quantize(NUM_COLORS, Image.Quantize.FASTOCTREE)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    # a frame lasts whole hundredths of a second: spread the rounding, so that the film lasts as long as it should
+    # a frame lasts whole hundredths of a second: spread the rounding, so that the film has the right total length
     marks = [round(index * 100 / fps) for index in range(len(frames) + 1)]
     durations = [10 * max(1, later - mark) for mark, later in itertools.pairwise(marks)]
     images[0].save(

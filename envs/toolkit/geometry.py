@@ -1,4 +1,4 @@
-"""Plane geometry and small table look-ups on world-axis-last tensors; knows no game."""
+"""Plane geometry and small table look-ups on world-axis-last tensors; independent of any game."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def squared_distance(dx: Tensor, dy: Tensor) -> Tensor:
 
 
 def clamp_disc(position: Tensor, radius: float, size: float) -> Tensor:
-    """``position`` moved so that a disc of ``radius`` lies inside [0, ``size``]."""
+    """Clamp ``position`` so that a disc of ``radius`` lies inside [0, ``size``]."""
     return position.clamp(radius, size - radius)
 
 
 def bearing(dx: Tensor, dy: Tensor) -> Tensor:
-    """Direction of (dx, dy) [rad] in [-pi / 2, 3 / 2 pi]: 0 along x, pi / 2 along y; 0 of no distance.
+    """Direction of (dx, dy) [rad] in [-pi / 2, 3 / 2 pi]: 0 along x, pi / 2 along y; 0 for the zero vector.
 
-    Not ``torch.atan2``, whose last bit depends on a CPU on a number's place in the tensor, and so on ``num_envs``.
+    Not ``torch.atan2``, whose last bit on a CPU depends on a number's place in the tensor, and so on ``num_envs``.
     """
-    # no distance over next to nothing is 0; behind is the half plane that atan does not reach
+    # 1e-30 makes the zero vector's angle 0; dx < 0 is the half plane that atan does not reach
     return torch.add(torch.atan(dy / (dx + 1e-30)), dx < 0, alpha=math.pi)
 
 
 def total(rows: Tensor) -> Tensor:
     """Sum over the first axis, one row after the other.
 
-    ``sum`` adds in an order that depends on a CPU on the number of worlds, and so does the last bit of what it gives
-    for other numbers than whole ones.
+    ``sum`` adds in an order that on a CPU depends on the number of worlds, and so does the last bit of its result for
+    numbers that are not integers.
     """
     return functools.reduce(torch.add, rows.unbind(0))
 
@@ -50,8 +50,8 @@ def relative_angle(dx: Tensor, dy: Tensor, rotation: Tensor) -> Tensor:
 
 
 def look_up(index: Tensor, table: Sequence[float]) -> Tensor:
-    """``table[index]`` as float32; an index beyond the table takes its last entry. A chain of selects, so it fuses and
-    never syncs.
+    """Return ``table[index]`` as float32; an index beyond the table takes its last entry. A chain of selects, so it
+    fuses and never synchronizes.
     """
     result = torch.full_like(index, table[-1], dtype=torch.float32)
     for position, value in enumerate(table[:-1]):
@@ -60,11 +60,11 @@ def look_up(index: Tensor, table: Sequence[float]) -> Tensor:
 
 
 def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, ...]]:
-    """The ``count`` smallest of ``squared`` [K, N] in order, each as (squared distance, *its row of every value), all
-    [N].
+    """Return the ``count`` smallest of ``squared`` [K, N] in order, each as (squared distance, *its row of every
+    value), all [N].
 
     Missing rows are marked by an infinite distance in ``squared`` and stay infinite. Rounds of "minimum, take, mask
-    out": on the first axis this beats ``topk`` by far. Of equal distances the lower row comes first.
+    out": on the first axis this is much faster than ``topk``. Of equal distances the lower row comes first.
     """
     rows = torch.arange(squared.shape[0], device=squared.device).unsqueeze(1)
     result = []
@@ -77,6 +77,6 @@ def nearest(squared: Tensor, count: int, *values: Tensor) -> list[tuple[Tensor, 
 
 
 def wrapped(value: Tensor, size: float) -> Tensor:
-    """``value`` in (-size, 2 size) brought into [0, size); unlike ``torch.remainder`` this vectorises on a CPU."""
+    """Wrap ``value`` in (-size, 2 size) into [0, size); unlike ``torch.remainder`` this vectorizes on a CPU."""
     value = torch.where(value < 0, value + size, value)
     return torch.where(value >= size, value - size, value)

@@ -1,4 +1,4 @@
-"""Names that were misspelled."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """A question to put behind an unknown name, `` (did you mean NAME?)``; nothing where no known one is like it."""
+    """Return a question to append to an unknown name, `` (did you mean NAME?)``; empty if no known name is similar."""
     plain = {str(each).lower(): each for each in known}
     return "".join(f" (did you mean {plain[each]}?)" for each in difflib.get_close_matches(str(name).lower(), plain, 1))

@@ -1,4 +1,4 @@
-"""YAML files of any origin, checked before they are loaded: a few lines can stand for more than a machine holds."""
+"""YAML files of any origin, checked before they are loaded: a few lines can expand to more than a machine's memory."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import yaml
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The fast one where PyYAML was built with it: half of the time in which a Town is made is reading its content."""
+"""YAML loader, the fast one where PyYAML was built with it: half of the time to make a Town is reading its content."""
 MAX_CHARACTERS = 1_000_000
 MAX_DEPTH = 64
 MAX_NODES = 100_000
-"""Scalars, lists and mappings, an alias counted as all that it stands for."""
+"""Largest number of scalars, lists and mappings; an alias counts as all nodes that it stands for."""
 TAGS = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map")}
 TAGS |= {f"tag:yaml.org,2002:python/object/apply:pathlib.{name}" for name in ("Path", "PosixPath", "WindowsPath")}
-"""Types that may be written out. Runs of the last release hold paths so; reading one does not look at the disk."""
+"""Allowed explicit tags. Runs of the last release write paths this way; reading one does not access the disk."""
 
 
 def read_text(path: Path) -> str:
-    """The text of a YAML file, which is within the limits.
+    """Read the text of a YAML file that is within the limits.
 
     Raises:
-        ValueError: it cannot be read, is not YAML, or is beyond a limit; the sentence names it.
+        ValueError: it cannot be read, is not YAML, or exceeds a limit; the sentence names it.
     """
     with _one_sentence(path):
         with path.open(encoding="utf-8") as file:
@@ -34,7 +34,7 @@ def read_text(path: Path) -> str:
 
 
 def read_yaml(path: Path) -> Any:
-    """Values of a YAML file within the limits.
+    """Load the values of a YAML file that is within the limits.
 
     Raises:
         ValueError: see :func:`read_text`.
@@ -55,11 +55,11 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 
 class _LimitError(Exception):
-    """What is beyond a limit, as the end of a sentence."""
+    """Exceeded limit, as the end of a sentence."""
 
 
 def _check(text: str) -> None:
-    """Raise _LimitError for what is beyond a limit; nothing is built for it."""
+    """Raise _LimitError if the text exceeds a limit; no values are built for the check."""
     if len(text) > MAX_CHARACTERS:
         raise _LimitError(f"has more than {MAX_CHARACTERS:,} characters")
     anchored: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""Soft shapes stamped onto batches of small pictures, without a loop over pictures or shapes; knows no game.
+"""Soft shapes stamped onto batches of small pictures, without a loop over pictures or shapes; independent of any game.
 
-A shape touches only the few pixels around it, so those are all that is computed. Where shapes overlap the brighter
-light stays, channel by channel: this does not depend on the order, so pictures are the same on every device, and
-nothing exceeds the brightest light.
+A shape touches only the few pixels around it, so only those are computed. Where shapes overlap the maximum is kept,
+channel by channel: this does not depend on the order, so pictures are the same on every device, and no pixel exceeds
+the brightest light.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ Color: TypeAlias = tuple[float, float, float]
 
 
 class Patches(NamedTuple):
-    """The pixels around K points in each of N pictures, P pixels for each point."""
+    """Pixels around K points in each of N pictures, P pixels for each point."""
 
     index: Tensor
-    """Number of the pixel, row by row, int64 [N, K, P]."""
+    """Index of the pixel, row by row, int64 [N, K, P]."""
     dx: Tensor
     """Pixel's center minus point, in pixels, float32 [N, K, P]."""
     dy: Tensor
 
 
 class Stamp(NamedTuple):
-    """What is to be put on N pictures: light for E pixels in C channels; a pixel may come several times."""
+    """Light to be put on N pictures: E pixels in C channels; a pixel may occur several times."""
 
     index: Tensor
-    """Number of the pixel, row by row, int64 [N, E]."""
+    """Index of the pixel, row by row, int64 [N, E]."""
     light: Tensor
-    """Light there, float32 [N, C, E]."""
+    """Light at the pixel, float32 [N, C, E]."""
 
 
 def around(x: Tensor, y: Tensor, reach: tuple[float, float], size: tuple[int, int]) -> Patches:
-    """Every pixel whose center lies within ``reach`` (x, y) [pixels] of a point, and a few more.
+    """Return every pixel whose center lies within ``reach`` (x, y) [pixels] of a point, and a few more.
 
     Args:
         x: points, [K, N], in pixels from the left edge.
@@ -56,19 +56,21 @@ def around(x: Tensor, y: Tensor, reach: tuple[float, float], size: tuple[int, in
 
 
 def disc(patches: Patches, radius: float) -> Tensor:
-    """Share of each pixel that a disc around the point covers, [N, K, P]; a pixel wide at the edge goes soft."""
+    """Fraction of each pixel that a disc around the point covers, [N, K, P]; the edge is one pixel wide and soft."""
     return (radius + 0.5 - _length(patches.dx, patches.dy)).clamp(0, 1)
 
 
 def capsule(patches: Patches, x: Tensor, y: Tensor, radius: float) -> Tensor:
-    """As :func:`disc`, for a line of half width ``radius`` from the point to the point plus (x, y), [K, N] [pixels]."""
+    """Fraction of each pixel, as :func:`disc`, covered by a line of half width ``radius`` from the point to the point
+    plus (x, y), [K, N] [pixels].
+    """
     x, y = x.T.unsqueeze(-1), y.T.unsqueeze(-1)
     along = ((patches.dx * x + patches.dy * y) / (x * x + y * y).clamp_min(1e-6)).clamp(0, 1)
     return (radius + 0.5 - _length(patches.dx - along * x, patches.dy - along * y)).clamp(0, 1)
 
 
 def box(patches: Patches, left: Tensor | float, right: Tensor | float, half_height: float) -> Tensor:
-    """Share of each pixel, [N, K, P], that a rectangle covers: from ``left`` to ``right`` of the point (numbers or
+    """Fraction of each pixel, [N, K, P], that a rectangle covers: from ``left`` to ``right`` of the point (numbers or
     [K, N]) and ``half_height`` above and below it.
     """
     left, right = (side.T.unsqueeze(-1) if isinstance(side, Tensor) else side for side in (left, right))
@@ -81,13 +83,15 @@ def overlap(center: Tensor, start: Tensor | float, end: Tensor | float) -> Tenso
 
 
 def colored(patches: Patches, cover: Tensor, brightness: Tensor, color: Color) -> Stamp:
-    """Light of one color where there is cover [N, K, P]; ``brightness`` [K, N] from 0 (not there) to 1."""
+    """Make a stamp of one color from the covered fraction of pixels ``cover`` [N, K, P]; ``brightness`` [K, N] is from
+    0 (absent) to 1.
+    """
     light = (cover * brightness.T.unsqueeze(-1)).flatten(1)
     return Stamp(patches.index.flatten(1), torch.stack([light * share for share in color], 1))
 
 
 def put(pictures: Tensor, stamps: list[Stamp]) -> Tensor:
-    """Pictures [N, C, H, W] with the stamps on them, in memory of their own."""
+    """Return pictures [N, C, H, W] with the stamps applied, in memory of their own."""
     index = torch.cat([stamp.index for stamp in stamps], 1)
     light = torch.cat([stamp.light for stamp in stamps], 2)
     index = index.unsqueeze(1).expand_as(light)

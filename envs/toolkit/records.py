@@ -1,4 +1,4 @@
-"""Records: nested NamedTuples of tensors with the world axis last, handled as a whole."""
+"""Functions on records: nested NamedTuples of tensors with the world axis last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def map_record(function: Callable, *records: Any) -> Any:
 
 
 def row(world: int, *records: Any) -> list[Any]:
-    """One world of each record as plain numbers (nested lists), by a single copy to the host."""
+    """Return one world of each record as plain numbers (nested lists), by a single copy to the host."""
     values = [value[..., world] for record in records for _, value in named_tensors(record)]
     numbers = torch.cat([value.reshape(-1).double() for value in values]).cpu().split([each.numel() for each in values])
     pieces = zip(values, numbers, strict=True)
@@ -27,7 +27,7 @@ def row(world: int, *records: Any) -> list[Any]:
 
 
 def choose(worlds: Tensor, new: Any, old: Any) -> Any:
-    """``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
+    """Select ``new`` in the ``worlds`` (bool [N]), ``old`` elsewhere, for every tensor of the records."""
     return map_record(lambda a, b: a if a is b else torch.where(worlds, a, b), new, old)
 
 
@@ -37,7 +37,7 @@ def write(target: Any, source: Any) -> None:
 
 
 def named_tensors(record: Any, prefix: str = "") -> list[tuple[str, Tensor]]:
-    """(dotted name, tensor) for every tensor of a record."""
+    """Return (dotted name, tensor) for every tensor of a record."""
     if isinstance(record, Tensor):
         return [(prefix, record)]
     start = prefix + "." if prefix else ""

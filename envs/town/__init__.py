@@ -1,4 +1,4 @@
-"""The Town: agents keep eight meters alive by visiting places, alone or in each other's way."""
+"""The Town: agents keep eight meters above zero by visiting places, alone or in competition with others."""
 
 from envs.town.env import TownEnv
 from envs.town.levels import LEVELS, load_level

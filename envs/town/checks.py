@@ -1,4 +1,4 @@
-"""What makes rules impossible, each as one sentence."""
+"""Checks that the rules of a town are possible, with one error sentence each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from envs.town.rules import HOURS, Affordance, Cue, Reward, Rules
 
 CONDITION = re.compile(r"(\w+) (<|>) (\d*\.?\d+)")
 LARGEST_SIDE = 256
-"""Streams of chance hand out so many numbers."""
+"""Largest side of a map, because a stream of random numbers has this many values."""
 MOST_AGENTS = 1024
-"""A wide stream of chance has four numbers for each."""
+"""Largest population, because a wide stream of random numbers has four values for each agent."""
 MOST_CUES = 24
-"""Agents' cues are compared as whole float32 numbers, exact up to 24 bits."""
+"""Largest number of cues, because agents' cues are compared as integers in float32, exact up to 24 bits."""
 
 
 def check_rules(rules: Rules) -> None:
-    """Raise ValueError naming the first thing that cannot be."""
+    """Raise ValueError that names the first impossible rule."""
     where = f"town {rules.name}"
     _check_numbers(rules, where)
     if rules.population > MOST_AGENTS:

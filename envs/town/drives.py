@@ -1,4 +1,4 @@
-"""Drives: what each trait of a character makes of the last step, for rewards of an agent's own (docs/families.md)."""
+"""Drives: signals of the last step, one per character trait, for intrinsic rewards of agents (docs/families.md)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from envs.town.rules import Rules
 from envs.town.state import Drives, State, kind_of
 
 FEAR = 0.3
-"""A fatal meter below this frightens; below it the cascades begin, and people look tired or sick."""
+"""Threshold of a fatal meter below which neuroticism is felt; below it the cascades begin, and agents look tired or
+sick.
+"""
 
 
 def calm(state: State, rules: Rules) -> State:
-    """Fresh towns, in which nothing has been felt yet and no kind of place is known."""
+    """Return fresh towns with zero drives and no known kinds of place."""
     lived = learners(state, rules).tally.lifetime
     unknown = torch.zeros(len(rules.kinds), *lived.shape, dtype=torch.bool, device=lived.device)
     return state._replace(drives=Drives(torch.zeros(len(TRAITS), *lived.shape, device=lived.device), unknown))
 
 
 def feel(state: State, before: State, rules: Rules) -> State:
-    """What the step from ``before`` to ``state`` was to each agent that learns, all in [-1, 1], 0 for the dead:
+    """Compute the drives of the step from ``before`` to ``state`` for each learning agent, all in [-1, 1], 0 for the
+    dead:
 
-    - neuroticism: minus the depth of the lowest fatal meter below :data:`FEAR`, as a share of it;
+    - neuroticism: minus the depth of the lowest fatal meter below :data:`FEAR`, as a fraction of it;
     - greed: the change of money;
     - agreeableness: the change of the meter ``social``, mean over the family;
     - curiosity: 1 for using a kind of place for the first time in this life.
 
-    Meters that the town lacks do not change.
+    Meters that the town lacks have no change.
     """
     own, past = learners(state, rules), learners(before, rules)
     acted = own.events.acted
@@ -53,13 +56,13 @@ def _depth(meters: Tensor, rules: Rules) -> Tensor:
 
 
 def _of_family(change: Tensor, rules: Rules) -> Tensor:
-    """The mean [A, N] over each agent's family, itself included."""
+    """Mean [A, N] over each agent's family, itself included."""
     families = change.unflatten(0, (-1, rules.family_size)).transpose(0, 1)
     return (total(families) / rules.family_size).repeat_interleave(rules.family_size, 0)
 
 
 def _served_by(own: State, rules: Rules) -> Tensor:
-    """Kind of the place that served each agent last, in this life, bool [K, A, N]."""
+    """Kind of the place that served each agent last in this life, one-hot, bool [K, A, N]."""
     kinds = torch.arange(len(rules.kinds), dtype=torch.int32, device=own.step.device).reshape(-1, 1, 1)
     kind = kind_of(own.agents.slot, rules)
     return kinds == kind

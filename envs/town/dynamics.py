@@ -1,7 +1,7 @@
-"""One step of a town. ``advance`` is the table of contents; each mechanic takes a state and returns the next.
+"""One step of a town. ``advance`` lists the mechanics in their order; each takes a state and returns the next.
 
 The order is the reference's: own actions, moves, effort, visits, depletion, modulation, cascades, death, retirement.
-Where several agents ask for the last seat of a place, chance decides, not the agent's number.
+Where several agents request the last seat of a place, random numbers decide, not the agent's index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from envs.town.tables import Tables
 
 
 def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """All rules of one step; ``action`` and ``symbol`` [A, N] of the agents that learn."""
+    """Apply all rules of one step; ``action`` and ``symbol`` [A, N] are those of the learning agents."""
     before = state
     state = begin_step(state)
     if rules.num_residents:
@@ -53,13 +53,15 @@ def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance,
 
 
 def begin_step(state: State) -> State:
-    """Forget the events of the last step."""
+    """Clear the events of the last step."""
     nothing = torch.zeros_like(state.agents.alive)
     return state._replace(events=Events(acted=state.agents.alive, died=nothing, retired=nothing))
 
 
 def legal_actions(state: State, rules: Rules, tables: Tables) -> list[Tensor]:
-    """For each action, whether agents [A, N] may take it now. The dead may wait; what can't be paid may be tried."""
+    """Masks of the agents [A, N] that may take each action now. The dead may wait; visits that an agent cannot pay are
+    legal.
+    """
     agents, settings = state.agents, state.settings
     kind = kind_of(standing_on(state, rules), rules)
     usable = kind < len(rules.kinds)
@@ -72,7 +74,7 @@ def legal_actions(state: State, rules: Rules, tables: Tables) -> list[Tensor]:
 
 
 def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: Rules, tables: Tables) -> State:
-    """Take the agents' choices; an illegal one becomes waiting and is counted. Only the living post symbols."""
+    """Set the agents' actions; an illegal one becomes waiting and is counted. Only the living post symbols."""
     action = action.to(torch.int32)
     legal = torch.zeros_like(state.agents.alive)
     for index, allowed in enumerate(legal_actions(state, rules, tables)):
@@ -86,7 +88,7 @@ def choose_actions(state: State, action: Tensor, symbol: Tensor | None, rules: R
 
 
 def move(state: State) -> State:
-    """Go one cell; who leaves a cell leaves the visit that was under way."""
+    """Move agents by one cell; an agent that leaves a cell ends its running visit."""
     agents = state.agents
     dx, dy = step_of(agents.action)
     progress = torch.where(agents.action < INTERACT, 0, agents.progress)
@@ -94,12 +96,12 @@ def move(state: State) -> State:
 
 
 def make_effort(state: State, tables: Tables) -> State:
-    """What the actions themselves cost and give, wherever they are taken."""
+    """Apply the effects of the actions themselves on the meters, wherever they are taken."""
     return state._replace(meters=(state.meters + tables.actions[:, state.agents.action]).clamp(0.0, 1.0))
 
 
 def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """Use the place one stands on, if it lets one in, can be paid and has a seat left."""
+    """Let agents use the place they stand on, if it admits them, they can pay and a seat is left."""
     agents, none = state.agents, len(rules.kinds)
     slot = standing_on(state, rules)
     kind = kind_of(slot, rules)
@@ -137,23 +139,26 @@ def visit(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
 
 
 def win_seats(asks: Tensor, slot: Tensor, keys: Tensor, seats: Tensor) -> Tensor:
-    """Who of those that ask for the same place gets one of its seats: the lowest keys; all [A, N].
+    """Mask of agents that get a seat among those that request the same place: the lowest keys; all [A, N].
 
     One comparison of all pairs of agents, so it is fair if the keys are and needs neither sorting nor a loop.
     """
     index = torch.arange(slot.shape[0], device=slot.device).reshape(-1, 1, 1)
+    # lower keys come first, of equal keys the lower index
     other_first = (keys.unsqueeze(1) < keys) | ((keys.unsqueeze(1) == keys) & (index < index.squeeze(-1)))
     ahead = other_first & asks.unsqueeze(1) & (slot.unsqueeze(1) == slot)
     return asks & (ahead.sum(0) < seats)
 
 
 def deplete(state: State, tables: Tables) -> State:
-    """Meters run down; the only law that the level's difficulty scales."""
+    """Deplete the meters; the only law that the level's difficulty scales."""
     return state._replace(meters=(state.meters - tables.depletion * state.settings.depletion).clamp(0.0, 1.0))
 
 
 def modulate_and_cascade(state: State, rules: Rules) -> State:
-    """Unfitness wears health out; low meters pull others down, each law reading what the ones before it left."""
+    """Apply modulations (low fitness drains health) and cascades (low meters drain others), each law on the meters that
+    the previous ones left.
+    """
     meters = dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
     for law in rules.modulations:
         drain = law.rate * (law.least + law.range * (1.0 - meters[law.source]))
@@ -165,8 +170,8 @@ def modulate_and_cascade(state: State, rules: Rules) -> State:
 
 
 def end_lives(state: State, before: State, rules: Rules) -> State:
-    """Time goes on. Who runs out of a fatal meter dies, who is alive when time is up retires, the dead stay as they
-    fell.
+    """Count the step and end lives. An agent whose fatal meter is empty dies, one that is alive when time is up
+    retires, and dead agents keep their state.
     """
     step = state.step + 1
     acted = state.events.acted
@@ -192,7 +197,7 @@ def end_lives(state: State, before: State, rules: Rules) -> State:
 
 
 def move_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """Now and then everything is somewhere else, and who relied on memory has to look again."""
+    """Move all places to new cells every ``moves_every`` steps, so that agents have to search for them again."""
     if rules.moves_every is None:
         return state
     fresh, _, _ = place(rules, tables, state.settings, chance)
@@ -202,8 +207,8 @@ def move_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> S
 
 
 def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """Now and then the places of each kind go round by a random number of cells; as they look the same, nobody sees
-    it, and who is refused where it was served has to try the others again.
+    """Rotate the cells of each kind's places by a random number, once in ``trades_every`` steps on average; as they
+    look the same, no agent observes it, and one that is refused where it was served has to try the others again.
     """
     if rules.trades_every is None:
         return state
@@ -212,14 +217,14 @@ def trade_places(state: State, chance: Chance, rules: Rules, tables: Tables) -> 
     number, count = (slots - kind * rules.places_per_kind).unsqueeze(1), tables.count[kind].unsqueeze(1)
     luck = chance.uniform(STREAM_TRADES, 2, STREAM_WIDTH)
     moves = (luck[0] * rules.trades_every < 1) & (number < count)
-    shift = 1 + (luck[1] * (count - 1)).int()  # at least one cell on; count in a kind of one is where it was
+    shift = 1 + (luck[1] * (count - 1)).int()  # at least one cell on; a single place stays
     following = (number + shift) % count + (kind * rules.places_per_kind).unsqueeze(1)
     layout = Layout(*(torch.where(moves, cell.gather(0, following.long()), cell) for cell in state.layout))
     return state._replace(layout=layout)
 
 
 def show_cues(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """What agents give away: the ``max_cues`` of highest priority (then the alphabet) that hold, with their noise."""
+    """Compute the visible cues: the ``max_cues`` of highest priority (then alphabetical) that hold, with noise."""
     if not rules.cues:
         return state
     noisy = [name for name, cue in rules.cues.items() if cue.reliability < 1 or cue.false_positive > 0]

@@ -1,4 +1,4 @@
-"""The Town as a TorchRL environment: wiring, no game logic."""
+"""TorchRL environment of the Town: wiring, no game logic."""
 
 from __future__ import annotations
 
@@ -51,44 +51,45 @@ CURRICULA = Path(__file__).parent / "curricula"
 
 
 class TownEnv(World):
-    """A life simulation: agents keep their meters alive by visiting places; ``num_envs`` towns at once on one device.
+    """Life simulation: agents keep their meters above zero by visiting places; ``num_envs`` towns at once on a device.
 
     Keys, with A agents: ``("agents", "observation")`` float32 [N, A, F] (or one key per group, see
-    envs/town/observation.py), ``("agents", "others_number")`` int64 [N, A, V] (who stands in each slot of the visible
-    others), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
+    envs/town/observation.py), ``("agents", "others_number")`` int64 [N, A, V] (index of the agent in each slot of the
+    visible others), ``("agents", "action_mask")`` bool [N, A, actions], ``("agents", "alive")`` bool [N, A],
     ``("agents", "action")`` int64 [N, A] (with a family channel [N, A, 2]: action and symbol), ``("agents", "reward")``
-    [N, A, 1]; ``state`` [N, G], the whole world for centralized critics; ``done``, ``terminated`` (all agents are
+    [N, A, 1]; ``state`` [N, G], the global state for centralized critics; ``done``, ``terminated`` (all agents are
     dead), ``truncated`` (time is up: the survivors retire) [N, 1]; ``("episode", name)`` [N, 1], statistics of the
     running episode, means over the agents (with many agents their last bit may depend on ``num_envs``), final where
     ``("next", "done")``.
 
-    Dead agents may only wait, get no reward and change nothing. Illegal actions become waiting and are counted.
+    Dead agents may only wait, get no reward and have no effect. Illegal actions become waiting and are counted.
 
     Args:
         num_envs: number of worlds.
-        device: where they live; the CPU by default.
-        seed: world i plays the same game for the same seed, whatever ``num_envs`` is.
-        num_agents: agents in each; by default the level's.
+        device: device of the worlds; the CPU by default.
+        seed: world i has the same game for the same seed, whatever ``num_envs`` is.
+        num_agents: number of agents in each world; by default the level's.
         level: one of ``envs.town.LEVELS``, or the path of a YAML file (envs/town/levels.py).
         rules: changes of the level (a mapping of its keys), or whole :class:`Rules` instead of a level.
         observation: ``flat`` or ``groups``.
-        privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, for training
+        privileged: add ``("agents", "privileged", ...)``: the true meters and needs of visible others, as training
             labels only.
         potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing of the living, for potential-based shaping.
-        drives: add ``("agents", "drives")`` [N, A, 4], what the last step was to each trait (envs/town/drives.py), and
-            ``("agents", "character")`` [N, A, 4], the traits: not observations, but for rewards of the agents' own; and
-            the statistic ``money``.
-        traits: the character of all agents by name (``neuroticism``, ``greed``, ``agreeableness``, ``curiosity``), each
-            in [0, 1]; those that are not named are drawn at every birth (see :meth:`set_people`).
+        drives: add ``("agents", "drives")`` [N, A, 4], the signal of the last step for each trait
+            (envs/town/drives.py), and ``("agents", "character")`` [N, A, 4], the traits: not observations, but inputs
+            of the agents' intrinsic rewards; and the statistic ``money``.
+        traits: traits of all agents by name (``neuroticism``, ``greed``, ``agreeableness``, ``curiosity``), each in
+            [0, 1]; those that are not named are drawn at every birth (see :meth:`set_people`).
         curriculum: None for the level itself; ``depletion`` or ``levels``, or the path of a YAML list of stages
-            (envs/base/curriculum.py). A stage changes what fresh towns get: its ``level`` gives map size, places, first
-            meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the level's.
+            (envs/base/curriculum.py). A stage changes the settings of fresh towns: its ``level`` gives map size,
+            places, initial meters and depletion, its multiplier ``depletion`` scales the latter; all else stays the
+            level's.
         stage: with a curriculum: ``auto`` to move by its criteria, or the number of the stage to stay in.
-        desynchronize: start worlds at random hours of their lives, so that they do not all end at once.
+        desynchronize: start worlds at random step counts, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
     Raises:
-        ValueError: an argument or the level cannot work; the sentence says which and what to give.
+        ValueError: an argument or the level is invalid; the sentence names it and the valid values.
     """
 
     film_fps = 4
@@ -175,7 +176,7 @@ class TownEnv(World):
 
     @override
     def settings(self) -> Settings:
-        """The level, or the curriculum's stage, everywhere; people as they are."""
+        """Return the settings of the level, or of the curriculum's stage, for all worlds; people are kept."""
         rules = self.rules if self.curriculum is None else self.stages[self.curriculum.stage]
         if hasattr(self, "_snapshot"):
             return level_settings(rules, self._snapshot.settings.people)
@@ -185,7 +186,7 @@ class TownEnv(World):
 
     @override
     def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
-        """Towns at hour 0; ``midway``: after random hours that nobody lived through."""
+        """Return towns at hour 0; with ``midway`` at random step counts, in which no agent acted."""
         state = spawn(self.rules, self.tables, settings, chance)
         if self.rules.num_residents:
             state = move_in(state, chance, self.rules, self.tables)
@@ -199,7 +200,7 @@ class TownEnv(World):
 
     @override
     def advance(self, state: State, action: Tensor, chance: Chance) -> State:
-        """One step of the game."""
+        """Return the state after one step of the game."""
         heads = action.permute(*reversed(range(action.ndim)))  # [A, N], or [2, A, N] with a symbol
         chosen, symbol = (heads[0], heads[1]) if self.rules.symbols else (heads, None)
         after = advance(state, chosen, symbol, chance, self.rules, self.tables)
@@ -207,7 +208,7 @@ class TownEnv(World):
 
     @override
     def observe(self, state: State) -> dict[str, Any]:
-        """Observations by key."""
+        """Return observations by key."""
         groups: dict[str, Any] = observe(state, self.rules)
         if self.mode == "flat":
             groups = {"observation": torch.cat([value.flatten(2) for value in groups.values()], -1)}
@@ -228,20 +229,20 @@ class TownEnv(World):
 
     @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward [A, N], terminated, truncated."""
+        """Return reward [A, N], terminated and truncated of the last step."""
         own = learners(state, self.rules)
         return reward(own, self.rules), *ends(own, self.rules)
 
     @override
     def statistics(self, state: State) -> dict[str, Tensor]:
-        """What the game reports of its episodes (envs/town/scoring.py)."""
+        """Return the game's episode statistics (envs/town/scoring.py)."""
         own = learners(state, self.rules)
         found = statistics(own, self.rules)
         return {**found, "money": money(own, self.rules)} if self.drives else found
 
     @override
     def names(self) -> Names:
-        """Words for actions, meters and what is seen, and the colors of what is in the window."""
+        """Return names of actions, meters and the observation's entries, and the colors of the window's channels."""
         seen = observation_names(self.rules, self.mode)
         words: Names = {"actions": self.rules.action_names, "meters": self.rules.meter_names, "observation": seen}
         if "window" in seen:
@@ -250,7 +251,7 @@ class TownEnv(World):
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:
-        """Hand-written players of this very world, by name."""
+        """Return scripted policies of this world instance, by name."""
         in_fog = {} if self.rules.view is None else {"remembering": FogPlayer(self, True, self.rules.num_agents)}
         return {
             "greedy": GreedyPlayer(self),
@@ -262,8 +263,8 @@ class TownEnv(World):
 
     @override
     def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
-        """Players that search the true town, know its map or learn from what they meet with, each before those that
-        lack this (docs/headroom.md).
+        """Return scripted policies that search the true town, know its map or learn from experience, each before those
+        that lack this (docs/headroom.md).
         """
         greedy, planner = GreedyPlayer(self), PlanningPlayer(self)
         actions = PlanningPlayer(self, SearchConfig(candidates="actions", every=4, action_steps=1))
@@ -287,23 +288,22 @@ class TownEnv(World):
         elif self.rules.view is not None:
             remembers, forgets_all = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
             result |= {"memory": (remembers, forgets_all), "map": (greedy, remembers)}
-            if self.rules.teaching:  # what a teacher knows, beside finding places alone
+            if self.rules.teaching:  # a teacher's knowledge, beside finding places alone
                 result["taught"] = (greedy, remembers, forgets_all)
         return result
 
     def set_people(
         self, traits: Mapping[str, float | Tensor] | None = None, money: float | Tensor | None = None
     ) -> None:
-        """Say who is born in each world from its next reset on; what is not given stays as it was.
+        """Set traits and initial money of the agents in each world from its next reset on; omitted values are kept.
 
         Args:
-            traits: the learning agents' character by name, numbers in [0, 1], or tensors that fit [N, A]; NaN where
-                chance draws it at every birth.
-            money: what their lives begin with besides the level's, likewise, such as an inheritance; money 1.0 is the
-                most that anybody has.
+            traits: the learning agents' traits by name, numbers in [0, 1], or tensors that fit [N, A]; NaN where
+                a trait is drawn at every birth.
+            money: initial money in addition to the level's, likewise, such as an inheritance; money 1.0 is the maximum.
 
         Raises:
-            ValueError: an unknown trait, a number beyond [0, 1], or money in a town without.
+            ValueError: a trait is unknown, a number is outside [0, 1], or the town has no money.
         """
         if money is not None and "money" not in self.rules.meters:
             raise ValueError(f"town {self.rules.name} has no meter money: leave money out.")
@@ -311,12 +311,12 @@ class TownEnv(World):
 
     @override
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Continue towns; those that were saved when nobody could send people have the ones that were born there."""
+        """Continue saved towns; those saved before :meth:`set_people` existed keep this world's present people."""
         people = {f"settings.people.{name}": value for name, value in named_tensors(self._snapshot.settings.people)}
         super().load_state_dict({**people, **state_dict} if state_dict else {}, strict)
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
-        """A picture of one world now, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
 
     @override

@@ -1,8 +1,8 @@
-"""A greedy player in the fog: it knows the places that it sees, or has seen, and looks for the others.
+"""Greedy policy under fog: it knows the places that it sees, or has seen, and searches for the others.
 
-What it does not know it believes to be where it would look next (the assumption that the unknown is what one hopes for:
-S. Koenig, C. Tovey and Y. Smirnov, "Performance bounds for planning in unknown terrain", 2003), so that going there and
-exploring are one thing, weighed by the greedy player like any other way.
+It believes unknown places to be at the cell that it would explore next (the free-space assumption, that the unknown is
+as hoped: S. Koenig, C. Tovey and Y. Smirnov, "Performance bounds for planning in unknown terrain", 2003), so that
+exploration is a walk to a believed place, weighed by the greedy policy like any other.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from envs.town.tables import Tables
 
 
 class Knowledge(NamedTuple):
-    """What the first K agents know of the map, each by itself."""
+    """Knowledge of the map of the first K agents, each its own."""
 
     places: Layout
-    """Cells of the places that they know, [S, K, N]; ``ABSENT`` for the others."""
+    """Cells of the known places, [S, K, N]; ``ABSENT`` for the others."""
     cells: Tensor
-    """Cells that they have seen since they last began to look for something, row by row, bool [cells, K, N]."""
+    """Cells that they have seen since their search last began, row by row, bool [cells, K, N]."""
 
 
 class FogPlayer(TensorDictModuleBase):
-    """The first agents are greedy with the places that they know; the others are greedy and know them all.
+    """Policy whose first agents are greedy with the places that they know; the others are greedy and know all places.
 
     Args:
         env: the Town whose record it reads; it must be the one that is stepped.
-        remembers: they know the places that they have seen in this episode, though these may have moved since, and look
-            where they have not been; otherwise they know those in sight now and go round the town, as one can without a
-            memory.
-        agents: K, how many of them are in the fog.
+        remembers: True for agents that know the places that they have seen in this episode, though these may have moved
+            since, and explore unseen cells; False for agents that know only those in sight and go round the town, which
+            needs no memory.
+        agents: number K of agents under fog.
     """
 
     def __init__(self, env: Any, remembers: bool, agents: int = 1) -> None:
@@ -64,11 +64,11 @@ class FogPlayer(TensorDictModuleBase):
 
 
 def greedy_by_belief(state: State, places: Layout, rules: Rules, tables: Tables) -> Tensor:
-    """What the greedy player does as each of the first K agents, who think that the places are at the cells [S, K, N];
-    int32 or int64 [K, N].
+    """Compute the greedy policy's actions for the first K agents, which believe the places to be at the cells
+    [S, K, N]; int32 or int64 [K, N].
     """
     count = places.x.shape[1]
-    # a copy of the town for each of them, in which its belief is true
+    # a copy of the town for each agent, in which its belief is true
     copies = map_record(lambda value: value.repeat_interleave(count, -1), state)
     copies = copies._replace(layout=Layout(*(cells.transpose(1, 2).flatten(1) for cells in places)))
     action = greedy_action(copies, rules, tables)[:count]
@@ -76,7 +76,7 @@ def greedy_by_belief(state: State, places: Layout, rules: Rules, tables: Tables)
 
 
 def nothing_known(state: State, rules: Rules, agents: int = 1) -> Knowledge:
-    """Before the first look."""
+    """Return the knowledge before the first observation."""
     unknown = torch.full_like(state.layout.x, ABSENT).unsqueeze(1).repeat(1, agents, 1)
     cells = torch.zeros(
         rules.width * rules.height, agents, state.step.shape[0], dtype=torch.bool, device=unknown.device
@@ -85,8 +85,8 @@ def nothing_known(state: State, rules: Rules, agents: int = 1) -> Knowledge:
 
 
 def look(state: State, known: Knowledge, rules: Rules) -> Knowledge:
-    """What agents know after a look around: places in sight are known, those that are not where they were no longer;
-    when there is no cell left to look at they begin anew.
+    """Update the agents' knowledge by their observation: places in sight become known, and places that are gone from
+    their known cells unknown; when no unseen cell is left the search begins anew.
     """
     agents = known.cells.shape[1]
     there = Layout(*(cell.unsqueeze(1) for cell in state.layout))  # [S, 1, N]
@@ -103,13 +103,13 @@ def look(state: State, known: Knowledge, rules: Rules) -> Knowledge:
 
 
 def in_sight(state: State, x: Tensor, y: Tensor, rules: Rules, agents: int) -> Tensor:
-    """Whether each of the first agents has cells (``x``, ``y``) [*, K or 1, N] in its window, [*, K, N]."""
+    """True where a cell (``x``, ``y``) [*, K or 1, N] is in the window of each of the first agents, [*, K, N]."""
     view = rules.width + rules.height if rules.view is None else rules.view
     return ((x - state.agents.x[:agents]).abs() <= view) & ((y - state.agents.y[:agents]).abs() <= view)
 
 
 def nearest_unseen(state: State, cells: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """The cell [K, N] of those that have not been seen that is fewest steps away; the upper left of several."""
+    """Return the nearest unseen cell [K, N] in steps; the upper left of several."""
     x, y = all_cells(rules, cells.device)
     agents = cells.shape[1]
     distance = (x - state.agents.x[:agents]).abs() + (y - state.agents.y[:agents]).abs()
@@ -118,9 +118,9 @@ def nearest_unseen(state: State, cells: Tensor, rules: Rules) -> tuple[Tensor, T
 
 
 def way_round(state: State, rules: Rules, agents: int = 1) -> tuple[Tensor, Tensor]:
-    """The next corner [K, N] of a way round the town, clockwise and as far from the walls as the window reaches.
+    """Return the next corner [K, N] of a tour of the town, clockwise and as far from the walls as the window reaches.
 
-    It depends on nothing but where an agent is, and shows every cell of a town that is not wider than two windows.
+    It depends on the agent's position only, and shows every cell of a town that is not wider than two windows.
     """
     x, y, settings = state.agents.x[:agents], state.agents.y[:agents], state.settings
     width, height = settings.width, settings.height
@@ -134,10 +134,10 @@ def way_round(state: State, rules: Rules, agents: int = 1) -> tuple[Tensor, Tens
 
 
 def believed(state: State, places: Layout, x: Tensor, y: Tensor) -> Layout:
-    """The known places where they are, the others at the cell (``x``, ``y``) [K, N]; what the town does not have
-    nowhere, [S, K, N].
+    """Return believed cells of places, [S, K, N]: the known cells, the cell (``x``, ``y``) [K, N] for unknown places,
+    and ``ABSENT`` for places that the town lacks.
 
-    That every town has a place of each of its kinds is common knowledge.
+    It is assumed known that every town has a place of each of its kinds.
     """
     exists, unknown = holds_place(state.layout.x).unsqueeze(1), ~holds_place(places.x)
     return Layout(
@@ -147,6 +147,6 @@ def believed(state: State, places: Layout, x: Tensor, y: Tensor) -> Layout:
 
 
 def all_cells(rules: Rules, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The x and y of every cell, row by row, [cells, 1, 1]."""
+    """Return x and y of every cell, row by row, [cells, 1, 1]."""
     cell = torch.arange(rules.width * rules.height, device=device).reshape(-1, 1, 1)
     return cell % rules.width, torch.div(cell, rules.width, rounding_mode="floor")

@@ -1,4 +1,4 @@
-"""Reads towns from YAML: ``content.yaml`` is what every town is made of, a level says what it uses and changes."""
+"""Loading of towns from YAML: ``content.yaml`` has the content of all towns, a level selects and changes parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from envs.town.rules import Affordance, Cascade, Character, Cue, Meter, Modulati
 
 HERE = Path(__file__).parent
 LEVELS = tuple(sorted(path.stem for path in (HERE / "levels").glob("*.yaml")))
-"""Levels that come with the project."""
+"""Names of the levels that come with the project."""
 SECTIONS = ("meters", "modulations", "cascades", "actions", "affordances", "cues", "rewards")
-"""What a content file holds."""
+"""Sections of a content file."""
 OWN = (
     "extends",
     "content",
@@ -30,11 +30,11 @@ OWN = (
     "unlimited",
     "characters",
 )
-"""Keys of a level that are no fields of :class:`Rules`, or are written differently there."""
+"""Keys of a level that are not fields of :class:`Rules`, or have another form there."""
 
 
 def load_level(level: str | Path, **changes: Any) -> Rules:
-    """The rules of a level.
+    """Load the rules of a level.
 
     A level is a mapping of :class:`Rules`' plain fields and of
 
@@ -50,7 +50,7 @@ def load_level(level: str | Path, **changes: Any) -> Rules:
         changes: keys that replace the level's.
 
     Raises:
-        ValueError: something is missing, unknown or impossible; the sentence names it.
+        ValueError: a key or value is missing, unknown or impossible; the sentence names it.
     """
     path = _find(level)
     where = f"town {path.stem}"
@@ -83,7 +83,7 @@ def _read_content(raw: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str, Any]:
-    """The fields of :class:`Rules` that a level takes from the content."""
+    """Return the fields of :class:`Rules` that a level takes from the content."""
 
     def build(kind: type, entries: dict[str, Any], what: str = "") -> dict[str, Any]:
         return {name: _build(kind, value, f"{where}, {what}{name}") for name, value in entries.items()}
@@ -108,7 +108,7 @@ def _parts(raw: dict[str, Any], content: dict[str, Any], where: str) -> dict[str
 
 
 def _chosen(chosen: Any, where: str) -> dict[str, Any]:
-    """Changes of the affordances that a level deploys."""
+    """Return the changes of the affordances that a level deploys."""
     if chosen != "all" and not (isinstance(chosen, list | dict) and chosen):
         raise ValueError(f"{where}: affordances is {chosen!r}: give all, or a list or mapping of at least one kind.")
     if isinstance(chosen, list) and len(set(chosen)) < len(chosen):
@@ -118,7 +118,7 @@ def _chosen(chosen: Any, where: str) -> dict[str, Any]:
 
 
 def _picked(base: dict[str, dict], chosen: Any, what: str, where: str) -> dict[str, dict]:
-    """The entries of ``base`` that are chosen, a list, or a mapping to changed fields, which may bring new ones."""
+    """Return the entries of ``base`` in ``chosen``, a list, or a mapping to changed fields, which may add entries."""
     chosen = [] if chosen is None else chosen
     if not isinstance(chosen, list | dict):
         raise ValueError(f"{where}: {what}s is {chosen!r}: give a list of {what}s, or a mapping to changed fields.")
@@ -175,7 +175,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _merged(base: dict[str, dict], changes: Any, where: str) -> dict[str, dict]:
-    """The entries of ``base`` with changed fields, then the new ones in their own order."""
+    """Return the entries of ``base`` with changed fields, then the new ones in their own order."""
     for name, change in changes.items():
         if not isinstance(change, dict | None):
             raise ValueError(f"{where}: {name} is {change!r}: give a mapping of the fields to change.")
@@ -198,7 +198,7 @@ def _refuse_unknown(raw: dict[str, Any], known: set[str], where: str) -> None:
 
 
 def _build(kind: type, raw: dict[str, Any], where: str) -> Any:
-    """An object of a dataclass, every value checked for its type."""
+    """Make an object of a dataclass, with the type of every value checked."""
     if not isinstance(raw, dict):
         raise ValueError(f"{where}: {raw!r} is no mapping of {kind.__name__}'s fields.")
     hints = get_type_hints(kind)

@@ -1,6 +1,6 @@
-"""What the agents of a town see: named groups of numbers between -1 and 1, the same sizes on every map.
+"""Observations of the agents of a town: named groups of numbers between -1 and 1, the same sizes on every map.
 
-Nothing here looks at what an agent could not see; :func:`privileged` is for training labels only.
+They contain nothing that is hidden from the agent; :func:`privileged` is for training labels only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from envs.town.state import NUM_TRAITS, State, holds_place, hour, kind_of, stand
 from envs.town.tables import Tables
 
 MODES = ("flat", "groups")
-"""One vector ``observation``, or one key per group."""
+"""Modes of the observation: one vector ``observation``, or one key per group."""
 
 
 def group_sizes(rules: Rules) -> dict[str, int]:
-    """Numbers per group, in the order of the flat observation; a group that means nothing in this town is left out."""
+    """Number of components per group, in the order of the flat observation; groups without meaning in this town are
+    left out.
+    """
     kinds, others, members = len(rules.kinds), num_visible(rules), rules.family_size - 1
     sizes = {
         "meters": len(rules.meters),
@@ -48,8 +50,8 @@ def group_shapes(rules: Rules) -> dict[str, tuple[int, ...]]:
 
 
 def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
-    """What is seen, by key: what each number of a group is, and what each channel of the window; in the flat
-    observation the same one behind the other.
+    """Names of the observation's entries by key: of the components of a group, and of the channels of the window; for
+    the flat observation all components in sequence.
     """
     did, channels = [f"did {name}" for name in rules.action_names], [*rules.kinds, "other agent", "wall"]
     of_other = ["x", "y", "exists", *(["family"] if rules.family_size > 1 else []), *did, *rules.cues]
@@ -82,22 +84,22 @@ def observation_names(rules: Rules, mode: str) -> dict[str, list[str]]:
 
 
 def num_visible(rules: Rules) -> int:
-    """Slots for other agents."""
+    """Number of slots for other agents."""
     return min(rules.visible_agents, rules.population - 1)
 
 
 def observe(state: State, rules: Rules) -> dict[str, Tensor]:
-    """Every group, [N, A, size]:
+    """Compute every group, [N, A, size]:
 
-    - ``meters``: own meters. ``position``: x and y as shares of the map. ``standing_on``: kind of the place underfoot,
-      one-hot, "none" last. ``progress``: share of the visit under way. ``time``: sine and cosine of the hour, share of
-      the longest life. ``previous_action``: one-hot, and whether the last request was refused.
-    - ``map`` (without fog): for every kind, the way (x, y) to the nearest place as shares of the map, and 1 if there is
-      one. ``window`` (with fog): a picture of the cells around the agent, row by row, one channel for each kind of
-      place, then other agents, then walls; [N, A, channels, side, side], in the flat observation as one vector.
-    - ``others``: the nearest visible agents, each the way (x, y) to it as shares of the sight, 1 if there is one, 1 if
-      it is family, one-hot what it did last, and its cues. ``traits``: own character. ``messages``: one-hot symbols of
-      the family's other members.
+    - ``meters``: own meters. ``position``: x and y as fractions of the map. ``standing_on``: kind of the place at the
+      agent's cell, one-hot, "none" last. ``progress``: fraction of the running visit. ``time``: sine and cosine of the
+      hour, fraction of the longest life. ``previous_action``: one-hot, and 1 if the last request was refused.
+    - ``map`` (without fog): for every kind, the offset (x, y) to the nearest place as fractions of the map, and 1 if
+      there is one. ``window`` (with fog): a picture of the cells around the agent, row by row, one channel for each
+      kind of place, then other agents, then walls; [N, A, channels, side, side], in the flat observation as one vector.
+    - ``others``: the nearest visible agents, for each the offset (x, y) as fractions of the sight, 1 if there is one, 1
+      if it is family, its last action one-hot, and its cues. ``traits``: own character. ``messages``: one-hot symbols
+      of the family's other members.
     """
     own = learners(state, rules)
     agents, settings, lived = own.agents, own.settings, own.step.float() / rules.max_steps
@@ -134,7 +136,7 @@ def _one_hot(index: Tensor, size: int) -> list[Tensor]:
 
 
 def _map(state: State, rules: Rules) -> list[Tensor]:
-    """Way to the nearest place of every kind."""
+    """Offset to the nearest place of every kind."""
     agents, layout, settings, values = state.agents, state.layout, state.settings, []
     for kind in range(len(rules.kinds)):
         first = kind * rules.places_per_kind
@@ -153,8 +155,8 @@ def _map(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _window(state: State, rules: Rules) -> Tensor:
-    """[N, A, K + 2, side, side]. Nearly all of it is 0, so places and agents are scattered. Those outside are written
-    as a 0 to where there is one anyway: the wall on the agent's own cell.
+    """Draw the window, [N, A, K + 2, side, side]. Nearly all of it is 0, so places and agents are scattered. Those
+    outside are written as a 0 to a cell that is always 0: the wall on the agent's own cell.
     """
     agents, everyone, layout, view = learners(state, rules).agents, state.agents, state.layout, rules.view or 0
     side, kinds = 2 * view + 1, len(rules.kinds)
@@ -182,7 +184,7 @@ def _window(state: State, rules: Rules) -> Tensor:
 
 
 def _cell_seen(dx: Tensor, dy: Tensor, view: int) -> Tensor:
-    """Number of the window's cell at (dx, dy), -1 outside."""
+    """Index of the window's cell at (dx, dy), -1 outside."""
     inside = (dx.abs() <= view) & (dy.abs() <= view)
     return torch.where(inside, (dy + view) * (2 * view + 1) + dx + view, -1)
 
@@ -207,8 +209,8 @@ def _others(state: State, rules: Rules) -> list[Tensor]:
 
 
 def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
-    """For each slot of the visible others: (distance, dx, dy, cues, family, last action, number), [A, N]; distance is
-    infinite in an empty one.
+    """Return for each slot of the visible others: (distance, dx, dy, cues, family, last action, index), [A, N]; the
+    distance of an empty slot is infinite.
     """
     agents, own, count = state.agents, learners(state, rules).agents, rules.num_agents
     # every pair of agents, then the nearest of those in sight by slot
@@ -229,7 +231,7 @@ def _sightings(state: State, rules: Rules) -> list[tuple[Tensor, ...]]:
 
 
 def _messages(state: State, rules: Rules) -> list[Tensor]:
-    """One-hot symbols of the other members of each agent's family; the dead are silent."""
+    """One-hot symbols of the other members of each agent's family; dead agents post symbol 0."""
     posted = torch.where(state.agents.alive, state.agents.symbol, 0)
     families = posted.unflatten(0, (-1, rules.family_size))
     values = []
@@ -239,16 +241,17 @@ def _messages(state: State, rules: Rules) -> list[Tensor]:
 
 
 def others_number(state: State, rules: Rules) -> Tensor:
-    """Who stands in each slot of the visible others (agents know each other), int64 [N, A, V]; for nobody the number of
-    all, residents included.
+    """Index of the agent in each slot of the visible others (agents know each other), int64 [N, A, V]; in empty slots
+    the number of all agents, residents included.
     """
     rows = [torch.where(row[0] < torch.inf, row[-1], rules.population) for row in _sightings(state, rules)]
     return torch.stack(rows).long().permute(2, 1, 0).contiguous()
 
 
 def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
-    """Labels for training, never for acting: of each visible other its meters [N, A, V, M], its most pressing need
-    (number of the meter; of residents the one that they are after) and what it did last, [N, A, V]; 0 in empty slots.
+    """Return labels for training, never for acting: of each visible other agent its meters [N, A, V, M], its most
+    pressing need (index of the meter; for residents the one they pursue) and its last action, [N, A, V]; 0 in empty
+    slots.
     """
     number = others_number(state, rules).permute(2, 1, 0)  # [V, A, N]
     seen = number < rules.population
@@ -257,7 +260,7 @@ def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
     theirs = meters.gather(1, index.unsqueeze(0).expand(meters.shape[0], -1, -1, -1))  # [M, V, A, N]
 
     def theirs_of(values: Tensor) -> Tensor:
-        """Of each visible other the entry of ``values`` [A, N]; [V, A, N]."""
+        """Return the entry of ``values`` [A, N] for each visible other agent, [V, A, N]."""
         return torch.where(seen, values.unsqueeze(1).expand(-1, index.shape[1], -1).gather(0, index), 0)
 
     need = pressing_need(state.meters, tables)
@@ -271,13 +274,13 @@ def privileged(state: State, rules: Rules, tables: Tables) -> dict[str, Tensor]:
 
 
 def pressing_need(meters: Tensor, tables: Tables) -> Tensor:
-    """Number of the lowest need that the town can serve, int64 [A, N] of meters [M, A, N]."""
+    """Index of the lowest need that the town can serve, int64 [A, N], from meters [M, A, N]."""
     return torch.where(tables.needs, meters, torch.inf).argmin(0)
 
 
 def global_state(state: State, rules: Rules) -> Tensor:
-    """Everything about a world at a glance for centralized critics, [N, F]: meters, places and life of all agents, all
-    places, the hour, the share of time gone.
+    """Global state of a world for centralized critics, [N, F]: meters, positions and ``alive`` of all agents, all
+    places, the hour, and the fraction of elapsed time.
     """
     agents, layout, settings = state.agents, state.layout, state.settings
     across, down = (settings.width - 1).clamp_min(1), (settings.height - 1).clamp_min(1)
@@ -296,12 +299,12 @@ def global_state(state: State, rules: Rules) -> Tensor:
 
 
 def global_size(rules: Rules) -> int:
-    """Numbers in :func:`global_state`."""
+    """Number of components of :func:`global_state`."""
     return rules.population * (len(rules.meters) + 3) + 2 * rules.num_slots + 3
 
 
 def action_mask(legal: list[Tensor], state: State, rules: Rules) -> Tensor:
-    """Legal actions, bool [N, A, actions], with those of the message head behind them."""
+    """Mask of legal actions, bool [N, A, actions], followed by that of the message head."""
     rows = list(legal)
     if rules.symbols:
         ones = torch.ones_like(state.agents.alive)

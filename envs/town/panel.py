@@ -1,4 +1,4 @@
-"""The panel beside the picture of a town: how its agents fare, and what the map's labels mean."""
+"""Panel beside the picture of a town: the agents' meters and activities, and a key to the map's labels."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ PALETTE: tuple[Color, ...] = (
     (226, 100, 20),
     (196, 200, 214),
 )
-"""Okabe and Ito's colors, which color-blind eyes tell apart, made fit for a dark ground."""
+"""Okabe and Ito's colors, distinguishable for color-blind people, adapted to a dark ground."""
 LIVING: Color = (238, 242, 250)
 INK: Color = (16, 20, 30)
 
 LOW = 0.2
-"""Meters below this have their name in red."""
+"""Threshold below which a meter's name is red."""
 NAMED = 2
-"""So many agents have their meters written out; more have a row of upright bars each."""
+"""Largest number of agents with named meters; more agents have a row of upright bars each."""
 LOWEST = 8
-"""Rows lower than this are left out, in units of 1/120 of the panel's width."""
+"""Least height of a row, in units of 1/120 of the panel's width; lower rows are left out."""
 
 
 def draw_panel(canvas: Canvas, one: State, rules: Rules, corner: Point, size: Point) -> None:
-    """The agents' meters if all find room, and below them, where there is room, the places' names.
+    """Draw the agents' meters if all fit, and below them, where there is room, the places' names.
 
     Args:
-        canvas: what to draw on; its scale does not matter.
+        canvas: canvas to draw on; its scale does not matter.
         one: a single world as lists and numbers.
         rules: the town.
         corner: upper left pixel.
@@ -67,7 +67,7 @@ def draw_panel(canvas: Canvas, one: State, rules: Rules, corner: Point, size: Po
 
 
 def head(rules: Rules) -> int:
-    """Units of height above the meters of an agent that are written out."""
+    """Height above an agent's named meters, in units."""
     return 32 if rules.cues else 21
 
 
@@ -115,13 +115,13 @@ def _column(rules: Rules, unit: float) -> float:
 
 
 def _columns(rules: Rules, left: float, unit: float) -> list[float]:
-    """Middles of the upright bars."""
+    """Centers of the upright bars."""
     wide = _column(rules, unit)
     return [left + 20 * unit + (index + 0.5) * wide for index in range(len(rules.meters))]
 
 
 def _draw_bar(canvas: Canvas, box: tuple[float, float, float, float], share: float, color: Color, alive: bool) -> None:
-    """A bar between two corners in pixels, filled from the first one along its longer side."""
+    """Draw a bar between two corners in pixels, filled from the first one along its longer side."""
     (x, y, to_x, to_y), full = box, min(max(share, 0.0), 1.0)
     _draw_box(canvas, box, EMPTY if alive else mix(GROUND, EMPTY, 0.5))
     upright = to_y < y
@@ -138,7 +138,7 @@ def _draw_box(canvas: Canvas, box: tuple[float, float, float, float], color: Col
 
 
 def draw_agent(canvas: Canvas, one: State, rules: Rules, agent: int, pixel: Point, radius: float) -> None:
-    """A disc with the agent's number and its family's color as rim, or a gray cross if it is dead; ``radius`` in
+    """Draw a disc with the agent's index and its family's color as rim, or a gray cross if it is dead; ``radius`` in
     pixels.
     """
     (x, y), arm = pixel, radius * 0.62
@@ -165,7 +165,7 @@ def _draw_activity(canvas: Canvas, one: State, rules: Rules, agent: int, left: P
 
 
 def activity(one: State, rules: Rules, agent: int) -> str:
-    """What an agent did last, in a word or two."""
+    """Last activity of an agent, in a word or two."""
     agents, action = one.agents, one.agents.action[agent]
     if not agents.alive[agent]:
         return "dead"
@@ -178,7 +178,7 @@ def activity(one: State, rules: Rules, agent: int) -> str:
 
 
 def _draw_cues(canvas: Canvas, one: State, rules: Rules, agent: int, left: Point, unit: float) -> None:
-    """As many words as fit, each behind the mark that stands for it on the map."""
+    """Write as many cues as fit, each behind its mark on the map."""
     (x, y), limit = left, left[0] + 98 * unit
     for index, word in shown_cues(one, rules, agent):
         if x + 7 * unit + _width(word, 8.5 * unit) > limit:
@@ -188,14 +188,14 @@ def _draw_cues(canvas: Canvas, one: State, rules: Rules, agent: int, left: Point
 
 
 def shown_cues(one: State, rules: Rules, agent: int) -> list[tuple[int, str]]:
-    """Number and short name of the cues that an agent shows."""
+    """Index and short name of the cues that an agent shows."""
     bits = one.agents.cues[agent] if one.agents.alive[agent] else 0
     names = (name.removeprefix("looks_").replace("_", " ") for name in rules.cues)
     return [(index, name) for index, name in enumerate(names) if bits >> index & 1]
 
 
 def _draw_key(canvas: Canvas, rules: Rules, corner: Point, unit: float) -> None:
-    """Label and name of the kinds of place, in two columns."""
+    """Draw label and name of the kinds of place, in two columns."""
     short, rows = labels(rules.kinds), (len(rules.deployed) + 1) // 2
     present = [kind for kind in rules.kinds if kind in rules.deployed]
     for index, kind in enumerate(present):
@@ -206,18 +206,18 @@ def _draw_key(canvas: Canvas, rules: Rules, corner: Point, unit: float) -> None:
 
 
 def kind_color(rules: Rules, kind: str) -> Color:
-    """The color of the meter that a place raises most."""
+    """Color of the meter that a place raises most."""
     gains = [visit(rules.affordances[kind], name) for name in rules.meter_names]
     return meter_color(gains.index(max(gains))) if max(gains) > 0 else FAINT
 
 
 def meter_color(index: int) -> Color:
-    """The color of a meter's bar."""
+    """Color of a meter's bar."""
     return PALETTE[index % len(PALETTE)]
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Two letters for each name, all different while the letters last: initials, or the first and a later letter."""
+    """Return two letters for each name, distinct where possible: initials, or the first and a later letter."""
     result: list[str] = []
     for name in names:
         capitals = "".join(letter for letter in name if letter.isupper())
@@ -228,13 +228,13 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 def centered(canvas: Canvas, pixel: Point, words: str, height: float, color: Color) -> None:
-    """Words whose middle is at a pixel."""
+    """Write words whose center is at a pixel."""
     canvas.text((pixel[0] - _width(words, height) / 2, pixel[1]), words, height, color)
 
 
 @lru_cache(maxsize=512)
 def _width(words: str, height: float) -> float:
-    """Pixels that words take: written on a scrap of paper, they end there."""
+    """Width of words in pixels, measured on a scratch canvas."""
     return Canvas((1, 1), GROUND).text((0, 0), words, height, GROUND)
 
 
@@ -245,5 +245,5 @@ def _tone(one: State, agent: int, value: float) -> Color:
 
 
 def world_point(canvas: Canvas, pixel: Point) -> Point:
-    """The point of the canvas' world that is drawn at a pixel."""
+    """Return the point of the canvas' world that is drawn at a pixel."""
     return (pixel[0] - canvas.origin[0]) / canvas.scale, (pixel[1] - canvas.origin[1]) / canvas.scale

@@ -1,4 +1,4 @@
-"""People whom somebody sends to a town: their character and their purse, where chance and the level do not decide."""
+"""Given traits and initial money of a town's agents, in place of random draws and the level's values."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import torch
 from torch import Tensor
 
 TRAITS = ("neuroticism", "greed", "agreeableness", "curiosity")
-"""What a character is made of, each in [0, 1], in the order of the state's rows."""
+"""Traits of a character, each in [0, 1], in the order of the state's rows."""
 
 
 DRAWN = -1.0
-"""In place of a trait that chance draws at every birth: unlike NaN it is equal to itself."""
+"""Placeholder of a trait that is drawn at every birth: unlike NaN it is equal to itself."""
 
 
 class People(NamedTuple):
-    """Who is born in fresh towns; A agents that learn, N worlds."""
+    """Traits and initial money of agents in fresh towns; A learning agents, N worlds."""
 
     traits: Tensor
-    """[4, A, N], or :data:`DRAWN`."""
+    """Traits [4, A, N]; :data:`DRAWN` for those that are drawn."""
     money: Tensor
-    """[A, N], what a life begins with besides the level's, as inherited."""
+    """Initial money [A, N] in addition to the level's, as inherited."""
 
 
 def anybody(num_agents: int, num_envs: int, device: torch.device) -> People:
-    """Those that chance and the level make."""
+    """Return people whose traits are all drawn and whose money is the level's."""
     unknown = torch.full((len(TRAITS), num_agents, num_envs), DRAWN, device=device)
     return People(unknown, torch.zeros(num_agents, num_envs, device=device))
 
 
 def send(people: People, traits: Mapping[str, Any] | None, money: Any) -> None:
-    """Write what is given over ``people``: numbers, or tensors that fit [N, A].
+    """Overwrite ``people`` by the given values: numbers, or tensors that fit [N, A].
 
     Raises:
-        ValueError: an unknown trait, or what is no number in [0, 1] for each agent; nothing is changed then.
+        ValueError: a trait is unknown, or a value is not a number in [0, 1] for each agent; nothing is changed then.
     """
     if not isinstance(traits, Mapping | None):
         raise ValueError(f"traits are {traits!r}: give them by name, such as traits={{greed: 0.3}}.")
@@ -51,7 +51,7 @@ def send(people: People, traits: Mapping[str, Any] | None, money: Any) -> None:
 
 
 def _rows(what: str, value: Any, people: People, unknown: bool) -> Tensor:
-    """A value for every agent, [A, N]."""
+    """Return a value for every agent, [A, N]."""
     agents, worlds = people.money.shape
     try:
         given = torch.as_tensor(value, dtype=torch.float32, device=people.money.device)
@@ -68,16 +68,14 @@ def _rows(what: str, value: Any, people: People, unknown: bool) -> Tensor:
 
 
 def characters(drawn: Tensor, people: People) -> Tensor:
-    """Traits [4, A, N] of the agents that learn as they are given, those that are not given and those of residents as
-    they were drawn.
-    """
+    """Return traits [4, A, N]: the given ones of learning agents; those not given and those of residents as drawn."""
     count = people.traits.shape[1]
     born = torch.where(people.traits == DRAWN, drawn[:, :count], people.traits)
     return born if count == drawn.shape[1] else torch.cat((born, drawn[:, count:]), 1)
 
 
 def purses(money: Tensor, people: People) -> Tensor:
-    """Money [A, N] at birth: the level's, and what is inherited."""
+    """Return initial money [A, N]: the level's plus the inherited."""
     count = people.money.shape[0]
     born = (money[:count] + people.money).clamp_max(1.0)
     return born if count == money.shape[0] else torch.cat((born, money[count:]))

@@ -1,4 +1,4 @@
-"""One town drawn as an RGB frame; shapes and labels also tell things apart for color-blind eyes.
+"""RGB picture of one town; shapes and labels are distinguishable for color-blind people.
 
 A place has the color of the meter that it raises most, which is the color of that meter's bar in the panel.
 """
@@ -41,21 +41,21 @@ WALL: Color = (70, 82, 108)
 WINDOW: Color = (150, 196, 255)
 
 PANEL = 0.25
-"""Share of the width that the panel takes."""
+"""Fraction of the width that the panel takes."""
 NARROWEST = 100
-"""A narrower panel [pixels] would not be readable and is left out."""
+"""Least width of the panel [pixels]; a narrower one would not be readable and is left out."""
 ROOMY = 18
-"""Cells of at least so many pixels hold their label."""
+"""Least size of a cell [pixels] that holds its label."""
 
 
 def draw(
     state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
 ) -> NDArray[np.uint8]:
-    """World number ``world`` of a batch as a picture, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
 
-    Places have two letters and are gray while they are closed. Agents are discs with their number and the color of
+    Places have two letters and are gray while they are closed. Agents are discs with their index and the color of
     their family as rim, the dead are gray crosses, and dots beside a disc are its cues. In fog the brighter ground is
-    what agent 0 sees.
+    the window of agent 0.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -75,12 +75,12 @@ def draw(
 
 
 def window_colors(rules: Rules) -> list[Color]:
-    """What each channel of an agent's window is drawn in: kinds of places, other agents, walls."""
+    """Color of each channel of an agent's window: kinds of places, other agents, walls."""
     return [*(kind_color(rules, kind) for kind in rules.kinds), LIVING, WALL]
 
 
 def viewport(width: int, height: int, size: tuple[int, int]) -> tuple[Point, float]:
-    """Pixel of the upper left corner of a map of ``width`` x ``height`` cells, and pixels per cell."""
+    """Return the pixel of the upper left corner of a map of ``width`` x ``height`` cells, and pixels per cell."""
     top, gap = _header_height(size), _gap(size)
     wide = size[0] * (1 - PANEL * has_panel(size)) - 2 * gap
     high = size[1] - top - gap
@@ -89,7 +89,7 @@ def viewport(width: int, height: int, size: tuple[int, int]) -> tuple[Point, flo
 
 
 def has_panel(size: tuple[int, int]) -> bool:
-    """Whether the picture is wide enough for a panel beside the map."""
+    """True if the picture is wide enough for a panel beside the map."""
     return size[0] * PANEL >= NARROWEST
 
 
@@ -141,7 +141,7 @@ def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
 
 
 def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, color: Color) -> None:
-    """A label too large for its cell, on the side where there is more room."""
+    """Write a label too large for its cell, on the side where there is more room."""
     others = {*zip(one.layout.x, one.layout.y, strict=True), *zip(one.agents.x, one.agents.y, strict=True)}
     letters = min(max(canvas.scale, 9), 11)
     reach = math.ceil(1.5 * letters / canvas.scale)
@@ -156,7 +156,7 @@ def _draw_beside(canvas: Canvas, words: str, cell: tuple[int, int], one: State, 
 
 
 def _shape(x: int, y: int, index: int) -> list[Point]:
-    """The outline of a place: kinds that share a color differ in it."""
+    """Outline of a place: kinds that share a color differ in it."""
     if index == 0:
         return [(x + 0.07, y + 0.07), (x + 0.93, y + 0.07), (x + 0.93, y + 0.93), (x + 0.07, y + 0.93)]
     corners, angle = ((6, 0.0), (8, math.tau / 16), (3, math.tau / 4), (4, 0.0))[(index - 1) % 4]
@@ -164,7 +164,7 @@ def _shape(x: int, y: int, index: int) -> list[Point]:
 
 
 def is_open(one: State, rules: Rules, kind: str) -> bool:
-    """Whether places of a kind are open now."""
+    """True if places of a kind are open now."""
     opens, closes = rules.affordances[kind].hours
     return not rules.clock or (one.step - opens) % HOURS < closes - opens
 
@@ -174,7 +174,7 @@ def _in_window(one: State, x: int, y: int, reach: int) -> bool:
 
 
 def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
-    """Those that share a cell share its room; a place keeps the upper part for its label."""
+    """Draw the agents; those in one cell divide its area, and a place keeps the upper part for its label."""
     alive, places = one.agents.alive, set(zip(one.layout.x, one.layout.y, strict=True))
     cells: dict[tuple[int, int], list[int]] = {}
     for agent in sorted(range(rules.population), key=lambda agent: alive[agent]):  # the living on top
@@ -196,7 +196,7 @@ def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:
 
 
 def _draw_stack(canvas: Canvas, one: State, rules: Rules, together: list[int], pixel: Point) -> None:
-    """Agents in a cell that is too small for them all: the one, or a dark disc with the number of the living."""
+    """Draw the agents of a small cell: a single living one, or a dark disc with the number of the living."""
     radius = max(0.45 * canvas.scale, 6.5)
     alive = sum(one.agents.alive[agent] for agent in together)
     if alive <= 1:
@@ -207,7 +207,7 @@ def _draw_stack(canvas: Canvas, one: State, rules: Rules, together: list[int], p
 
 
 def _draw_marks(canvas: Canvas, cues: list[int], pixel: Point, radius: float) -> None:
-    """A dot for every cue, along the disc's upper right; the panel says what they mean."""
+    """Draw a dot for every cue, along the disc's upper right; the panel explains them."""
     size = max(radius * 0.24, 1.6)
     for index, cue in enumerate(cues):
         angle = math.radians(-75 + 42 * index)

@@ -1,9 +1,10 @@
-"""Players that search the true world: what foresight, goals and knowing the others are worth to one agent.
+"""Policies that search the true world, to measure the value of foresight, goals and knowledge of the others for one
+agent.
 
-Agent 0 of every town plays the rollout algorithm (G. Tesauro and G. Galperin, "On-line policy improvement using
-Monte-Carlo search", 1996): it tries each candidate for what to do next in copies of the town, lets the greedy player go
-on from there, and takes the candidate that earned most. The other agents are greedy. Like all hand-written players
-these read the game's record; what they imagine has its own luck, so that nobody foresees chance.
+Agent 0 of every town acts by the rollout algorithm (G. Tesauro and G. Galperin, "On-line policy improvement using
+Monte-Carlo search", 1996): it tries each candidate in copies of the town, continues there with the greedy policy, and
+takes the candidate of highest return. The other agents are greedy. Like all scripted policies these read the game's
+record; imagined towns have their own random numbers, so that no agent foresees random events.
 """
 
 from __future__ import annotations
@@ -28,65 +29,65 @@ from envs.town.state import Residents, State, holds_place, hour, is_open, kind_o
 from envs.town.tables import Tables
 
 IMAGINED_LUCK = 1_000_003
-"""Seed of the luck in imagined towns, which is not that of any town that is played with a usual seed."""
+"""Seed of the random numbers in imagined towns, different from the usual seeds of worlds."""
 NO_ACTION = -1
 LOOK_EVERY = 5
-"""Imagined steps between two looks at whether every town's time is up."""
+"""Number of imagined steps between two checks for the end of every town's time."""
 YESTERDAY, STAY = "yesterday", "stay"
 Others = Literal["greedy", "repeat", "wait"]
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """How a planning player searches."""
+    """Settings of a planning policy's search."""
 
     candidates: Literal["goals", "actions"] = "goals"
-    """What it chooses among: places to go to and use, resting, and the greedy player's choice; or single actions, and
-    the greedy player's choice.
+    """Candidates of the search: places to go to and use, resting, and the greedy policy's choice; or single actions,
+    and the greedy policy's choice.
     """
     others: Others = "greedy"
-    """What it expects of the other agents: what they will really do, that each repeats its last action for ever, or
-    that they wait.
+    """Model of the other agents: the policy they really follow, repetition of their last action permanently, or
+    waiting.
     """
     residents: str | None = None
-    """What it expects of the residents: None for what they will really do, whose character it then knows; ``stay``;
-    ``yesterday`` for what they would do in yesterday's mood; or the name of the character that it gives them all.
+    """Model of the residents: None for their true behavior, with their character known; ``stay``; ``yesterday`` for
+    their behavior in yesterday's mood; or the name of one character assumed for all.
     """
     every: int = 8
-    """Steps between two searches. A goal is kept until it is reached; then, or after a single action, comes what the
-    greedy player does.
+    """Number of steps between two searches. A goal is kept until it is reached; then, or after a single action, the
+    greedy policy acts.
     """
     action_steps: int = 8
-    """Steps for which a chosen action is taken."""
+    """Number of steps for which a chosen action is taken."""
     horizon: int = 200
-    """Imagined steps of each candidate, fewer where life ends before; the greedy player earns about as much from there
-    on whatever was chosen, if it is long enough for money to be earned and spent."""
+    """Number of imagined steps of each candidate, fewer where life ends before; beyond it the greedy policy's return
+    hardly depends on the choice, if it is long enough for money to be earned and spent."""
 
 
 class Intention(NamedTuple):
-    """What an agent has chosen to do, [N]; with neither slot nor action it does what the greedy player does."""
+    """Goal or action that an agent has chosen, [N]; with neither slot nor action it follows the greedy policy."""
 
     slot: Tensor
-    """Slot of the place to go to and use; S for none."""
+    """Slot of the place to visit; S for none."""
     action: Tensor
     """Action to take; ``NO_ACTION`` for none."""
     visits: Tensor
-    """Visits completed when it was chosen: one more, and the goal is reached."""
+    """Number of visits completed at the time of the choice; with one more the goal is reached."""
 
 
 class Moods(NamedTuple):
-    """Of residents, bool [R, N]."""
+    """Moods of residents, True for happy, bool [R, N]."""
 
     yesterday: Tensor
     today: Tensor
 
 
 class PlanningPlayer(TensorDictModuleBase):
-    """Agent 0 searches, the others are greedy.
+    """Policy by which agent 0 searches and the others are greedy.
 
     Args:
         env: the Town whose record it reads; it must be the one that is stepped, with all towns begun at the same time.
-        config: how it searches.
+        config: settings of the search.
     """
 
     def __init__(self, env: Any, config: SearchConfig | None = None) -> None:
@@ -116,15 +117,15 @@ class PlanningPlayer(TensorDictModuleBase):
         return tensordict.set((GROUP, "action"), all_heads(action, env.rules))
 
     def search(self, state: State) -> Intention:
-        """The best candidate of every town; of equals the first, which is to be greedy."""
+        """Return the best candidate of every town; of equal ones the first, which is the greedy policy."""
         best = self.values(state).argmax(-1)
         # cloned: the record changes in place
         return Intention(self.slots[best], self.actions[best], state.tally.visits[0].clone())
 
     def values(self, state: State) -> Tensor:
-        """What each candidate earns agent 0 in an imagined town, [N, candidates]."""
+        """Compute the return of agent 0 for each candidate in an imagined town, [N, candidates]."""
         config, count, worlds = self.config, len(self.slots), state.step.shape[0]
-        rules, tables = dataclasses.replace(self.env.rules, cues={}), self.env.tables  # nobody looks at imagined cues
+        rules, tables = dataclasses.replace(self.env.rules, cues={}), self.env.tables  # imagined cues are not used
         state = map_record(lambda value: value.repeat_interleave(count, -1), self.believed(state))
         intention = Intention(self.slots.repeat(worlds), self.actions.repeat(worlds), state.tally.visits[0])
         last = state.agents.action[: rules.num_agents]
@@ -143,13 +144,13 @@ class PlanningPlayer(TensorDictModuleBase):
         return value.reshape(worlds, count)
 
     def believed(self, state: State) -> State:
-        """The towns with the residents that it expects."""
+        """Return the towns with the residents of the assumed model."""
         expected, characters = self.config.residents, list(self.env.rules.characters)
         if self.moods is None or expected is None:
             return state
         character, happy = state.residents
         if expected == YESTERDAY:
-            begun = state.step < HOURS  # there was none
+            begun = state.step < HOURS  # there was no yesterday
             character = torch.where(begun, len(characters), character)
             happy = self.moods.yesterday
         else:
@@ -158,8 +159,9 @@ class PlanningPlayer(TensorDictModuleBase):
         return state._replace(residents=Residents(character, happy))
 
     def pursue(self, intention: Intention, state: State, since: int, greedy: Tensor) -> Tensor:
-        """What agent 0 does so many steps after it formed an intention, [N]: takes its action; or goes to its place and
-        uses it, resting while that is closed; and what is ``greedy`` when that is done or the place is gone.
+        """Compute the action of agent 0, [N], ``since`` steps after it chose an intention: its action; or the way to
+        its place and the use of it, with rest while it is closed; and ``greedy`` when the goal is reached or the place
+        is gone.
         """
         rules, layout = self.env.rules, state.layout
         slot = intention.slot.clamp_max(rules.num_slots - 1)
@@ -178,7 +180,7 @@ class PlanningPlayer(TensorDictModuleBase):
 
 
 def remembered_moods(state: State, moods: Moods | None) -> Moods:
-    """The moods that residents have had, with those of now."""
+    """Update the remembered moods of residents with the present ones."""
     happy = state.residents.happy.clone()  # the record changes in place
     if moods is None:
         return Moods(happy, happy)
@@ -187,7 +189,7 @@ def remembered_moods(state: State, moods: Moods | None) -> Moods:
 
 
 def candidates(rules: Rules, tables: Tables, kind: str) -> tuple[Tensor, Tensor]:
-    """Slot and action of every candidate, int64 each; the first is the greedy player's choice."""
+    """Return slot and action of every candidate, int64 each; the first is the greedy policy's choice."""
     device = tables.exists.device
     slots, actions = tables.exists.squeeze(1).nonzero().squeeze(1), [resting(rules)]
     if kind == "actions":

@@ -1,8 +1,7 @@
-"""Residents: others whom nobody trains. A hidden character, drawn at birth, says where they go by the hour and the mood
-of the day, which errands they run, and when they see to their needs.
+"""Residents: scripted agents of the town that are not trained. A hidden character, drawn at birth, determines their
+goals by hour and mood of the day, their errands, and the level of a need at which they serve it.
 
-They are the last agents of the record, and everything about them is looked up in tables, for all towns at once. They
-never die.
+They are the last agents of the record; their behavior is looked up in tables, for all towns at once. They never die.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from envs.town.state import (
 from envs.town.tables import Tables
 
 HAPPY, SAD = 0.9, 0.1
-"""The meter ``mood`` of a resident all day long."""
+"""Values of a happy and a sad resident's meter ``mood``, constant over the day."""
 
 
 def learners(state: State, rules: Rules) -> State:
-    """The same towns with the learning agents only, as if nobody else were there."""
+    """Return the same towns with the learning agents only."""
     if not rules.num_residents:
         return state
     count = rules.num_agents
@@ -45,7 +44,7 @@ def learners(state: State, rules: Rules) -> State:
 
 
 def move_in(state: State, chance: Chance, rules: Rules, tables: Tables) -> State:
-    """Draw every resident's character, from the kinds that are in use, and its first mood."""
+    """Draw every resident's character, among those in use, and its first mood."""
     luck = chance.uniform(STREAM_CHARACTERS, 2 * rules.num_residents, STREAM_WIDTH)
     drawn, happy = luck.unflatten(0, (2, rules.num_residents)).unbind(0)
     character = tables.residents.drawn[(drawn * len(rules.drawn)).long()]
@@ -53,20 +52,20 @@ def move_in(state: State, chance: Chance, rules: Rules, tables: Tables) -> State
 
 
 def wake(state: State, chance: Chance, rules: Rules) -> State:
-    """Every midnight each resident draws its mood of the day."""
+    """Draw each resident's mood of the day at midnight."""
     happy = chance.uniform(STREAM_MOODS, rules.num_residents, STREAM_WIDTH) < 0.5
     happy = torch.where(hour(state) == 0, happy, state.residents.happy)
     return feel(state._replace(residents=state.residents._replace(happy=happy)), rules)
 
 
 def feel(state: State, rules: Rules) -> State:
-    """Residents feel the mood of their day, whatever happens to them."""
+    """Set the residents' meter to the mood of their day, whatever its other changes."""
     return _with_mood(state, torch.where(state.residents.happy, HAPPY, SAD), rules)
 
 
 def pretend(state: State, rules: Rules, tables: Tables) -> State:
-    """The towns as they look: who teaches shows a mood that says how its pupil does, who lies the opposite of what it
-    else would.
+    """Return the towns with the residents' visible moods: a teacher shows whether its pupil comes nearer, a liar the
+    opposite of what it would show otherwise.
     """
     of, character, shown = tables.residents, state.residents.character, state.residents.happy
     if rules.teaching:
@@ -78,7 +77,7 @@ def pretend(state: State, rules: Rules, tables: Tables) -> State:
 
 
 def comes_nearer(state: State, who: Tensor, kind: Tensor, rules: Rules) -> Tensor:
-    """Whether each agent ``who`` [R] has just come nearer to the first place of its ``kind`` [R, N], or is there,
+    """True where an agent ``who`` [R] has just come nearer to the first place of its ``kind`` [R, N], or is there,
     bool [R, N].
     """
     x, y, action = (value[who] for value in (state.agents.x, state.agents.y, state.agents.action))
@@ -96,8 +95,8 @@ def _with_mood(state: State, mood: Tensor, rules: Rules) -> State:
 
 
 def goals(state: State, timetable: Tensor, rules: Rules, tables: Tables) -> Tensor:
-    """Kind of place that each resident is after, int32 [R, N], K for none: what its ``timetable`` [C, 2, 24] says for
-    this hour and mood, else what its most pressing need asks for, else its next errand.
+    """Kind of place that each resident pursues, int32 [R, N], K for none: the entry of its ``timetable`` [C, 2, 24] for
+    this hour and mood, else the place for its most pressing need, else its next errand.
     """
     of, none = tables.residents, len(rules.kinds)
     character, happy = state.residents
@@ -112,7 +111,7 @@ def goals(state: State, timetable: Tensor, rules: Rules, tables: Tables) -> Tens
 
 
 def sought(state: State, rules: Rules, tables: Tables) -> Tensor:
-    """Number of the meter that each resident is after, int64 [R, N]: the one that the place of its next appointment
+    """Index of the meter that each resident pursues, int64 [R, N]: the one that the place of its next appointment
     today, or else its present goal, raises most; its most pressing need where it has no goal.
     """
     kind = goals(state, tables.residents.later, rules, tables)
@@ -121,8 +120,8 @@ def sought(state: State, rules: Rules, tables: Tables) -> Tensor:
 
 
 def first_place(state: State, kind: Tensor, rules: Rules) -> tuple[Tensor, Tensor]:
-    """Cell (x, y) of the first place of each ``kind`` [R, N], one that works if any does; any cell where the kind is
-    none.
+    """Cell (x, y) of the first place of each ``kind`` [R, N], one that works if any does; an arbitrary cell where the
+    kind is none.
     """
     slot = (kind * rules.places_per_kind).clamp_max(rules.num_slots - 1).long()
     x, y = (cell.gather(0, slot) for cell in state.layout)
@@ -130,7 +129,9 @@ def first_place(state: State, kind: Tensor, rules: Rules) -> tuple[Tensor, Tenso
 
 
 def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
-    """The way (x, y) from each resident to its goal, the first place of a kind, and whether it has one, [R, N]."""
+    """Return the offset (x, y) from each resident to its goal, the first place of a kind, and a mask of those with a
+    goal, [R, N].
+    """
     kind = goals(state, tables.residents.now, rules, tables)
     x, y = first_place(state, kind, rules)
     has_goal = (kind < len(rules.kinds)) & holds_place(x)
@@ -138,14 +139,14 @@ def ways(state: State, rules: Rules, tables: Tables) -> tuple[Tensor, Tensor, Te
 
 
 def act(state: State, rules: Rules, tables: Tables) -> Tensor:
-    """What the residents do, int32 [R, N]: go to their goal and use it, or wait."""
+    """Compute the residents' actions, int32 [R, N]: go to their goal and use it, or wait."""
     dx, dy, has_goal = ways(state, rules, tables)
     action = walk(dx, dy, torch.full_like(dx, INTERACT))
     return torch.where(has_goal, action, WAIT).int()
 
 
 def hurry(state: State, rules: Rules, tables: Tables) -> State:
-    """After everybody's step, those residents who are on their way and faster take the rest of theirs, across first."""
+    """Move faster residents on their way by their remaining cells after the moves of all agents, horizontally first."""
     dx, dy, has_goal = ways(state, rules, tables)
     going = has_goal & (state.agents.action[rules.num_agents :] < INTERACT)
     steps = torch.where(going, tables.residents.speed[state.residents.character] - 1, 0)

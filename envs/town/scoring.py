@@ -1,4 +1,4 @@
-"""What a step was worth to each agent, when a world ends, and the statistics of its episode."""
+"""Reward of a step for each agent, end of a world's episode, and its statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envs.town.state import State, Tally
 
 
 def reward(state: State, rules: Rules) -> Tensor:
-    """Reward of the last step, [A, N]; 0 for agents that were dead before it (see rules.Reward)."""
+    """Compute the reward of the last step, [A, N]; 0 for agents that were dead before it (see rules.Reward)."""
     kind, meters = rules.reward, dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
     events = state.events
     total = torch.full_like(state.tally.lifetime, kind.base)
@@ -70,7 +70,7 @@ def _lifetime_reward(state: State, meters: dict[str, Tensor], rules: Rules) -> T
 
 
 def money(state: State, rules: Rules) -> Tensor:
-    """What agents own, mean over a world's, float32 [N]; 0 in towns without money."""
+    """Mean money of a world's agents, float32 [N]; 0 in towns without money."""
     row = torch.zeros_like(state.tally.lifetime)
     if "money" in rules.meters:
         row = state.meters[rules.meter_names.index("money")]
@@ -78,15 +78,15 @@ def money(state: State, rules: Rules) -> Tensor:
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
-    """(terminated, truncated), bool [N]: all dead; time is up."""
+    """Return (terminated, truncated), bool [N]: all agents are dead; time is up."""
     terminated = (~state.agents.alive).to(torch.int32).amin(0) > 0
     return terminated, (state.step >= rules.max_steps) & ~terminated
 
 
 def statistics(state: State, rules: Rules) -> dict[str, Tensor]:
-    """What the game reports of the running episode, float32 [N], means over a world's agents: ``win`` is the share that
-    retired, ``lifetime`` steps lived, ``survival`` the same as a share of the longest life, ``visits`` completed,
-    ``contested`` and ``unpaid`` requests that failed.
+    """Return the statistics of the running episode, float32 [N], means over a world's agents: ``win`` is the fraction
+    that retired, ``lifetime`` the number of steps lived, ``survival`` the same as a fraction of the longest life,
+    ``visits`` the completed ones, ``contested`` and ``unpaid`` the requests that failed.
     """
     mean = Tally(*(value.mean(0) for value in state.tally))
     return {

@@ -1,7 +1,7 @@
-"""Hand-written players: a greedy one that looks one visit ahead, and the bounds of doing nothing.
+"""Scripted policies: a greedy one that looks one visit ahead, and constant actions as lower bounds.
 
-They work on the game's record (all places, true meters), not on the observation: baselines, sources of data and tests
-of the rules, not fair opponents.
+They read the game's record (all places, true meters), not the observation: baselines, sources of data and tests of the
+rules, not fair opponents.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from envs.town.state import State, holds_place, hour, kind_of, standing_on, walk
 from envs.town.tables import Tables
 
 FLOOR = 0.05
-"""Added to a meter before its logarithm is taken: what is nearly gone counts most."""
+"""Constant added to a meter before its logarithm is taken: a nearly empty meter counts most."""
 MONEY = 0.5
-"""Worth of money beside a need."""
+"""Weight of money relative to a need."""
 
 
 class GreedyPlayer(TensorDictModuleBase):
-    """Goes for the visit that adds most to the logarithms of its meters per step of going, waiting and staying.
+    """Policy that pursues the visit with the largest gain in the logarithms of its meters per step of travel, waiting
+    and staying.
 
     Args:
         env: the Town whose record it reads; it must be the one that is stepped.
@@ -44,7 +45,7 @@ class GreedyPlayer(TensorDictModuleBase):
 
 
 class ConstantPlayer(TensorDictModuleBase):
-    """Takes one action for ever, such as ``rest`` or ``wait``; waits where it is not allowed."""
+    """Policy that always takes one action, such as ``rest`` or ``wait``; it waits where that is not enabled."""
 
     def __init__(self, env: Any, action: str) -> None:
         super().__init__()
@@ -57,13 +58,13 @@ class ConstantPlayer(TensorDictModuleBase):
         """Write the action of every agent."""
         alive = tensordict.get((GROUP, "alive"))
         action = torch.full_like(alive, self.choice, dtype=torch.int64)
-        if self.heads > 1:  # and says nothing
+        if self.heads > 1:  # with symbol 0, no message
             action = torch.stack((action, torch.zeros_like(action)), -1)
         return tensordict.set((GROUP, "action"), action)
 
 
 def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
-    """What the greedy player does, int64 [A, N], for the agents that learn."""
+    """Compute the greedy policy's actions, int64 [A, N], for the learning agents."""
     agents, layout = state.agents, state.layout
     dx, dy = layout.x.unsqueeze(1) - agents.x, layout.y.unsqueeze(1) - agents.y  # [S, A, N]
     distance = (dx.abs() + dy.abs()).float()
@@ -84,18 +85,18 @@ def greedy_action(state: State, rules: Rules, tables: Tables) -> Tensor:
 
 
 def resting(rules: Rules) -> int:
-    """The action of who has nothing to do: to rest where the town knows it, else to wait."""
+    """Action of an agent without a goal: rest where the town has it, else wait."""
     return rules.action_names.index("rest") if "rest" in rules.enabled else WAIT
 
 
 def all_heads(action: Tensor, rules: Rules) -> Tensor:
-    """Actions [A, N] as the world takes them, [N, A] or, with a family channel, [N, A, 2] and nothing said."""
+    """Convert actions [A, N] to the world's form, [N, A] or, with a family channel, [N, A, 2] with symbol 0."""
     action = action.T.contiguous()
     return torch.stack((action, torch.zeros_like(action)), -1) if rules.symbols else action
 
 
 def _lets_in(state: State, slots: Tensor, kinds: Tensor, rules: Rules, tables: Tables) -> Tensor:
-    """Whether each slot works and has the company now that it takes, bool [S, A, N]."""
+    """True where a slot works and has the required number of other agents now, bool [S, A, N]."""
     here = standing_on(state, rules).unsqueeze(0) == slots.reshape(-1, 1, 1)  # [S, A, N]
     here = here & state.agents.alive
     others = here.sum(1, keepdim=True) - here.int()
@@ -106,7 +107,7 @@ def _lets_in(state: State, slots: Tensor, kinds: Tensor, rules: Rules, tables: T
 def _visit(
     state: State, distance: Tensor, slots: Tensor, kinds: Tensor, rules: Rules, tables: Tables
 ) -> tuple[Tensor, Tensor]:
-    """For every slot [S, A, N]: steps to wait there until it opens, and steps that a visit then takes."""
+    """Return for every slot [S, A, N] the steps to wait there until it opens, and the steps that a visit then takes."""
     duration = tables.duration[kinds].float().reshape(-1, 1, 1)
     under_way = (state.agents.slot == slots.reshape(-1, 1, 1)) & (distance == 0)
     left = duration - torch.where(under_way, state.agents.progress, 0)
@@ -121,10 +122,10 @@ def _visit(
 def _worth(
     state: State, distance: Tensor, waiting: Tensor, ticks: Tensor, kinds: Tensor, rules: Rules, tables: Tables
 ) -> Tensor:
-    """Gain of each visit per step, [S, A, N]; minus infinity where it can't be paid."""
+    """Gain of each visit per step, [S, A, N]; minus infinity where the agent cannot pay."""
     duration = tables.duration[kinds].float().reshape(-1, 1, 1)
     time = distance + waiting + ticks
-    if rules.contested:  # whoever stands there already may be first
+    if rules.contested:  # agents that stand there already may be served first
         here = standing_on(state, rules)
         taken = (here.unsqueeze(0) == torch.arange(len(kinds), device=here.device).reshape(-1, 1, 1)).float()
         time = time + (taken.sum(1, keepdim=True) - taken) * duration
@@ -142,7 +143,7 @@ def _worth(
     idle = (meters - drain).clamp(0.0, 1.0)
     visited = (meters - drain - effort + gain).clamp(0.0, 1.0)
 
-    # meter by meter: a tensor of what each is worth would be copied to the device in every step
+    # meter by meter: a tensor of their weights would be copied to the device in every step
     gains, used_up = torch.log(FLOOR + visited) - torch.log(FLOOR + idle), meters - drain - effort <= 0
     difference, dies = torch.zeros_like(time), torch.zeros_like(time, dtype=torch.bool)
     for index, meter in enumerate(rules.meters.values()):

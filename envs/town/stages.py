@@ -1,4 +1,4 @@
-"""The rules of a town, those of its curriculum's stages, and what of them differs from world to world."""
+"""Rules of a town and of its curriculum's stages, and the settings that may differ between worlds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envs.town.rules import Rules, Settings
 
 
 def level_settings(rules: Rules, people: People) -> Settings:
-    """What the rules of a stage say, for every world, and who is born there."""
+    """Return the settings of a stage's rules for every world, with the given people."""
     num_envs, device = people.money.shape[-1], people.money.device
 
     def column(values: list[float], dtype: torch.dtype = torch.float32) -> Tensor:
@@ -34,7 +34,7 @@ def level_settings(rules: Rules, people: People) -> Settings:
 
 
 def make_rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agents: int | None) -> Rules:
-    """The rules of a level with changes of it, or those given; with so many agents, if that is said."""
+    """Return the rules of a level with changes, or the given rules; with ``num_agents`` agents unless it is None."""
     changes = {} if num_agents is None else {"num_agents": num_agents}
     if not isinstance(rules, Rules):
         return load_level(level, **{**(rules or {}), **changes})
@@ -44,7 +44,7 @@ def make_rules(level: str | Path, rules: Rules | dict[str, Any] | None, num_agen
 
 
 def stage_rules(stage: Stage, rules: Rules) -> Rules:
-    """The rules of a stage: what of its level can differ from world to world, the rest from the world's own rules."""
+    """Return the rules of a stage: settings that may differ between worlds from its level, the rest from ``rules``."""
     level = rules if stage.level is None else load_level(stage.level)
     if level.kinds != rules.kinds or level.meter_names != rules.meter_names:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a batch of towns is at one moment: tensors with the world axis last.
+"""State of a batch of towns: tensors with the world axis last.
 
 A is the number of agents, M of meters, K of kinds of affordance, S of slots in the layout (several per kind if a kind
 has several places), N of worlds.
@@ -18,13 +18,13 @@ from envs.town.rules import DOWN, LEFT, RIGHT, UP, WAIT, Rules, Settings
 from envs.town.tables import Tables
 
 STREAM_WIDTH = 16
-"""Every stream below may hand out 16 * 256 numbers per step."""
+"""Width of every stream below, which has 16 * 256 numbers per step."""
 STREAM_TRAITS, STREAM_PLACES, STREAM_CONTEST, STREAM_CUES, STREAM_START, STREAM_LAYOUT, STREAM_TRADES = (
     STREAM_WIDTH * number for number in range(7)
 )
 STREAM_CHARACTERS, STREAM_MOODS = (STREAM_WIDTH * number for number in (7, 8))
-"""Streams of chance: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts, the
-shuffling of cells, the trading of cells; characters of residents and their moods.
+"""Streams of random numbers: traits, cells of agents in fixed layouts, contests, noise of cues, first step counts,
+shuffling of cells, trading of cells; characters of residents and their moods.
 """
 ABSENT = -1000
 """Coordinate of a slot that holds no place."""
@@ -32,21 +32,21 @@ NUM_TRAITS = len(TRAITS)
 
 
 class Agents(NamedTuple):
-    """The agents, [A, N]."""
+    """State of the agents, [A, N]."""
 
     x: Tensor
     y: Tensor
     alive: Tensor
     slot: Tensor
-    """Slot of the visit under way, S without one."""
+    """Slot of the running visit, S without one."""
     progress: Tensor
-    """Steps of that visit."""
+    """Number of steps of that visit so far."""
     action: Tensor
-    """The action last taken (after illegal ones became waiting)."""
+    """Last action (after illegal ones became waiting)."""
     refused: Tensor
-    """The last request lost a contest or could not be paid."""
+    """True if the last request lost a contest or could not be paid."""
     symbol: Tensor
-    """What the agent has on the family's board, 0 for nothing."""
+    """Symbol that the agent has posted to its family, 0 for none."""
     cues: Tensor
     """Bit set of the cues that hold, noise included, int32."""
 
@@ -59,64 +59,64 @@ class Layout(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What the last step brought, [A, N]."""
+    """Events of the last step, [A, N]."""
 
     acted: Tensor
-    """Was alive when the step began."""
+    """True if the agent was alive when the step began."""
     died: Tensor
     retired: Tensor
 
 
 class Tally(NamedTuple):
-    """What is counted over the running episode, float32 [A, N]."""
+    """Counts over the running episode, float32 [A, N]."""
 
     lifetime: Tensor
     visits: Tensor
-    """Completed visits."""
+    """Number of completed visits."""
     illegal: Tensor
     contested: Tensor
-    """Requests that lost a contest."""
+    """Number of requests that lost a contest."""
     unpaid: Tensor
-    """Requests that could not be paid."""
+    """Number of requests that could not be paid."""
 
 
 class Residents(NamedTuple):
-    """What nobody sees of the residents, [R, N]."""
+    """Hidden state of the residents, [R, N]."""
 
     character: Tensor
-    """Number of its kind, int32."""
+    """Index of its character, int32."""
     happy: Tensor
-    """Its mood of the day, bool."""
+    """Mood of the day, True for happy, bool."""
 
 
 class Drives(NamedTuple):
-    """What agents that learn felt in the last step, where somebody wants to know (drives.py)."""
+    """Drives of the learning agents in the last step, if they are requested (drives.py)."""
 
     felt: Tensor
-    """By trait, [4, A, N]."""
+    """Signal of each trait, [4, A, N]."""
     known: Tensor
-    """Kinds of places that have served it in this life, bool [K, A, N]."""
+    """Mask of the kinds of places that have served the agent in this life, bool [K, A, N]."""
 
 
 class Nobody(NamedTuple):
-    """Where there are none."""
+    """Empty record, in place of residents, drives or people that a town lacks."""
 
 
 class State(NamedTuple):
-    """A batch of towns; the A agents are those that learn and then the residents."""
+    """State of a batch of towns; the A agents are the learning ones, then the residents."""
 
     meters: Tensor
-    """[M, A, N]."""
+    """Meters, [M, A, N]."""
     agents: Agents
     traits: Tensor
-    """[4, A, N]."""
+    """Traits, [4, A, N]."""
     layout: Layout
     step: Tensor
-    """[N]; step % 24 is the hour."""
+    """Number of steps, [N]; step % 24 is the hour."""
     events: Events
     tally: Tally
     settings: Settings
-    """As they were when the episode began, but for the people."""
+    """Settings from the beginning of the episode, without the people."""
     residents: Any = Nobody()
     """:class:`Residents`, or :class:`Nobody`."""
     drives: Any = Nobody()
@@ -124,7 +124,7 @@ class State(NamedTuple):
 
 
 def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
-    """Fresh towns: places and agents on cells of their own, at hour 0."""
+    """Make fresh towns at hour 0, with places and agents on cells of their own."""
     agents, worlds = rules.population, len(settings.depletion)
     layout, x, y = place(rules, tables, settings, chance)
     nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
@@ -159,7 +159,7 @@ def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> S
 
 
 def place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
-    """The layout, and the agents' cells [A, N]."""
+    """Draw the layout, and the agents' cells [A, N]."""
     agents = rules.population
     present = (settings.deployed.repeat_interleave(rules.places_per_kind, 0) > 0) & tables.exists
     if rules.random_layout:
@@ -181,8 +181,8 @@ def standing_on(state: State, rules: Rules) -> Tensor:
 
 
 def admits(slot: Tensor, kind: Tensor, state: State, rules: Rules, tables: Tables) -> Tensor:
-    """Whether places let their visitors in, bool [A, N] for agents who stand in ``slot``, of ``kind``: some kinds want
-    company, and of some only the first slots work.
+    """True where a place admits its visitor, bool [A, N] for agents that stand in ``slot``, of ``kind``: some kinds
+    require other agents there, and of some only the first slots work.
     """
     together = (slot.unsqueeze(1) == slot) & state.agents.alive.unsqueeze(1)  # [other, A, N]
     works = slot - kind * rules.places_per_kind < tables.working[kind]
@@ -190,13 +190,13 @@ def admits(slot: Tensor, kind: Tensor, state: State, rules: Rules, tables: Table
 
 
 def kind_of(slot: Tensor, rules: Rules) -> Tensor:
-    """Kind of place that slots are for, of any shape and of their type; K for S, which is none."""
+    """Kind of place of slots, in their shape and type; K for S, which is none."""
     return torch.div(slot, rules.places_per_kind, rounding_mode="floor")
 
 
 def holds_place(x: Tensor) -> Tensor:
-    """Whether slots hold a place, bool: by their x, or by the way along x from an agent to them, which is far shorter
-    than that to :data:`ABSENT` even on the widest map (``checks.LARGEST_SIDE``).
+    """True where a slot holds a place, bool, from its x, or from the offset along x from an agent to it, which is far
+    smaller than that to :data:`ABSENT` even on the widest map (``checks.LARGEST_SIDE``).
     """
     return x > ABSENT // 2
 
@@ -208,18 +208,18 @@ def hour(state: State) -> Tensor:
 
 
 def is_open(kind: Tensor, state: State, tables: Tables) -> Tensor:
-    """Whether places of ``kind`` [A, N] are open now; there is always an answer for "none"."""
+    """True where places of ``kind`` [A, N] are open now; defined for kind "none" too."""
     since = hour(state) - tables.opens[kind]
     since = torch.where(since < 0, since + 24.0, since)
     return since < tables.span[kind]
 
 
 def step_of(action: Tensor) -> tuple[Tensor, Tensor]:
-    """The cells (dx, dy) that an action goes, int32; 0 for all but moves."""
+    """Displacement (dx, dy) [cells] of an action, int32; 0 for all but moves."""
     return (action == RIGHT).int() - (action == LEFT).int(), (action == DOWN).int() - (action == UP).int()
 
 
 def walk(dx: Tensor, dy: Tensor, there: Tensor) -> Tensor:
-    """The action that leads over so many cells, across first; ``there`` where none is left. All of one shape."""
+    """Action toward an offset (dx, dy) [cells], horizontally first; ``there`` at the goal. All of one shape."""
     vertical = torch.where(dy < 0, UP, torch.where(dy > 0, DOWN, there))
     return torch.where(dx < 0, LEFT, torch.where(dx > 0, RIGHT, vertical))

@@ -1,4 +1,4 @@
-"""The rules' content as small tensors, to be looked up by number on the device."""
+"""Content of the rules as small tensors, for look-ups by index on the device."""
 
 from __future__ import annotations
 
@@ -11,76 +11,76 @@ from envs.town.rules import HOURS, Character, Rules, visit
 
 
 class ResidentTables(NamedTuple):
-    """The C characters by number; character C is nobody's and does nothing. Kind K is "none"."""
+    """Tables of the C characters by index; character C belongs to no resident and does nothing. Kind K is "none"."""
 
     now: Tensor
-    """[C + 1, 2, 24] kind of place of the appointment by mood (happy last) and hour, int32."""
+    """Kind of place of the appointment by mood (happy last) and hour, int32 [C + 1, 2, 24]."""
     later: Tensor
-    """The same, also in the hours before it."""
+    """The same as ``now``, but also in the hours before the appointment."""
     early: Tensor
-    """[C + 1] needs below this are seen to."""
+    """Threshold below which a need is served, [C + 1]."""
     errands: Tensor
-    """[C + 1, E] kinds, int32, and in ``num_errands`` [C + 1] how many, at least 1."""
+    """Kinds of the errands, int32 [C + 1, E]; their number, at least 1, is ``num_errands`` [C + 1]."""
     num_errands: Tensor
     speed: Tensor
-    """[C + 1] cells per step, int32."""
+    """Speed [cells per step], int32 [C + 1]."""
     teaches: Tensor
-    """[C + 1] kinds, int32."""
+    """Kinds that are taught, int32 [C + 1]."""
     lies: Tensor
-    """[C + 1] bool."""
+    """True for characters that lie, bool [C + 1]."""
     drawn: Tensor
-    """Numbers of the characters that residents may have, int32."""
+    """Indices of the characters that residents may have, int32."""
     serves: Tensor
-    """[M] kind of place that raises a meter most, int32."""
+    """Kind of place that raises a meter most, int32 [M]."""
     raises: Tensor
-    """[K + 1] number of the meter that a kind raises most, int32; money aside."""
+    """Index of the need that a kind raises most, int32 [K + 1]; money is excluded."""
 
 
 class NoTables(NamedTuple):
-    """In towns without residents."""
+    """Empty tables of towns without residents."""
 
 
 class Tables(NamedTuple):
-    """The rules' content by number, so that it can be looked up on the device; kind K is "none"."""
+    """Content of the rules by index, for look-ups on the device; kind K is "none"."""
 
     tick: Tensor
-    """[M, K + 1] change of meters by each step of a visit, its price included (the whole visit without multi_tick)."""
+    """Change of meters by each step of a visit, its price included (the whole visit without multi_tick), [M, K + 1]."""
     completion: Tensor
-    """[M, K + 1] change of meters by the last step, on top (0 without multi_tick)."""
+    """Additional change of meters by the last step (0 without multi_tick), [M, K + 1]."""
     price: Tensor
-    """[K + 1] per step (per visit without multi_tick)."""
+    """Price per step (per visit without multi_tick), [K + 1]."""
     duration: Tensor
-    """[K + 1] steps of a visit, int32 (1 without multi_tick)."""
+    """Number of steps of a visit (1 without multi_tick), int32 [K + 1]."""
     opens: Tensor
     span: Tensor
-    """Hour of opening and hours open, [K + 1]."""
+    """Opening hour ``opens`` and number of open hours ``span``, [K + 1] each."""
     capacity: Tensor
-    """[K + 1] seats per place, int32."""
+    """Number of seats per place, int32 [K + 1]."""
     company: Tensor
-    """[K + 1] others that must be there, int32."""
+    """Number of other agents that must be there, int32 [K + 1]."""
     working: Tensor
-    """[K + 1] places that work, int32."""
+    """Number of places that work, int32 [K + 1]."""
     count: Tensor
-    """[K + 1] places, int32."""
+    """Number of places, int32 [K + 1]."""
     actions: Tensor
-    """[M, number of actions] change of meters by the actions themselves: effort and the content's own actions."""
+    """Change of meters by the actions themselves: effort and the content's own actions, [M, number of actions]."""
     depletion: Tensor
-    """[M, 1, 1]."""
+    """Loss of the meters per step, [M, 1, 1]."""
     needs: Tensor
-    """[M, 1, 1] whether a meter is a need that the town can serve."""
+    """True for meters that are needs that the town can serve, bool [M, 1, 1]."""
     exists: Tensor
-    """[S, 1] whether a slot can hold a place."""
+    """True for slots that can hold a place, bool [S, 1]."""
     cell_index: Tensor
-    """[S] number of a slot among the places, for random layouts."""
+    """Index of a slot among the places, for random layouts, [S]."""
     cell_x: Tensor
     cell_y: Tensor
-    """[S, 1] cells of fixed layouts, int32."""
+    """Cells of fixed layouts, int32 [S, 1] each."""
     residents: Any
     """:class:`ResidentTables`, or :class:`NoTables`."""
 
 
 def make_tables(rules: Rules, device: torch.device) -> Tables:
-    """The content of ``rules`` on a device."""
+    """Make the tables of ``rules`` on a device."""
     places = [rules.affordances[kind] for kind in rules.kinds]
     multi = rules.multi_tick
     money = rules.meter_names.index("money") if "money" in rules.meters else None
@@ -166,7 +166,7 @@ def _resident_tables(rules: Rules, device: torch.device) -> ResidentTables:
 
 
 def _slots(rules: Rules) -> tuple[list[bool], list[list[int]]]:
-    """For each slot of the layout, whether a place can be there, and its cell in a fixed layout."""
+    """Return for each slot of the layout a flag that it can hold a place, and its cell in a fixed layout."""
     exists, cells = [], []
     for kind in rules.kinds:
         count = rules.affordances[kind].count if kind in rules.deployed else 0

@@ -1,7 +1,7 @@
-"""A greedy player among places that look the same, of which only some work: it can but try them.
+"""Greedy policy among places that look the same, of which only some work: it finds them by trial.
 
-It differs in what it makes of a success. This is win-stay, lose-shift (H. Robbins, "Some aspects of the sequential
-design of experiments", 1952), where it adapts; the others keep their first habit, or nothing.
+Its habits differ in the use of a success. ``adapts`` is win-stay, lose-shift (H. Robbins, "Some aspects of the
+sequential design of experiments", 1952); the others keep the first success, or none.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Habit = Literal["adapts", "stubborn", "forgets"]
 
 
 class Experience(NamedTuple):
-    """What agent 0 has met with in this episode, by kind and place, the places in the order of their cells."""
+    """Experience of agent 0 in this episode, by kind and place, the places in the order of their cells."""
 
     tried: Tensor
-    """It was refused there since it was last served by this kind, bool [K, P, N]."""
+    """True for places that refused the agent since this kind last served it, bool [K, P, N]."""
     known: Tensor
-    """It believes that this one works, bool [K, P, N]."""
+    """True for places that the agent believes to work, bool [K, P, N]."""
     visits: Tensor
-    """Visits that it had completed, [N]."""
+    """Number of visits that it had completed, [N]."""
 
 
 class TryingPlayer(TensorDictModuleBase):
-    """Agent 0 is greedy and sees every place, but not which of those that look the same work; the others know.
+    """Greedy policy whose agent 0 sees every place, but not which of those that look the same work; the others know.
 
     Args:
         env: the Town whose record it reads; it must be the one that is stepped.
-        habit: after a visit it returns to the place that served it last (``adapts``) or first (``stubborn``), or begins
-            to try anew (``forgets``); refused, each tries the others.
+        habit: choice after a visit: return to the place that served it last (``adapts``) or first (``stubborn``), or
+            begin to try again (``forgets``); after a refusal each tries the others.
     """
 
     def __init__(self, env: Any, habit: Habit) -> None:
@@ -62,21 +62,21 @@ class TryingPlayer(TensorDictModuleBase):
 
 
 def no_experience(state: State, rules: Rules) -> Experience:
-    """At the beginning."""
+    """Return the experience at the beginning of an episode."""
     shape = (len(rules.kinds), rules.places_per_kind, state.step.shape[0])
     nothing = torch.zeros(shape, dtype=torch.bool, device=state.step.device)
     return Experience(nothing, nothing, torch.zeros_like(state.tally.visits[0]))
 
 
 def in_order(state: State, rules: Rules) -> Layout:
-    """The places of each kind in the order of their cells, [K, P, N], which is all that tells them apart."""
+    """Return the places of each kind in the order of their cells, [K, P, N], their only visible difference."""
     x, y = (cell.unflatten(0, (len(rules.kinds), rules.places_per_kind)) for cell in state.layout)
     order = (y * rules.width + x).argsort(1, descending=True)
     return Layout(x.gather(1, order), y.gather(1, order))
 
 
 def learn(state: State, experience: Experience, places: Layout, habit: Habit, rules: Rules) -> Experience:
-    """What agent 0 has met with after the last step."""
+    """Update the experience of agent 0 by the last step."""
     agents, visits = state.agents, state.tally.visits[0]
     begins = state.tally.lifetime[0] == 0
     tried, known = experience.tried & ~begins, experience.known & ~begins
@@ -84,7 +84,7 @@ def learn(state: State, experience: Experience, places: Layout, habit: Habit, ru
     served = here & (visits > experience.visits) & ~begins
     done = served.any(1, keepdim=True)
     tried = (tried | (here & agents.refused[0])) & ~done
-    tried = tried & ~(tried | ~holds_place(places.x)).all(1, keepdim=True)  # what refused may work by now
+    tried = tried & ~(tried | ~holds_place(places.x)).all(1, keepdim=True)  # places that refused may work by now
     if habit == "adapts":
         known = torch.where(done, served, known)
     elif habit == "stubborn":
@@ -94,8 +94,8 @@ def learn(state: State, experience: Experience, places: Layout, habit: Habit, ru
 
 
 def hopeful(experience: Experience, places: Layout, rules: Rules) -> Layout:
-    """The places that agent 0 would go to: of those that look the same the one that it trusts, else all that it has not
-    tried.
+    """Return the places that agent 0 considers: of those that look the same the one that it trusts, else all that it
+    has not tried.
     """
     alike = torch.tensor([place.working is not None for place in rules.affordances.values()], device=places.x.device)
     trusted = experience.known & ~experience.tried
@@ -105,6 +105,6 @@ def hopeful(experience: Experience, places: Layout, rules: Rules) -> Layout:
 
 
 def _unaware(rules: Rules) -> Rules:
-    """The rules of who holds all places for working ones."""
+    """Return the rules as believed by an agent that takes all places for working ones."""
     alike = {kind: dataclasses.replace(place, working=None) for kind, place in rules.affordances.items()}
     return dataclasses.replace(rules, affordances=alike)

@@ -1,6 +1,6 @@
-"""The command ``torchrl-agent``: verbs for everything a run goes through. Errors are one sentence, exit code 2.
+"""The command ``torchrl-agent``: verbs for every stage of a run. Errors are one sentence, exit code 2.
 
-The module of a verb is imported once it is asked for, so that help and version come at once.
+A verb's module is imported only when the verb is used, so that help and version are fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ examples:
   torchrl-agent train arena                               four to six minutes on two CPU cores
   torchrl-agent train arena algorithm.gamma=0.99 --seed 1 --name first
   torchrl-agent train arena -m seed=0,1,2                 every combination of values, one after another
-  torchrl-agent pretrain world_model town_agent           teach one module from scripted and random players first
+  torchrl-agent pretrain world_model town_agent           pre-train one module on scripted and random policies first
   torchrl-agent resume runs/first total_frames=20_000_000
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
@@ -45,7 +45,7 @@ examples:
 
 VERBS = {
     "train": ("train", "train the agent of a configuration"),
-    "pretrain": ("pretrain", "teach one module from rollouts of scripted and random players"),
+    "pretrain": ("pretrain", "pre-train one module on rollouts of scripted and random policies"),
     "resume": ("train", "continue a run from its last checkpoint"),
     "evaluate": ("evaluate", "judge a run's policy"),
     "match": ("match", "two agents against each other, in a world with two seats"),
@@ -65,7 +65,7 @@ VERBS = {
     "configs": ("configs", "list configurations, or show one in full"),
 }
 """Verbs: the module of each, which has ``add_VERB`` and ``run_VERB`` (and perhaps ``complete_VERB``, for words that may
-be left out), and what it does."""
+be left out), and its help text."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,12 +78,12 @@ def main(arguments: list[str] | None = None) -> int:
         logging.getLogger("torchrl_agent.core.progress").setLevel(
             logging.WARNING if parsed.quiet or rank not in (None, "0") else logging.INFO
         )
-        # what is trusted may lie in the present folder, where the command itself looks for nothing
+        # trusted modules may lie in the present folder, from which the command itself imports nothing
         with calling(getattr(parsed, "trust", False), os.getcwd() if arguments is None else None):
             code = parsed.run(parsed) or 0
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # who read the output has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         _discard_output()
         return 141
     except OSError as error:
@@ -99,14 +99,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Give the process the standard streams that it was started without, or its files would get their numbers."""
+    """Open the standard streams that the process was started without, or its files would get their descriptors."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:
-    """Let what cannot be printed go, or Python would try it again as it ends."""
+    """Discard output that cannot be printed, or Python would try again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -114,7 +114,7 @@ def _discard_output() -> None:
 
 
 def _of_the_system(error: OSError) -> str:
-    """An error of a file or a stream as a sentence."""
+    """Return an error of a file or a stream as a sentence."""
     reason = error.strerror or str(error)
     if error.filename is None:
         return f"output cannot be written ({reason}): give it a place that can be written to."
@@ -122,7 +122,7 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line; overrides may also stand behind options, where argparse does not look for them."""
+    """Parse the command line; overrides may also follow options, where argparse does not look for them."""
     chosen = next((word for word in arguments if not word.startswith("-")), "")
     parser, verb, complete = _parser(chosen)
     if chosen == "roofline":
@@ -141,7 +141,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _parser(chosen: str) -> tuple[_Parser, _Parser, Callable[[list[str]], list[str]] | None]:
-    """All verbs, of which only the chosen one knows its arguments; that one, and what completes its words."""
+    """Return the parser of all verbs, of which only the chosen one has arguments, that verb's parser and completion."""
     complete = None
     parser = _Parser(
         prog="torchrl-agent", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -153,7 +153,7 @@ def _parser(chosen: str) -> tuple[_Parser, _Parser, Callable[[list[str]], list[s
         verb = verbs.add_parser(name, help=purpose)
         if name == chosen:
             asked = verb
-            if name != "doctor":  # who finds out by himself, and tells more
+            if name != "doctor":  # which checks this itself, and reports more
                 check_envs()
             module = importlib.import_module(f"torchrl_agent.cli.{place}")
             getattr(module, f"add_{name}")(verb)
@@ -171,22 +171,22 @@ def _version() -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """Parser whose error messages are one line."""
 
     @override
     def error(self, message: str) -> NoReturn:
-        """One line, exit code 2."""
+        """Print one line and exit with code 2."""
         print(f"torchrl-agent: {message}; see '{self.prog} --help'.", file=sys.stderr)
         raise SystemExit(2)
 
     @override
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the nearest of the choices."""
+        """Raise ArgumentError with the nearest of the choices."""
         if action.choices is not None and value not in action.choices:
             choices = ", ".join(map(str, action.choices))
             message = f"{value!r} is none of the choices{did_you_mean(value, action.choices)}: use {choices}"
             raise argparse.ArgumentError(action, message)
 
     def options(self) -> list[str]:
-        """What can be given with a dash."""
+        """Return the options, which begin with a dash."""
         return list(self._option_string_actions)

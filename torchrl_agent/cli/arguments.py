@@ -18,7 +18,7 @@ RUN_NAME = "run.name"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """A configuration and changes of it."""
+    """Add a configuration and changes of it."""
     parser.add_argument(
         "config", help=f"one of {', '.join(config_names())}, the path of a YAML file, or a world such as gym:Hopper-v5"
     )
@@ -29,7 +29,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def add_short(parser: argparse.ArgumentParser, key: str, metavar: str) -> None:
-    """An option that stands for an override: ``--seed 1`` for ``seed=1``, ``--name a`` for ``run.name=a``."""
+    """Add an option that stands for an override: ``--seed 1`` for ``seed=1``, ``--name a`` for ``run.name=a``."""
     parser.add_argument(
         f"--{key.rpartition('.')[2]}",
         dest="short",
@@ -42,21 +42,21 @@ def add_short(parser: argparse.ArgumentParser, key: str, metavar: str) -> None:
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Changes of a configuration."""
+    """Add changes of a configuration."""
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="changes of the configuration, such as algorithm.gamma=0.99"
     )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Trust in what a configuration names; :func:`torchrl_agent.cli.main` hands it to whoever reads one."""
+    """Add trust in a configuration's targets; :func:`torchrl_agent.cli.main` passes it to every reader of one."""
     parser.add_argument(
         "--trust", action="store_true", help="let the configuration run code that is not this project's own"
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """A run with one of its checkpoints, and of a population one of its members; see :func:`run_of`."""
+    """Add a run with one of its checkpoints, and of a population one of its members; see :func:`run_of`."""
     parser.add_argument(
         "run_folder", metavar="RUN", help="a run folder, a checkpoint file or shipped:NAME (torchrl-agent runs)"
     )
@@ -66,19 +66,19 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def run_of(parsed: argparse.Namespace) -> Path:
-    """The run that is meant, or that of the member that is meant."""
+    """Return the folder of the given run, or of its given member."""
     run = find_run(parsed.run_folder)
     return run if parsed.member is None else find_member(run, parsed.member)
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
-    """A trained agent: its run, and a device to put it on."""
+    """Add a trained agent: its run, and its device."""
     add_run(parser)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
 
 
 def add_acting(parser: argparse.ArgumentParser) -> None:
-    """How an agent acts."""
+    """Add options of an agent's way of acting."""
     parser.add_argument("--stochastic", action="store_true", help="sample actions instead of taking the most likely")
     parser.add_argument(
         "--planner",
@@ -91,32 +91,32 @@ def add_acting(parser: argparse.ArgumentParser) -> None:
 
 
 def add_without(parser: argparse.ArgumentParser) -> None:
-    """Modules that are silenced."""
+    """Add the modules to ablate."""
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         metavar="MODULE",
-        help="let nobody hear this module (social_model, world_model, manager, memory); may be given several times",
+        help="ablate this module (social_model, world_model, manager, memory); may be given several times",
     )
 
 
 def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """Seeds over which something is measured."""
+    """Add the seeds to measure over."""
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train with (0 1 2)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Results for programs."""
+    """Add the option of machine-readable results."""
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
 def check_least(parsed: argparse.Namespace, **least: int) -> None:
-    """Raise ValueError naming the first option that was given a number below the least it may be.
+    """Raise ValueError naming the first option that was given a number below its minimum.
 
     Args:
         parsed: the command line.
-        **least: by the option's name in ``parsed``; an option may hold several numbers, or None if it was not given.
+        **least: minimum by the option's name in ``parsed``; an option may hold several numbers, or None if not given.
     """
     for name, bound in least.items():
         given = getattr(parsed, name)
@@ -126,13 +126,13 @@ def check_least(parsed: argparse.Namespace, **least: int) -> None:
 
 
 def print_table(values: dict[str, Any]) -> None:
-    """Figures by name, for people."""
+    """Print figures by name."""
     _print_words([[name, _shown(value)] for name, value in values.items()])
 
 
 def print_ways(ways: dict[str, dict[str, Any]]) -> None:
-    """Figures of a policy in its two ways of acting beside each other, with 95 % confidence intervals, and a sentence
-    where they clearly differ.
+    """Print figures of a policy in its two ways of acting side by side, with 95 % confidence intervals, and a sentence
+    for each that clearly differs.
     """
     (one, first), (other, second) = ways.items()
     rows = [[name, *(_with_interval(name, figures) for figures in (first, second))] for name in first]

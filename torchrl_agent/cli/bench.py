@@ -35,7 +35,7 @@ CPU_SIZES, CUDA_SIZES = (512, 2048, 8192), (4096, 16384, 65536, 262144)
 
 
 def add_bench(parser: argparse.ArgumentParser) -> None:
-    """What is measured, each with arguments of its own."""
+    """Add the subjects of measurement, each with its own arguments."""
     subjects = parser.add_subparsers(
         dest="subject", required=True, metavar="|".join(SUBJECTS), parser_class=type(parser)
     )
@@ -49,7 +49,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def complete_bench(words: list[str]) -> list[str]:
-    """The words behind ``bench`` with its subject, where it was left out.
+    """Return the words after ``bench``, with the subject filled in if it was left out.
 
     Raises:
         ValueError: the subject is a study.
@@ -61,7 +61,7 @@ def complete_bench(words: list[str]) -> list[str]:
 
 
 def run_bench(parsed: argparse.Namespace) -> None:
-    """Measure, and print the figures for people or for programs."""
+    """Measure, and print the figures, also as JSON on request."""
     result = parsed.measured(parsed)
     if parsed.json:
         print(to_json(result))
@@ -107,7 +107,7 @@ def _speed(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _variants(vary: str | None) -> list[tuple[str, ...]]:
-    """The overrides of each variant of ``--vary KEY=V1,V2``."""
+    """Return the overrides of each variant of ``--vary KEY=V1,V2``."""
     if vary is None:
         return [()]
     key, _, values = vary.partition("=")
@@ -124,7 +124,7 @@ def _add_skill(parser: argparse.ArgumentParser) -> None:
 
 
 def _skill(parsed: argparse.Namespace) -> dict[str, Any]:
-    """How well a configuration plays, over seeds, beside scripted players."""
+    """Skill of a configuration's agents over seeds, beside scripted policies."""
     result = skill.measure_skill(parsed.config, parsed.overrides, parsed.seeds)
     print(skill.table(result))
     if parsed.record is not None:
@@ -136,19 +136,19 @@ SUBJECTS = {
     "speed": (_add_speed, _speed),
     "skill": (_add_skill, _skill),
 }
-"""What can be measured: its arguments, and what measures it."""
+"""Subjects of measurement: the functions that add the arguments of each and measure it."""
 STUDIES = {
     **{name: name for name in ("claims", "distributed", "evolution", "families", "headroom", "lag", "league")},
     **{"agent": "modules", "learn": "time_to_skill", "matches": "matches", "population": "population"},
 }
-"""Studies that are run from a clone, by what they were called here."""
+"""Studies that are run from a clone, by their former names in this command."""
 
 
 # --- profile ---------------------------------------------------------------------------------------------------------
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
-    """A configuration, and how much of it."""
+    """Add a configuration and the extent of the profile."""
     add_config(parser)
     parser.add_argument("--iterations", type=int, default=1, help="iterations to profile, after a warm-up (1)")
     parser.add_argument("--output", help="folder of the tables and the trace (profiles/NAME-TIME)")
@@ -157,7 +157,7 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 
 
 def run_profile(parsed: argparse.Namespace) -> None:
-    """Profile, print the tables and where they are."""
+    """Profile, print the tables and their folder."""
     check_least(parsed, iterations=1, top=1)
     experiment = Experiment.load(parsed.config, *parsed.overrides)
     output = Path(parsed.output or f"profiles/{experiment.name}-{datetime.now():%Y%m%d-%H%M%S}")

@@ -15,13 +15,13 @@ from torchrl_agent.runs.report import METRIC, compare, plot, table
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Runs."""
+    """Add runs."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
     add_json(parser)
 
 
 def run_compare(parsed: argparse.Namespace) -> None:
-    """Print the table."""
+    """Print the table of runs."""
     entries = compare([Path(folder) for folder in parsed.run_folders])
     print(table(entries))
     if parsed.json:
@@ -32,7 +32,7 @@ def run_compare(parsed: argparse.Namespace) -> None:
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
-    """Runs and what of them."""
+    """Add runs and the metrics to draw."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
     parser.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({METRIC})")
     parser.add_argument("--lineage", action="store_true", help="who descends from whom in the run of a population")
@@ -40,7 +40,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plot(parsed: argparse.Namespace) -> None:
-    """Draw and print where the picture is."""
+    """Draw, and print the path of the picture."""
     folders = [Path(folder) for folder in parsed.run_folders]
     if not parsed.lineage:
         print(plot(folders, parsed.metric or [METRIC], Path(parsed.output or "curves.png")))
@@ -53,17 +53,17 @@ def run_plot(parsed: argparse.Namespace) -> None:
 # --- lists of runs ---------------------------------------------------------------------------------------------------
 
 SHOWN = ("run", "seed", "frames", "return_mean", "win_rate")
-"""Figures of a run that fit into a line; ``compare`` shows all."""
+"""Figures of a run that fit into one line; ``compare`` shows all."""
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """A folder of runs."""
+    """Add a folder of runs."""
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (runs)")
     add_json(parser)
 
 
 def run_runs(parsed: argparse.Namespace) -> None:
-    """Print a row of each run."""
+    """Print a row for each run."""
     own = sorted(file.parent for file in parsed.folder.glob(f"*/{CONFIG}"))
     found: list[dict[str, Any]] = []
     for folder in (*own, *shipped_runs().values()):

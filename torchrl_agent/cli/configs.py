@@ -1,4 +1,4 @@
-"""``torchrl-agent configs`` and ``completion``: configurations with their keys, and words for shells."""
+"""``torchrl-agent configs`` and ``completion``: configurations with their keys, and completion scripts for shells."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchrl_agent.experiment.reference import explained, page, summary
 
 
 def add_configs(parser: argparse.ArgumentParser) -> None:
-    """A configuration, or none for the list."""
+    """Add a configuration, or none for the list."""
     parser.add_argument("config", nargs="?")
     add_overrides(parser)
     add_trust(parser)
@@ -25,7 +25,7 @@ def add_configs(parser: argparse.ArgumentParser) -> None:
 
 
 def run_configs(parsed: argparse.Namespace) -> None:
-    """Print what each configuration is, or every key with its value and meaning."""
+    """Print a summary of each configuration, or every key of one with its value and meaning."""
     if parsed.page:
         print(page(), end="")
     elif parsed.config is None:
@@ -47,17 +47,17 @@ _torchrl_agent() {{
 }}
 complete -o default -F _torchrl_agent torchrl-agent
 """
-"""Where no word fits, ``-o default`` completes files: run folders, YAML files."""
+"""Completion script of bash; ``-o default`` completes files where no word fits: run folders, YAML files."""
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
+    """Add the shell."""
     parser.add_argument("shell", choices=SHELLS, help="for bash: source <(torchrl-agent completion bash)")
 
 
 def run_completion(parsed: argparse.Namespace) -> None:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     words = {}
     for verb, (place, _) in VERBS.items():
         parser = _Recorder(prog=verb)
@@ -67,7 +67,7 @@ def run_completion(parsed: argparse.Namespace) -> None:
 
 
 class _Recorder(argparse.ArgumentParser):
-    """A parser that keeps the words that can stand on its command line, those of its subjects too."""
+    """Parser that records the words of its command line, including those of its subjects."""
 
     def __init__(self, *arguments: Any, words: list[str] | None = None, **options: Any) -> None:
         self.words = [] if words is None else words
@@ -75,7 +75,7 @@ class _Recorder(argparse.ArgumentParser):
 
     @override
     def add_argument(self, *names: Any, **options: Any) -> Any:
-        """Keep the option's name, or what it may be."""
+        """Record the option's name, or its choices."""
         if options.get("help") != argparse.SUPPRESS:
             self.words += [name for name in names if name.startswith("--")]
             self.words += [str(choice) for choice in options.get("choices") or ()]
@@ -84,7 +84,7 @@ class _Recorder(argparse.ArgumentParser):
 
     @override
     def add_subparsers(self, **options: Any) -> Any:
-        """Let the subjects' parsers keep their words here."""
+        """Let the subjects' parsers record their words here."""
         return super().add_subparsers(**{**options, "parser_class": self._subject})
 
     def _subject(self, **options: Any) -> argparse.ArgumentParser:

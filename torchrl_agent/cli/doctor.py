@@ -1,6 +1,6 @@
-"""What this machine has and lacks for training, one line per finding, with what to do about each.
+"""Checks of this machine's requirements for training, one line per finding, with advice for each.
 
-`report(diagnose())` is all a caller needs; nothing here changes the machine.
+`report(diagnose())` is the whole interface; nothing here changes the machine.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from torchrl_agent.core.tables import aligned
 OLDEST_PYTHON = (3, 10)
 
 TESTED_VERSIONS = yaml.safe_load((Path(__file__).parents[1] / "tested_versions.yaml").read_text(encoding="utf-8"))
-"""Versions that the tests run with, by package: first that of constraints.txt, with which every commit is tested."""
+"""Tested versions by package: first that of constraints.txt, with which every commit is tested."""
 
 EXTRAS = {
     "atari": {"ale-py": "ale_py", "opencv-python-headless": "cv2"},
@@ -63,7 +63,7 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Check:
-    """One finding. A check that is ok may still carry advice: something optional that is missing."""
+    """A finding. A check that is ok may still carry advice, on an optional part that is missing."""
 
     name: str
     ok: bool
@@ -72,7 +72,7 @@ class Check:
 
 
 def diagnose(deep: bool = False) -> list[Check]:
-    """Every check, those first whose faults hide the later ones; `deep` really compiles one line (up to a minute)."""
+    """Run all checks, first those whose failures hide later ones; `deep` compiles one line (up to a minute)."""
     pins = read_pins()
     return [
         check_python(),
@@ -88,7 +88,7 @@ def diagnose(deep: bool = False) -> list[Check]:
 
 
 def report(checks: list[Check]) -> str:
-    """The checks as text: `ok`, `note` (works, could be better) or `FAIL`, with advice on a line of its own."""
+    """Return the checks as text: `ok`, `note` (works, could be better) or `FAIL`, with advice on a line of its own."""
     rows = []
     for check in checks:
         mark = "FAIL" if not check.ok else "note" if check.advice else "ok"
@@ -105,8 +105,8 @@ def report(checks: list[Check]) -> str:
 
 
 def read_pins(path: Path = Path(__file__).parents[2] / "constraints.txt") -> dict[str, str]:
-    """Version of each package that every commit is tested with: constraints.txt beside this package if it is there,
-    over the first of :data:`TESTED_VERSIONS`.
+    """Return the version of each package that every commit is tested with: from constraints.txt beside this package if
+    it exists, else the first of :data:`TESTED_VERSIONS`.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     pins = (re.match(r"([\w.-]+)==([^\s;]+)", line) for line in lines)
@@ -115,7 +115,7 @@ def read_pins(path: Path = Path(__file__).parents[2] / "constraints.txt") -> dic
 
 
 def check_python() -> Check:
-    """Whether this Python is new enough."""
+    """Check that this Python is new enough."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
     advice = f"install Python {oldest} or newer, then: make install PYTHON=python{oldest}"
     ok = sys.version_info[:2] >= OLDEST_PYTHON
@@ -123,7 +123,7 @@ def check_python() -> Check:
 
 
 def check_version(package: str, pins: dict[str, str]) -> Check:
-    """Whether `package` is one of the tested versions, or supported as its minor version lies between theirs."""
+    """Check that `package` has a tested version, or a supported one, whose minor version lies between tested ones."""
     pin, install = pins[package], f"pip install {requirement(package, pins)}"
     version, tested = installed_version(package), {pin, *TESTED_VERSIONS[package]}
     if version is None:
@@ -139,7 +139,7 @@ def check_version(package: str, pins: dict[str, str]) -> Check:
 
 
 def installed_version(package: str) -> str | None:
-    """Version from the package's metadata, without importing it; None if it is not installed."""
+    """Return the version in the package's metadata, without importing it; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -147,12 +147,12 @@ def installed_version(package: str) -> str | None:
 
 
 def minor(version: str) -> tuple[int, ...]:
-    """`2.13.0+cpu` -> (2, 13)."""
+    """Return the major and minor version: `2.13.0+cpu` -> (2, 13)."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def requirement(package: str, pins: dict[str, str]) -> str:
-    """What to hand to pip: the tested version where one is known."""
+    """Return the requirement for pip: with the tested version where one is known."""
     return f"{package}=={pins[package]}" if package in pins else package
 
 
@@ -160,14 +160,14 @@ def requirement(package: str, pins: dict[str, str]) -> str:
 
 
 def check_envs() -> Check:
-    """Whether the worlds are this project's."""
+    """Check that the package 'envs' is this project's."""
     found = foreign_worlds()
     advice = "" if found is None else "rename it, or keep its folder off Python's path (PYTHONPATH)"
     return Check("worlds", found is None, "ours" if found is None else f"{found} hides the package 'envs'", advice)
 
 
 def check_cuda(pins: dict[str, str]) -> Check:
-    """Which CUDA device is usable; fails only where there is a card that PyTorch cannot use."""
+    """Check for a usable CUDA device; fail only if there is a card that PyTorch cannot use."""
     if torch.cuda.is_available():
         count, name = torch.cuda.device_count(), torch.cuda.get_device_name()
         return Check("CUDA", True, f"{count} x {name}, CUDA {torch.version.cuda}")
@@ -181,7 +181,7 @@ def check_cuda(pins: dict[str, str]) -> Check:
 
 
 def check_cpu() -> Check:
-    """Whether PyTorch's threads fit the cores that this process may use."""
+    """Check that PyTorch has no more threads than this process has cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = torch.get_num_threads()
     advice = f"more threads than cores slow each other down: export OMP_NUM_THREADS={cores}" if threads > cores else ""
@@ -192,7 +192,7 @@ def check_cpu() -> Check:
 
 
 def check_compiler(deep: bool = False) -> Check:
-    """Whether torch.compile finds what it needs: a C++ compiler and Python's headers; `deep` really compiles."""
+    """Check that torch.compile finds a C++ compiler and Python's headers; `deep` compiles one line."""
     name = "torch.compile"
     default = "clang++" if sys.platform == "darwin" else "g++"
     compiler = os.environ.get("CXX", default)
@@ -211,12 +211,12 @@ def check_compiler(deep: bool = False) -> Check:
 
 
 def compile_error() -> str | None:
-    """First line of what went wrong when compiling one line on the best device; None if it works."""
+    """Return the first line of the error of compiling one line on the best device; None if it works."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     numbers = torch.arange(4.0, device=device)
     try:
         compiled = torch.compile(lambda value: value.sin() + 1, fullgraph=True)(numbers)
-    except Exception as error:  # whatever the compiler's toolchain throws is the finding
+    except Exception as error:  # any error of the compiler's toolchain is the finding
         return str(error).strip().split("\n")[0] or type(error).__name__
     return None if torch.allclose(compiled, numbers.sin() + 1) else f"the compiled function is wrong on {device}"
 
@@ -225,7 +225,7 @@ def compile_error() -> str | None:
 
 
 def check_tensorboard(pins: dict[str, str]) -> Check:
-    """Whether metrics can be written for TensorBoard."""
+    """Check that metrics can be written for TensorBoard."""
     version = installed_version("tensorboard")
     if version is None:
         return Check("TensorBoard", False, "not installed", f"pip install {requirement('tensorboard', pins)}")
@@ -233,7 +233,7 @@ def check_tensorboard(pins: dict[str, str]) -> Check:
 
 
 def check_extra(extra: str, pins: dict[str, str]) -> Check:
-    """Whether the packages of an optional extra are there; never a failure."""
+    """Check the packages of an optional extra; never a failure."""
     packages = EXTRAS[extra]
     missing = [package for package, module in packages.items() if importlib.util.find_spec(module) is None]
     if not missing:
@@ -243,7 +243,7 @@ def check_extra(extra: str, pins: dict[str, str]) -> Check:
 
 
 def check_runs_folder(folder: Path = Path("runs")) -> Check:
-    """Whether training may write its run folder here."""
+    """Check that training may write its run folder here."""
     name = "runs folder"
     if folder.exists() and not folder.is_dir():
         return Check(name, False, f"{folder} is a file", f"move it away: mv {folder} {folder}.old")
@@ -259,12 +259,12 @@ def check_runs_folder(folder: Path = Path("runs")) -> Check:
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
-    """How deep to look."""
+    """Add the option of a deep check."""
     parser.add_argument("--deep", action="store_true", help="also compile a small function")
 
 
 def run_doctor(parsed: argparse.Namespace) -> int:
-    """Print the report; the exit code is its verdict."""
+    """Print the report, and return the exit code: 2 if a check failed."""
     checks = diagnose(deep=parsed.deep)
     print(report(checks))
     return 0 if all(check.ok for check in checks) else 2

@@ -1,4 +1,4 @@
-"""``torchrl-agent evaluate``: judge a run's policy."""
+"""``torchrl-agent evaluate``: evaluate a run's policy."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from torchrl_agent.runs.load import load_agent
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    """An agent, how it acts and where."""
+    """Add an agent, its way of acting and its worlds."""
     add_agent(parser)
     add_overrides(parser)
     add_acting(parser)
-    parser.add_argument("--episodes", type=int, help="worlds that play one episode each (256)")
+    parser.add_argument("--episodes", type=int, help="worlds, one episode each (256)")
     parser.add_argument("--seed", type=int, help="seed of the worlds")
     add_without(parser)
     add_json(parser)
 
 
 def run_evaluate(parsed: argparse.Namespace) -> None:
-    """Print the figures."""
+    """Evaluate, and print the figures."""
     seed = [] if parsed.seed is None else [f"evaluation.seed={parsed.seed}"]
     overrides = (*parsed.changes, *seed, *parsed.overrides)
     experiment, agent = load_agent(run_of(parsed), parsed.device, parsed.checkpoint, overrides)

@@ -1,4 +1,4 @@
-"""``torchrl-agent explain``: open an agent's head in one step of an evaluation episode."""
+"""``torchrl-agent explain``: show beliefs, predictions and choice of an agent in one step of an evaluation episode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl_agent.explain.page import as_text
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
-    """An agent and a step of an episode."""
+    """Add an agent and a step of an episode."""
     add_agent(parser)
     add_overrides(parser)
     parser.add_argument("--step", type=int, default=10, help="step of the episode, from 0 (10)")
@@ -25,7 +25,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def run_explain(parsed: argparse.Namespace) -> None:
-    """Print the page."""
+    """Explain the step, and print the page."""
     where = (run_of(parsed), parsed.step, parsed.world, parsed.agent, parsed.device, parsed.checkpoint)
     thought = explain(*where, overrides=parsed.overrides, silent=parsed.without)
     diagnosis = diagnose(thought)

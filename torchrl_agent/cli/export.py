@@ -12,7 +12,7 @@ from torchrl_agent.modules.networks import ACTIVATIONS
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """A run, what of it, and as what."""
+    """Add a run, the module to export and the format."""
     add_run(parser)
     parser.add_argument(
         "--module",
@@ -26,7 +26,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(parsed: argparse.Namespace) -> None:
-    """Export and print the files."""
+    """Export, and print the paths of the files."""
     paths = export_run(run_of(parsed), parsed.module, parsed.format, parsed.output, parsed.checkpoint)
     print("\n".join(str(path) for path in paths))
 
@@ -35,7 +35,7 @@ def run_export(parsed: argparse.Namespace) -> None:
 
 
 def add_convert(verb: argparse.ArgumentParser) -> None:
-    """The two directions."""
+    """Add the two directions of conversion."""
     ways = verb.add_subparsers(dest="way", required=True, metavar="sb3|to-sb3", parser_class=type(verb))
 
     way = ways.add_parser("sb3", help="make a run of a Stable-Baselines3 model: PPO, A2C, DQN or RecurrentPPO")
@@ -57,7 +57,7 @@ def add_convert(verb: argparse.ArgumentParser) -> None:
 
 
 def run_convert(parsed: argparse.Namespace) -> None:
-    """Convert, then say what was assumed and where the result is."""
+    """Convert, then print the assumptions and the paths of the results."""
     paths, notes = parsed.convert(parsed)
     for note in notes:
         print(f"note: {note}.")

@@ -15,7 +15,7 @@ from torchrl_agent.runs.load import load_agent
 
 
 def add_film(parser: argparse.ArgumentParser) -> None:
-    """An agent, how it acts, and how much of it is shown."""
+    """Add an agent, its way of acting, and the extent of the film."""
     add_agent(parser)
     add_overrides(parser)
     add_acting(parser)
@@ -23,16 +23,16 @@ def add_film(parser: argparse.ArgumentParser) -> None:
         "--output", help=".gif, or .mp4 with the extra 'video' (RUN/film.gif; NAME_film.gif of shipped:NAME)"
     )
     parser.add_argument("--live", action="store_true", help="watch an episode in a window, and write no film")
-    parser.add_argument("--worlds", type=int, default=1, help="so many side by side")
+    parser.add_argument("--worlds", type=int, default=1, help="number of worlds side by side")
     parser.add_argument("--steps", type=int, default=900, help="longest film in steps of the game")
-    parser.add_argument("--every", type=int, help="draw each so many steps of the game (20 pictures a second)")
+    parser.add_argument("--every", type=int, help="draw every Nth step of the game (20 pictures a second)")
     parser.add_argument(
         "--fps", type=float, help="steps of the game per second (what the world names: Arena 60, Town 4)"
     )
 
 
 def run_film(parsed: argparse.Namespace) -> None:
-    """Write the film and print where it is, or play live."""
+    """Write the film and print its path, or show an episode live."""
     check_least(parsed, worlds=1, steps=1, every=1)
     run_folder = run_of(parsed)
     overrides = (*parsed.changes, *parsed.overrides)

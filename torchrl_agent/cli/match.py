@@ -1,4 +1,4 @@
-"""``torchrl-agent match``, ``league`` and ``exploit``: agents against each other."""
+"""``torchrl-agent match``, ``league`` and ``exploit``: games of agents against each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torchrl_agent.runs.run import train
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:
-    """Who plays, and how often."""
+    """Add the two players and the number of games."""
     for name in ("one", "other"):
         parser.add_argument(name, metavar=name.upper(), help="a run, a member's folder, or a scripted player's name")
     parser.add_argument("--games", type=int, default=512, help="games, half of them from each seat (512)")
@@ -36,7 +36,7 @@ def add_match(parser: argparse.ArgumentParser) -> None:
 
 
 def run_match(parsed: argparse.Namespace) -> None:
-    """Print the shares of the points."""
+    """Play the match, and print the fractions of the points."""
     result = match(parsed.one, parsed.other, parsed.games, parsed.device, parsed.seed)
     for way in WAYS:
         found = result[way]
@@ -52,11 +52,11 @@ def run_match(parsed: argparse.Namespace) -> None:
 
 
 def add_league(parser: argparse.ArgumentParser) -> None:
-    """Who takes part."""
+    """Add the players of the league."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+", help="runs; of populations all members take part")
-    parser.add_argument("--games", type=int, default=64, help="games of each two players (64)")
+    parser.add_argument("--games", type=int, default=64, help="games of each pair of players (64)")
     parser.add_argument("--snapshots", type=int, default=8, help="past selves of each league that take part (8)")
-    parser.add_argument("--stochastic", action="store_true", help="tell of sampled actions instead of the likeliest")
+    parser.add_argument("--stochastic", action="store_true", help="report sampled actions instead of the most likely")
     parser.add_argument("--picture", metavar="FILE", help="draw ratings and table: .png, .svg or .pdf")
     parser.add_argument("--seed", type=int, help="seed of the worlds")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
@@ -65,7 +65,7 @@ def add_league(parser: argparse.ArgumentParser) -> None:
 
 
 def run_league(parsed: argparse.Namespace) -> None:
-    """Print ratings, best first, and the shares of the points beside them."""
+    """Print ratings, best first, and the fractions of the points beside them."""
     if parsed.snapshots < 0:
         raise ValueError(f"--snapshots is {parsed.snapshots}: give 0 or more.")
     if parsed.picture is not None:
@@ -80,7 +80,7 @@ def run_league(parsed: argparse.Namespace) -> None:
 
 
 def table(result: dict[str, Any], way: str) -> list[str]:
-    """Lines of text: every player's rating and its share of the points against all others, by their numbers."""
+    """Return lines of text: every player's rating and its fraction of the points against all others, by number."""
     names, found = result["players"], result[way]
     order = sorted(range(len(names)), key=lambda index: -found["rating"][index])
     lines = [f"{way} actions, {result['games']} games of each two, in hundredths of the points (row against column)"]
@@ -96,8 +96,8 @@ def table(result: dict[str, Any], way: str) -> list[str]:
 
 
 def draw(result: dict[str, Any], way: str) -> Figure:
-    """Ratings with their intervals beside the table of shares, best player first."""
-    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+    """Draw ratings with their intervals beside the table of fractions of the points, best player first."""
+    from matplotlib.figure import Figure  # slow to import, and only needed here; such a figure needs no display
 
     found = result[way]
     order = sorted(range(len(result["players"])), key=lambda index: -found["rating"][index])
@@ -120,17 +120,17 @@ def draw(result: dict[str, Any], way: str) -> Figure:
 
 
 def add_exploit(parser: argparse.ArgumentParser) -> None:
-    """Whom to beat, and how long to learn that."""
+    """Add the agent to exploit, and the extent of the training."""
     add_agent(parser)
-    parser.add_argument("--frames", type=int, default=5_000_000, help="frames that each learns for (5,000,000)")
-    parser.add_argument("--members", type=int, default=4, help="how many learn, each with its own seed (4)")
+    parser.add_argument("--frames", type=int, default=5_000_000, help="frames that each trains for (5,000,000)")
+    parser.add_argument("--members", type=int, default=4, help="members that train, each with its own seed (4)")
     parser.add_argument("--games", type=int, default=512, help="games of each in the end (512)")
-    parser.add_argument("--name", help="of the run that this makes (the run's with _exploit)")
+    parser.add_argument("--name", help="name of the run that this makes (the run's with _exploit)")
     add_json(parser)
 
 
 def run_exploit(parsed: argparse.Namespace) -> int:
-    """Train, and print what the members take."""
+    """Train exploiters, and print the fraction of the points that they take."""
     for name in ("frames", "members"):
         if getattr(parsed, name) < 1:
             raise ValueError(f"--{name} is {getattr(parsed, name)}: give at least 1.")

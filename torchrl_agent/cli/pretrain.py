@@ -1,4 +1,4 @@
-"""``torchrl-agent pretrain``: teach one module from rollouts of scripted and random players."""
+"""``torchrl-agent pretrain``: pre-train one module on rollouts of scripted and random policies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl_agent.pretrain import PretrainConfig, pretrain
 
 
 def add_pretrain(parser: argparse.ArgumentParser) -> None:
-    """A module, a configuration, and how much is learned from whom."""
+    """Add a module, a configuration, the policies to record and the extent of the training."""
     parser.add_argument("module", choices=MODULES)
     add_config(parser)
     defaults = PretrainConfig()
@@ -21,15 +21,15 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--updates", type=int, default=defaults.updates)
     parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
     parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
-    parser.add_argument("--players", nargs="+", help="who plays, in worlds of their own, such as greedy random")
-    parser.add_argument("--disturbed", type=float, default=0.0, help="share of steps that they are led astray in")
+    parser.add_argument("--players", nargs="+", help="policies to record, in worlds of their own, e.g. greedy random")
+    parser.add_argument("--disturbed", type=float, default=0.0, help="fraction of steps with random actions instead")
     parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
     parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
 
 
 def run_pretrain(parsed: argparse.Namespace) -> None:
     """Pre-train and print the report."""
-    words = parsed.players or []  # overrides may stand behind the players
+    words = parsed.players or []  # overrides may follow the players
     overrides = [*parsed.overrides, *(word for word in words if "=" in word)]
     players = [word for word in words if "=" not in word] or None
     experiment = Experiment.load(parsed.config, *overrides)

@@ -1,4 +1,4 @@
-"""``torchrl-agent train`` and ``resume``: train one agent, or one for every combination of values, and go on."""
+"""``torchrl-agent train`` and ``resume``: train one agent, or one for every combination of values; resume a run."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
 
 HEADLINE = {"return": "rollout/ep_rew_mean", "wins": "rollout/success_rate", "stage": "curriculum/stage"}
-"""Metrics that are shown on the way."""
+"""Metrics that are shown during training."""
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """A configuration and changes of it."""
+    """Add a configuration and changes of it."""
     add_config(parser)
     add_short(parser, RUN_NAME, "NAME")
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def run_train(parsed: argparse.Namespace) -> int:
-    """Train, with progress on the way and figures in the end."""
+    """Train, with progress during the training and figures at its end."""
     if parsed.trust:
         trust_file(parsed.config)
     if parsed.multirun:
@@ -59,7 +59,7 @@ def run_train(parsed: argparse.Namespace) -> int:
 def sweep(config: str, overrides: Sequence[str]) -> int:
     """Train every combination of values, one after another, each in a run folder of its own.
 
-    A training that fails says so, and the others have their turn; a signal ends them all. Returns the exit code.
+    If a training fails, its error is printed and the others still run; a signal ends them all. Returns the exit code.
 
     Raises:
         ValueError: one of the configurations cannot be loaded; nothing has been trained then.
@@ -68,7 +68,7 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
     experiments = [Experiment.load(config, *each) for each in turns]
     for experiment in experiments:
         if experiment.run.resume == "auto":
-            run_to_go_on(experiment)  # refuses a run without a name, which would get another one each time
+            run_to_go_on(experiment)  # refuses a run without a name, which would get a new one each time
     code = 0
     with joined(experiments[0]):
         name_apart(experiments)
@@ -88,7 +88,7 @@ def sweep(config: str, overrides: Sequence[str]) -> int:
 
 
 def name_apart(experiments: Sequence[Experiment]) -> None:
-    """Number the names of runs, unless no two are called the same; those without a name get one."""
+    """Number the names of runs, unless all differ; runs without a name get one."""
     unnamed = any(experiment.run.name is None for experiment in experiments)
     default = ranks.first(lambda: reserve_names(experiments[0])) if unnamed else ""
     names = [experiment.run.name or default for experiment in experiments]
@@ -100,21 +100,21 @@ def name_apart(experiments: Sequence[Experiment]) -> None:
 
 
 def joined(experiment: Experiment) -> AbstractContextManager[None]:
-    """A context in which all processes train together that torchrun has started, if it has."""
+    """Return a context in which all processes that torchrun has started, if any, train together."""
     return ranks.started(experiment.run.rank_timeout, cuda=resolve_device(experiment.device).type == "cuda")
 
 
 def follow(
     iterations: Generator[Iteration, None, None], experiment: Experiment, folder: Path | None = None, name: str = ""
 ) -> int:
-    """Train to the end, or until somebody asks for it; say where the results are and how to go on. Returns the exit
-    code.
+    """Train to the end, or until a signal stops it; print the path of the results and the command to resume. Returns
+    the exit code.
 
     Args:
         iterations: the training.
-        experiment: what trains.
-        folder: of the run that goes on; None for a new one.
-        name: of this training, where it is one of several.
+        experiment: the experiment that trains.
+        folder: folder of a resumed run; None for a new one.
+        name: name of this training, where it is one of several.
     """
     here = Path.cwd()  # a world may change it
     before_this = 0 if folder is None else _frames(folder) or 0
@@ -140,13 +140,13 @@ def follow(
 
 
 def _frames(folder: Path) -> int | None:
-    """Frames that the run's last checkpoint has seen."""
+    """Return the number of frames of the run's last checkpoint; None without one."""
     found = checkpoints(folder / "checkpoints")
     return frames_of(found[-1]) if found else None
 
 
 def _how_to_go_on(experiment: Experiment, folder: Path | None, here: Path) -> str:
-    """A sentence about a run that was stopped, with a command that works."""
+    """Return a sentence about a stopped run, with the command to resume it."""
     if folder is None and experiment.run.name is None:
         return "stopped before the run had begun."
     folder = folder or run_folder(experiment)
@@ -169,11 +169,11 @@ WITHOUT_EFFECT = {
     "run.folder": "which stays in its folder",
     "run.resume": "as resume is what was asked for",
 }
-"""Settings that decide only how a run begins, and why."""
+"""Settings that have an effect only when a run begins, with the reasons."""
 
 
 def add_resume(parser: argparse.ArgumentParser) -> None:
-    """A run and changes of its configuration."""
+    """Add a run and changes of its configuration."""
     parser.add_argument("run_folder", metavar="RUN")
     add_overrides(parser)
     add_trust(parser)
@@ -181,7 +181,7 @@ def add_resume(parser: argparse.ArgumentParser) -> None:
 
 
 def run_resume(parsed: argparse.Namespace) -> int:
-    """Go on, with progress on the way and figures in the end."""
+    """Resume a run, with progress during the training and figures at its end."""
     folder = find_run(parsed.run_folder)
     if not (folder / "config.yaml").is_file():
         raise ValueError(
@@ -194,7 +194,7 @@ def run_resume(parsed: argparse.Namespace) -> int:
 
 
 def _check_changes(before: Experiment, now: Experiment) -> None:
-    """Raise ValueError if a change of a run's configuration would have no effect as it goes on."""
+    """Raise ValueError if a change of a run's configuration would have no effect when it is resumed."""
     for name, reason in WITHOUT_EFFECT.items():
         if attrgetter(name)(before) != attrgetter(name)(now):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Runs made of Stable-Baselines3's models, and Stable-Baselines3's models made of runs (docs/stable_baselines3.md)."""
+"""Conversion of Stable-Baselines3 models to runs and of runs to its models (docs/stable_baselines3.md)."""
 
 from torchrl_agent.convert.reader import from_sb3
 from torchrl_agent.convert.writer import to_sb3

@@ -1,7 +1,7 @@
-"""Models saved by Stable-Baselines3, read without executing what is in them.
+"""Models saved by Stable-Baselines3, read without executing their content.
 
-A model is a zip archive of tensors (``policy.pth``) and JSON (``data``). Whatever is no JSON stands there pickled,
-beside a readable text; only the text is read here.
+A model is a zip archive of tensors (``policy.pth``) and JSON (``data``). Values that JSON cannot hold are pickled
+there, beside a readable text; only the text is read here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUPPORTED = (
     "ones without use_sde, can be converted"
 )
 DEFAULT_ACTIVATIONS = {"PPO": "tanh", "A2C": "tanh", "DQN": "relu", "RecurrentPPO": "tanh"}
-"""What Stable-Baselines3 takes where ``policy_kwargs`` name no other."""
+"""Stable-Baselines3's defaults where ``policy_kwargs`` name no activation function."""
 _ACTOR_CRITIC = r"log_std|(mlp_extractor\.(policy_net|value_net)\.\d+|action_net|value_net)\.(weight|bias)"
 _PARTS_OF = {
     "PPO": re.compile(_ACTOR_CRITIC),
@@ -35,7 +35,7 @@ _PARTS_OF = {
     "DQN": re.compile(r"q_net(_target)?\.q_net\.\d+\.(weight|bias)"),
     "RecurrentPPO": re.compile(rf"{_ACTOR_CRITIC}|lstm_(actor|critic)\.(weight|bias)_(ih|hh)_l0"),
 }
-"""Names in the policies that can be converted."""
+"""Names of the weights in policies that can be converted."""
 _FOREIGN = {
     "features_extractor": "a policy with a features extractor (CnnPolicy, MultiInputPolicy or a custom one)",
     "quantile_net": "a QR-DQN model",
@@ -45,19 +45,19 @@ _FOREIGN = {
     "critic.": "a recurrent policy whose critic has no LSTM (enable_critic_lstm=False)",
     "mlp_extractor.shared_net": "a policy with shared layers, which Stable-Baselines3 dropped in version 1.8",
 }
-"""What parts of other policies' names give away."""
+"""Kinds of policies that cannot be converted, by a part of their weights' names."""
 _MEMBERS = ("data", "policy.pth", "_stable_baselines3_version")
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A saved model."""
+    """A model saved by Stable-Baselines3."""
 
     path: Path
     policy: dict[str, Tensor]
     """Weights by name."""
     data: dict[str, Any]
-    """Settings by name; those that are no JSON are objects with readable texts."""
+    """Settings by name; values that JSON cannot hold are objects with readable texts."""
     version: str
     """Version of Stable-Baselines3 that wrote it."""
 
@@ -72,15 +72,15 @@ class Archive:
 
     @property
     def normalized(self) -> bool:
-        """It is known to have been trained behind ``VecNormalize``.
+        """True if the model is known to have been trained behind ``VecNormalize``.
 
-        Then alone it remembers an observation as it was before; a DQN always does, so of it this is never known.
+        Only then does it store an original observation; a DQN always does, so for it this is never known.
         """
         return self.algorithm != "DQN" and self.data.get("_last_original_obs") is not None
 
     def layers(self, network: str) -> list[tuple[Tensor, Tensor]]:
-        """Weights and biases of the ``policy`` or ``value`` network, from what it reads to its output; of a DQN both
-        are its action values, and there is the ``target`` network.
+        """Return weights and biases of the ``policy`` or ``value`` network, from input to output; of a DQN both are its
+        action values, and there is the ``target`` network.
         """
         if self.algorithm == "DQN":
             name = "q_net_target" if network == "target" else "q_net"
@@ -96,28 +96,28 @@ class Archive:
         return self.policy[f"{name}.weight"], self.policy[f"{name}.bias"]
 
     def hidden_sizes(self, network: str) -> list[int]:
-        """Widths of the hidden layers of the ``policy`` or ``value`` network."""
+        """Return the widths of the hidden layers of the ``policy`` or ``value`` network."""
         return [weight.shape[0] for weight, _ in self.layers(network)[:-1]]
 
     def memory(self, network: str) -> dict[str, Tensor]:
-        """The LSTM that the ``policy`` or ``value`` network reads, by PyTorch's names; empty if there is none."""
+        """Return the LSTM before the ``policy`` or ``value`` network, by PyTorch's names; empty if there is none."""
         prefix = "lstm_actor." if network == "policy" else "lstm_critic."
         return {name[len(prefix) :]: value for name, value in self.policy.items() if name.startswith(prefix)}
 
     @property
     def observation_size(self) -> int:
-        """Numbers that the policy sees."""
+        """Size of the observation vector."""
         memory = self.memory("policy")
         return (memory["weight_ih_l0"] if memory else self.layers("policy")[0][0]).shape[1]
 
     @property
     def log_std(self) -> Tensor | None:
-        """Logarithms of the deviations of continuous actions, [D]; None if actions are discrete."""
+        """Logarithms of the standard deviations of continuous actions, [D]; None if actions are discrete."""
         return self.policy.get("log_std")
 
     @property
     def heads(self) -> list[int]:
-        """Number of choices of each action taken at once; none if actions are continuous."""
+        """Number of choices of each simultaneous discrete action; empty if actions are continuous."""
         if self.log_std is not None:
             return []
         nvec = self.data["action_space"].get("nvec")
@@ -125,7 +125,7 @@ class Archive:
         return [actions] if nvec is None else [int(size) for size in re.findall(r"\d+", str(nvec))]
 
     def number(self, name: str) -> float | bool | None:
-        """A setting that is a number or None, also if it stands there as a constant schedule.
+        """Return a setting that is a number or None, also if it is stored as a constant schedule.
 
         Raises:
             LookupError: there is no such setting, or it cannot be read without executing it.
@@ -143,8 +143,8 @@ class Archive:
 
 @contextmanager
 def understanding(path: Path) -> Iterator[None]:
-    """A context in which a model is made sense of: whatever breaks on the way, because something in the file is not
-    what it should be, is one sentence about the file.
+    """Context in which a model is interpreted: any error of unexpected content becomes one sentence that names the
+    file.
     """
     try:
         yield
@@ -156,10 +156,10 @@ def understanding(path: Path) -> Iterator[None]:
 
 
 def read_archive(path: Path) -> Archive:
-    """A model saved by Stable-Baselines3's ``model.save``.
+    """Read a model saved by Stable-Baselines3's ``model.save``.
 
     Raises:
-        ValueError: the file is missing, damaged or no such archive, or its policy is of an unsupported kind.
+        ValueError: the file is missing, damaged or not such an archive, or its policy is of an unsupported kind.
     """
     if not path.is_file():
         raise ValueError(
@@ -191,7 +191,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def _check_shapes(archive: Archive) -> None:
-    """Raise ValueError unless each layer reads what the one before it writes, in finite numbers."""
+    """Raise ValueError unless all numbers are finite and each layer's input size is the previous one's output size."""
     for name, value in archive.policy.items():
         if not value.is_floating_point() or not bool(value.isfinite().all()):
             raise ValueError(f"{archive.path} holds no finite numbers in {name}: save the model again.")
@@ -206,7 +206,7 @@ def _check_shapes(archive: Archive) -> None:
 
 
 def _check_policy(archive: Archive) -> None:
-    """Raise ValueError naming what in the policy cannot be converted."""
+    """Raise ValueError naming the part of the policy that cannot be converted."""
     for name in archive.policy:
         if not _PARTS_OF[archive.algorithm].fullmatch(name):
             found = next((what for part, what in _FOREIGN.items() if part in name), f"a part called {name}")
@@ -247,7 +247,7 @@ def _check_spaces(archive: Archive) -> None:
 
 
 def _space(archive: Archive, name: str) -> str:
-    """Kind of a space, such as ``Box``."""
+    """Return the kind of a space, such as ``Box``."""
     entry = archive.data.get(name)
     text = str(entry.get(":type:", "")) if isinstance(entry, dict) else ""
     match = re.search(r"(\w+)'>$", text)
@@ -257,16 +257,16 @@ def _space(archive: Archive, name: str) -> str:
 
 
 def policy_text(archive: Archive, name: str) -> str | None:
-    """The readable text of one of ``policy_kwargs``; None if it was not given."""
+    """Return the readable text of one of ``policy_kwargs``; None if it was not given."""
     arguments = archive.data.get("policy_kwargs") or {}
     return str(arguments[name]) if isinstance(arguments, dict) and name in arguments else None
 
 
 def find_activation(archive: Archive, asked: str | None) -> tuple[str, str]:
-    """Name of the activation function, and how it is known.
+    """Return the name of the activation function, and the source of that knowledge.
 
     Raises:
-        ValueError: it is none of ours, or contradicts what was asked for.
+        ValueError: this project lacks the function, or it contradicts the requested one.
     """
     text = policy_text(archive, "activation_fn")
     known = {kind.__name__: name for name, kind in ACTIVATIONS.items()}

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's DQN as ours and the other way round: what both count in other units, and where they stand."""
+"""Conversion between Stable-Baselines3's DQN and this project's: settings of different units, and training state."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ HYPERPARAMETERS = {
     "exploration_initial_eps": "algorithm.epsilon_initial",
     "exploration_final_eps": "algorithm.epsilon_final",
 }
-"""Stable-Baselines3's names and ours, where both mean the same."""
+"""Stable-Baselines3's names and this project's, for settings of the same meaning."""
 PLAIN = {"algorithm.dueling": False, "algorithm.double": False, "algorithm.priority_exponent": 0.0}
-"""What Stable-Baselines3's DQN is, which ours need not be."""
+"""Settings that make this project's DQN the variant that Stable-Baselines3 has."""
 PUSHED = ("BININT", "BININT1", "BININT2", "BINUNICODE", "SHORT_BINUNICODE")
 """Instructions of a pickle that hold a number or a text."""
 TRAIN_FREQUENCY = 4
-"""Stable-Baselines3's default, steps between updates."""
+"""Stable-Baselines3's default number of steps between updates."""
 
 
 def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]:
-    """What DQN counts otherwise, by our names: there updates follow steps and the target network follows
-    frames, here updates follow from the frames learned from per frame played, and the target network follows updates.
+    """Return the DQN settings of different units, by this project's names: Stable-Baselines3 counts updates per steps
+    and target updates per frames; here the replay ratio (frames sampled per frame collected) gives the number of
+    updates, and target updates are counted in updates.
     """
     steps = _train_frequency(archive, notes)
     frames = steps * num_envs
@@ -49,17 +50,17 @@ def to_ours(archive: Archive, num_envs: int, notes: list[str]) -> dict[str, Any]
     explored = round(float(archive.number("exploration_fraction") or 0) * seen)
     return {
         **PLAIN,
-        "algorithm.adam_epsilon": 1e-8,  # PyTorch's default, which it leaves alone
+        "algorithm.adam_epsilon": 1e-8,  # PyTorch's default, which Stable-Baselines3 keeps
         "algorithm.num_steps": num_steps,
         "algorithm.rollout_steps": steps,
         "algorithm.replay_ratio": rate * float(archive.number("batch_size") or 0),
         "algorithm.target_interval": max(1, round(float(archive.number("target_update_interval") or 1) * rate)),
-        **({"algorithm.epsilon_frames": max(1, explored)} if seen else {}),  # a share of a training that was not begun
+        **({"algorithm.epsilon_frames": max(1, explored)} if seen else {}),  # a fraction of a training not yet begun
     }
 
 
 def _train_frequency(archive: Archive, notes: list[str]) -> int:
-    """Steps between updates: the one number in a pickle, whose instructions are listed and not executed."""
+    """Return the steps between updates: the one number in a pickle, whose instructions are listed and not executed."""
     try:
         pickle = base64.b64decode(archive.data["train_freq"][":serialized:"])
         pushed = [argument for code, argument, _ in pickletools.genops(pickle) if code.name in PUSHED]
@@ -74,7 +75,7 @@ def _train_frequency(archive: Archive, notes: list[str]) -> int:
 
 
 def go_on(learner: Learner, archive: Archive) -> None:
-    """Put a learner of DQN where the model was: its target network, the frames seen and the share of random actions."""
+    """Set a DQN learner to the model's training state: target network, frames and fraction of random actions."""
     dqn: Any = learner.algorithm
     assert isinstance(dqn, DQN), "a learner with these settings"
     fill(learner.agent, archive, ("target", "target"))
@@ -85,7 +86,7 @@ def go_on(learner: Learner, archive: Archive) -> None:
 
 
 def to_theirs(config: DQNConfig, num_envs: int, total_frames: int) -> dict[str, Any]:
-    """What DQN counts otherwise, as arguments of Stable-Baselines3's."""
+    """Return the DQN settings of different units, as arguments of Stable-Baselines3's DQN."""
     frames = config.rollout_steps * num_envs
     updates = max(1, round(config.replay_ratio * frames / config.batch_size))
     return {
@@ -97,13 +98,13 @@ def to_theirs(config: DQNConfig, num_envs: int, total_frames: int) -> dict[str, 
 
 
 def set_exploration(model: Any, agent: Any, total_frames: int) -> None:
-    """Put Stable-Baselines3's DQN where ``agent`` is in its exploration."""
+    """Set the exploration of Stable-Baselines3's DQN to that of ``agent``."""
     model.exploration_rate = agent.exploration.epsilon.item()
-    model._total_timesteps = total_frames  # what exploration_fraction is a share of
+    model._total_timesteps = total_frames  # exploration_fraction is a fraction of it
 
 
 def differences(config: DQNConfig) -> list[str]:
-    """What Stable-Baselines3's DQN cannot take over."""
+    """Return notes on the features of a run that Stable-Baselines3's DQN lacks."""
     ours = {
         "double Q-learning": config.double,
         f"returns of {config.num_steps} steps": config.num_steps > 1,

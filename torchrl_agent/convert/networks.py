@@ -1,4 +1,4 @@
-"""Networks of Stable-Baselines3 as networks of ours: how they are configured, and how they get their weights."""
+"""Configuration and weights that make this project's networks equal to those of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORKS = ("policy", "value")
 
 
 def model_settings(archive: Archive) -> dict[str, Any]:
-    """The keys of ``ModelConfig``, but for activation and normalization, that make our agent the same networks."""
+    """Return the keys of ``ModelConfig``, except activation and normalization, that give an agent the same networks."""
     modules = ("perception", "world_model", "social_model", "manager")
     settings = {
         "hidden_sizes": archive.hidden_sizes("policy"),
@@ -44,7 +44,7 @@ def model_settings(archive: Archive) -> dict[str, Any]:
 
 @torch.no_grad()
 def fill(agent: Agent, archive: Archive, networks: tuple[str, str] = NETWORKS) -> None:
-    """Make an agent with these settings act, and value states, as the model does (or as other ``networks`` in it)."""
+    """Copy the model's policy and value weights (or those of its other ``networks``) to an agent of these settings."""
     policy, value = (archive.layers(network) for network in networks)
     if agent.perception is not None:
         memories = _memories(archive)
@@ -58,13 +58,13 @@ def fill(agent: Agent, archive: Archive, networks: tuple[str, str] = NETWORKS) -
 
 
 def gaussian_of(agent: Agent) -> Gaussian:
-    """What makes the mean and the deviation of an agent's continuous actions."""
+    """Return the module that computes mean and standard deviation of an agent's continuous actions."""
     return next(module for module in agent.actor_head.modules() if isinstance(module, Gaussian))
 
 
 def _in_half_ranges(layers: list[Layer], log_std: Tensor, gaussian: Gaussian) -> list[Layer]:
-    """Layers whose last writes means in the world's unit, as ones that write them in halves of the range; sets the
-    deviations.
+    """Return layers with the last one rescaled, from means in the world's unit to means in half ranges of the action;
+    set the standard deviations.
     """
     *hidden, (weight, bias) = layers
     center, half_range = gaussian.center.cpu(), gaussian.half_range.cpu()
@@ -73,13 +73,13 @@ def _in_half_ranges(layers: list[Layer], log_std: Tensor, gaussian: Gaussian) ->
 
 
 def linear_layers(network: nn.Module) -> list[nn.Linear]:
-    """The linear layers of a network, from its input to its output."""
+    """Return the linear layers of a network, from its input to its output."""
     return [module for module in network.modules() if isinstance(module, nn.Linear)]
 
 
 @torch.no_grad()
 def absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
-    """Put into the first layers' biases what the mean loses where it is subtracted, in float32.
+    """Add the float32 rounding error of the subtracted mean to the first layers' biases.
 
     Stable-Baselines3 subtracts in float64: of a feature that hardly varies, the rounding of the mean divided by the
     deviation is large enough to change probabilities in the fifth decimal.
@@ -92,15 +92,15 @@ def absorb_rounding(agent: Agent, statistics: dict[str, Any]) -> None:
 
 
 def _memories(archive: Archive) -> list[dict[str, Tensor]]:
-    """The LSTMs: the policy's, and the critic's if it has its own."""
+    """Return the LSTMs: the policy's, and the critic's if it has its own."""
     return [memory for memory in (archive.memory(network) for network in NETWORKS) if memory]
 
 
 def _fill_memory(perception: Perception, memories: Sequence[dict[str, Tensor]]) -> None:
-    """LSTMs side by side as one that reads the observation itself and whose output is the belief.
+    """Join LSTMs into one that reads the observation itself and whose output is the belief.
 
-    Our perception has two layers with SiLU before its memory. Since ``silu(x) - silu(-x) = x`` they hand on an
-    observation unchanged if they carry it twice, as ``silu(x)`` and ``silu(-x)``.
+    Perception has two layers with SiLU before its memory. Since ``silu(x) - silu(-x) = x`` they pass an observation
+    on unchanged if they carry it twice, as ``silu(x)`` and ``silu(-x)``.
     """
     size = memories[0]["weight_ih_l0"].shape[1]
     identity = torch.eye(size)
@@ -110,7 +110,7 @@ def _fill_memory(perception: Perception, memories: Sequence[dict[str, Tensor]]) 
     _copy_layers(hand_on[:1], perception.vector_encoder)
     _copy_layers(hand_on[1:], perception.fuse)
     states = sum(memory["weight_hh_l0"].shape[1] for memory in memories)
-    remembered = torch.cat((torch.zeros(states, 2 * size), torch.eye(states)), 1)  # nothing passes the memory by
+    remembered = torch.cat((torch.zeros(states, 2 * size), torch.eye(states)), 1)  # no input bypasses the memory
     _copy_layers([(remembered, torch.zeros(states))], perception.mean)
     gates = [{name: value.unflatten(0, (4, -1)) for name, value in memory.items()} for memory in memories]
     joined = {name: torch.cat([gate[name] for gate in gates], 1) for name in ("bias_ih_l0", "bias_hh_l0")}
@@ -122,7 +122,7 @@ def _fill_memory(perception: Perception, memories: Sequence[dict[str, Tensor]]) 
 
 
 def _read_half(layers: list[Layer], half: int) -> list[Layer]:
-    """Layers whose first reads one half of two beliefs side by side."""
+    """Return layers with the first one widened to read one half of two concatenated beliefs."""
     (weight, bias), *rest = layers
     parts = [torch.zeros_like(weight), torch.zeros_like(weight)]
     parts[half] = weight

@@ -1,4 +1,4 @@
-"""What ``VecNormalize`` of Stable-Baselines3 has counted."""
+"""Normalization statistics of Stable-Baselines3's ``VecNormalize``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from torchrl_agent.transforms import STATISTICS, read_statistics
 
 EPSILON = 1e-8
-"""What both sides add to a variance."""
+"""Constant that both libraries add to a variance."""
 
 
 @dataclass(frozen=True)
 class Normalization:
-    """What ``VecNormalize`` does, with statistics by our names (``transforms.STATISTICS``) where it does it."""
+    """Settings of ``VecNormalize``, with statistics by this project's names (``transforms.STATISTICS``)."""
 
     statistics: dict[str, Any]
     observations: bool = False
@@ -28,17 +28,17 @@ class Normalization:
 
 
 def read_normalization(path: Path, trust: bool) -> Normalization:
-    """Statistics of a file: our JSON, or a pickle written by ``VecNormalize.save`` if it is trusted.
+    """Read statistics from a file: this project's JSON, or a trusted pickle of ``VecNormalize.save``.
 
     Raises:
-        ValueError: the file is missing, damaged or not trusted, or normalizes in another way than we do.
+        ValueError: the file is missing, damaged or not trusted, or its normalization is not supported.
     """
     if not path.is_file():
         raise ValueError(f"there is no statistics file {path}: give what VecNormalize.save wrote, or our JSON.")
     if path.suffix == ".json":
         found = read_statistics(path)
         _check_names(path, found)
-        # a count of 0 means never counted, as in checkpoints of runs that do not normalize
+        # a count of 0 means never updated, as in checkpoints of runs that do not normalize
         return Normalization(found, bool(found.get("obs_count")), bool(found.get("ret_count")))
     if not trust:
         raise ValueError(
@@ -49,7 +49,7 @@ def read_normalization(path: Path, trust: bool) -> Normalization:
 
 
 def _check_names(path: Path, found: dict[str, Any]) -> None:
-    """Raise ValueError unless there is all about observations, about returns, or about both."""
+    """Raise ValueError unless the statistics of observations, of returns, or of both are complete."""
     given = {name.split("_")[0] for name in found} & {"obs", "ret"} or {"obs"}
     missing = [name for name in STATISTICS if name.split("_")[0] in given and name not in found]
     if missing:

@@ -1,4 +1,4 @@
-"""A model of Stable-Baselines3 as a run of ours."""
+"""Conversion of a Stable-Baselines3 model to a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HYPERPARAMETERS = {
     "n_envs": "world.num_envs",
     "learning_rate": "algorithm.learning_rate.initial",
 }
-"""Stable-Baselines3's names and ours, for PPO and A2C."""
+"""Stable-Baselines3's names and this project's, for PPO and A2C."""
 PPO_HYPERPARAMETERS = {
     "n_epochs": "algorithm.num_epochs",
     "clip_range": "algorithm.clip_epsilon",
@@ -43,21 +43,21 @@ PPO_HYPERPARAMETERS = {
     "target_kl": "algorithm.target_kl",
     "batch_size": "algorithm.minibatch_size",
 }
-"""Those that only PPO has."""
+"""Hyper-parameters that only PPO has."""
 KNOWN = {
     "PPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
     "RecurrentPPO": HYPERPARAMETERS | PPO_HYPERPARAMETERS,
     "A2C": HYPERPARAMETERS,
     "DQN": deep_q.HYPERPARAMETERS,
 }
-"""What is taken over from a model, by its algorithm."""
+"""Hyper-parameters converted from a model, by its algorithm."""
 GOES_ON = {
     "A2C": "A2C goes on as PPO with one epoch of one minibatch, which is the same but for Adam and clipping",
     "DQN": "DQN goes on as DQN with an empty replay, which fills first",
 }
-"""What becomes of the algorithms that are not PPO."""
+"""Notes on the algorithms that are not PPO."""
 CLIP = "model.clip_observations"
-"""The one setting of the model that a JSON file of statistics leaves open."""
+"""The one setting of the model that a JSON file of statistics does not determine."""
 
 
 def from_sb3(
@@ -69,16 +69,16 @@ def from_sb3(
     trust: bool = False,
     activation: str | None = None,
 ) -> tuple[Path, list[str]]:
-    """Make a run, with one checkpoint, of a model; returns its folder, and what was assumed or could not be taken over.
+    """Convert a model to a run with one checkpoint; return its folder, and notes on assumptions and omissions.
 
     Args:
-        model: what ``model.save`` of PPO, A2C, DQN or RecurrentPPO wrote.
+        model: file written by ``model.save`` of PPO, A2C, DQN or RecurrentPPO.
         config: the configuration of the world that the model was trained in, such as ``gym:Hopper-v5``.
-        overrides: changes of it, stronger than the model's own hyper-parameters.
+        overrides: changes of it, which take precedence over the model's own hyper-parameters.
         run_name: name of the run's folder; by default that of the configuration and the time.
-        vecnormalize: its statistics, as ``VecNormalize.save`` wrote them or as our JSON.
-        trust: run code of others: what a pickle of ``vecnormalize`` holds, and what the configuration names.
-        activation: the activation function, where the model does not say.
+        vecnormalize: its statistics, written by ``VecNormalize.save`` or as this project's JSON.
+        trust: run foreign code: a pickle of ``vecnormalize``, and targets of the configuration.
+        activation: the activation function, where the model does not name it.
 
     Raises:
         ValueError: something is missing, unsupported, contradictory or does not fit the world.
@@ -119,7 +119,7 @@ def from_sb3(
 
 
 def _as_overrides(settings: dict[str, Any], kind: type[Algorithm]) -> list[str]:
-    """Overrides of a configuration from the model's settings, without hyper-parameters that the algorithm lacks."""
+    """Return the model's settings as overrides, without hyper-parameters that the algorithm lacks."""
     known = {f"algorithm.{each.name}" for each in dataclasses.fields(kind.config_class)}
     return [
         f"{name}={_hydra(value)}"
@@ -142,7 +142,7 @@ def _normalization(archive: Archive, path: Path | None, trust: bool, notes: list
 
 
 def _hyperparameters(archive: Archive, normalization: Normalization, notes: list[str]) -> dict[str, Any]:
-    """How the model was trained, by our names; adds to ``notes`` what cannot be read or is done otherwise."""
+    """Return the model's hyper-parameters by this project's names; add notes on those unreadable or different."""
     found: dict[str, Any] = {}
     for name, ours in KNOWN[archive.algorithm].items():
         try:
@@ -170,7 +170,7 @@ def _hyperparameters(archive: Archive, normalization: Normalization, notes: list
 
 
 def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) -> None:
-    """Give ``found`` minibatches that divide a rollout, and that are whole sequences if the policy remembers."""
+    """Give ``found`` a minibatch size that divides a rollout, and holds whole sequences if the policy is recurrent."""
     steps = int(found.get("algorithm.rollout_steps") or 0)
     frames = steps * int(found.get("world.num_envs") or 0)
     if archive.algorithm == "A2C":
@@ -188,7 +188,7 @@ def _fit_minibatches(archive: Archive, found: dict[str, Any], notes: list[str]) 
 
 
 def _check_overrides(overrides: Sequence[str], model: Path) -> None:
-    """Raise ValueError for one that would change the networks."""
+    """Raise ValueError for an override that would change the networks."""
     for text in overrides:
         name = text.lstrip("+~").split("=")[0]
         if name.split(".")[0] in ("model", "pretrained") and name != CLIP:
@@ -196,10 +196,10 @@ def _check_overrides(overrides: Sequence[str], model: Path) -> None:
 
 
 def _choose_algorithm(archive: Archive, overrides: Sequence[str]) -> type[Algorithm]:
-    """What goes on with the model: DQN with action values, PPO with a policy, unless another was asked for.
+    """Return the algorithm that continues the model: DQN for action values, PPO for a policy, or the requested one.
 
     Raises:
-        ValueError: it cannot learn what the model holds.
+        ValueError: the algorithm does not train the kind of networks that the model holds.
     """
     default = "dqn" if archive.algorithm == "DQN" else "ppo"
     asked = [text.split("=", 1)[1] for text in overrides if text.split("=")[0] in ("algorithm", "algorithm._target_")]
@@ -211,13 +211,13 @@ def _choose_algorithm(archive: Archive, overrides: Sequence[str]) -> type[Algori
 
 
 def _hydra(value: Any) -> str:
-    """A value as Hydra's overrides spell it."""
+    """Return a value as it is written in Hydra's overrides."""
     words = {"None": "null", "True": "true", "False": "false"}
     return words.get(str(value), str(value))
 
 
 def _check_world(archive: Archive, experiment: Experiment, config: Any, notes: list[str]) -> None:
-    """Raise ValueError unless the world shows and takes what the model knows."""
+    """Raise ValueError unless the world's observations and actions are the model's."""
     world = experiment.make_world(evaluation=True, num_envs=1)
     shapes, bounds = observation_shapes(world), action_bounds(world)
     taken = f"{action_heads(world)} actions" if bounds is None else f"{len(bounds[0])} numbers"
@@ -234,7 +234,7 @@ def _check_world(archive: Archive, experiment: Experiment, config: Any, notes: l
 
 
 def _write_run(learner: Learner, archive: Archive, notes: list[str]) -> Path:
-    """The run's folder: configuration, checkpoint, and where it comes from."""
+    """Write the run's folder: configuration, checkpoint and origin."""
     experiment = learner.experiment
     with Locks() as locks:
         folder = new_run(experiment, locks)

@@ -1,4 +1,4 @@
-"""A run's policy, or its action values, as a model of Stable-Baselines3."""
+"""Conversion of a run's policy, or its action values, to a Stable-Baselines3 model."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from torchrl_agent.transforms import read_statistics
 
 
 def to_sb3(run: Path | str, output: Path, which: str = "last", trust: bool = False) -> tuple[list[Path], list[str]]:
-    """Write the agent of a run as a model for ``PPO.load``, or ``DQN.load`` if it values actions, and beside it, if the
-    run normalizes anything, its statistics for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
+    """Write the agent of a run as a model for ``PPO.load``, or for ``DQN.load`` if it has action values; and, if the
+    run normalizes anything, its statistics beside it for ``VecNormalize.load``: ``NAME.vecnormalize.pkl``.
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
-        output: the model; ``.zip`` is added if missing.
+        output: path of the model; ``.zip`` is added if missing.
         which: ``last`` or ``best``.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
-        The files written, and what could not be taken over.
+        The files written, and notes on what could not be converted.
 
     Raises:
         ValueError: Stable-Baselines3 is not installed, the agent is more than plain networks, or a file cannot be
@@ -113,7 +113,7 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
 
 
 def _spaces(world: EnvBase) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Space]:
-    """What one agent sees and does, as Gymnasium says it."""
+    """Return one agent's observation and action spaces of Gymnasium."""
     seen = group_spec(world)
     name, shape = next(iter(observation_shapes(world).items()))
     low, high = -np.inf, np.inf
@@ -132,14 +132,14 @@ def _action_space(world: EnvBase) -> gymnasium.spaces.Space:
 
 
 class _StandIn(gymnasium.Env):
-    """Stands where Stable-Baselines3 wants a world to read the spaces of; cannot be played."""
+    """Environment that only provides spaces to Stable-Baselines3; it cannot be stepped."""
 
     def __init__(self, observation_space: gymnasium.spaces.Box, action_space: gymnasium.spaces.Space) -> None:
         self.observation_space, self.action_space = observation_space, action_space
 
 
 def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
-    """The run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
+    """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's PPO."""
     found = _known(experiment, KNOWN["PPO"])
     if experiment.algorithm_class.name != "ppo":  # learns once from each rollout
         frames = experiment.algorithm.rollout_steps * int(experiment.world.get("num_envs", 1))
@@ -153,7 +153,7 @@ def _arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
 
 
 def _dqn_arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
-    """The run's hyper-parameters and network as arguments of Stable-Baselines3's DQN."""
+    """Return the run's hyper-parameters and network as arguments of Stable-Baselines3's DQN."""
     sizes = [layer.out_features for layer in linear_layers(agent.critic)[:-1]]
     counted = deep_q.to_theirs(experiment.algorithm, int(experiment.world.get("num_envs", 1)), experiment.total_frames)
     network = {"net_arch": sizes, "activation_fn": ACTIVATIONS[experiment.model.activation]}
@@ -161,18 +161,18 @@ def _dqn_arguments(experiment: Experiment, agent: Agent) -> dict[str, Any]:
 
 
 def _known(experiment: Experiment, names: dict[str, str]) -> dict[str, Any]:
-    """Those of the run's hyper-parameters that it has, by Stable-Baselines3's names."""
+    """Return the run's hyper-parameters among ``names``, by Stable-Baselines3's names."""
     found = {}
     for theirs, ours in names.items():
         section, *rest = ours.split(".")
         owner = experiment.algorithm
-        if section != "world" and hasattr(owner, rest[0]):  # the number of worlds is told by the vector environment
+        if section != "world" and hasattr(owner, rest[0]):  # the number of worlds is that of the vector environment
             found[theirs] = functools.reduce(getattr, rest, owner)
     return found
 
 
 def _weights(agent: Agent) -> dict[str, Tensor]:
-    """The agent's weights by Stable-Baselines3's names; every second of its layers is an activation."""
+    """Return the agent's weights by Stable-Baselines3's names; every second of its layers is an activation."""
     networks = {"policy_net": (agent.actor, "action_net"), "value_net": (agent.critic, "value_net")}
     result = {}
     for name, (network, last) in networks.items():
@@ -184,7 +184,7 @@ def _weights(agent: Agent) -> dict[str, Tensor]:
 
 
 def _continuous(agent: Agent, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Means of continuous actions in the world's unit, not in halves of the range, and their deviations."""
+    """Return the weights of continuous actions: means in the world's unit, not in half ranges, and deviations."""
     if not any(isinstance(module, Gaussian) for module in agent.actor_head.modules()):
         return {}
     gaussian = gaussian_of(agent)
@@ -197,7 +197,7 @@ def _continuous(agent: Agent, weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _values(agent: Agent) -> dict[str, Tensor]:
-    """The agent's action values by Stable-Baselines3's names, also for the target network."""
+    """Return the weights of the agent's action values by Stable-Baselines3's names, also for the target network."""
     return {
         f"{network}.q_net.{2 * index}.{part}": getattr(layer, part)
         for network in ("q_net", "q_net_target")
@@ -207,7 +207,7 @@ def _values(agent: Agent) -> dict[str, Tensor]:
 
 
 def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
-    """A ``VecNormalize`` with the statistics of a checkpoint's JSON file."""
+    """Return a ``VecNormalize`` with the statistics of a checkpoint's JSON file."""
     from stable_baselines3.common.vec_env import VecNormalize  # an extra
 
     statistics = read_statistics(path)
@@ -228,7 +228,7 @@ def _vecnormalize(experiment: Experiment, worlds: Any, path: Path) -> Any:
 
 
 def _notes(experiment: Experiment, world: EnvBase) -> list[str]:
-    """What Stable-Baselines3 will do otherwise."""
+    """Return notes on differences of the converted model from the run."""
     notes = []
     name, schedule = experiment.algorithm_class.name, experiment.algorithm.learning_rate.schedule
     if schedule != "constant":

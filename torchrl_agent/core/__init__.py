@@ -1,1 +1,1 @@
-"""What every other room may use: errors, bounds of keys, texts, tables, devices, checkpoints, and several processes."""
+"""Modules that every other package may use: errors, bounds of keys, texts, tables, devices, checkpoints, ranks."""

@@ -1,4 +1,4 @@
-"""What a world can do beyond TorchRL's ``EnvBase``, asked of worlds that nobody here wrote without disturbing them."""
+"""Optional attributes and methods of worlds beyond TorchRL's ``EnvBase``, read without side effects on any world."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchrl_agent.core import ranks
 
 
 def ability(env: EnvBase, name: str, default: Any = None) -> Any:
-    """An attribute or method of a world or of what it is wrapped in, or ``default``.
+    """Return an attribute or method of a world, or of the environment inside its transforms, or ``default``.
 
-    Only what a class or the object itself declares is asked for. ``hasattr`` would ask a
-    :class:`~torchrl.envs.ParallelEnv`'s processes, which end when the attribute is missing.
+    Only attributes that the class or the object itself declares are read. ``hasattr`` would query the processes of
+    a :class:`~torchrl.envs.ParallelEnv`, which end when the attribute is missing.
 
     Args:
         env: any TorchRL environment.
@@ -38,15 +38,15 @@ def world_name(env: EnvBase) -> str:
 
 
 def world_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
-    """The seed to give a world for games that no other seed has.
+    """Return the seed to give a world, such that no other seed leads to the same games.
 
-    Worlds of Gymnasium, PettingZoo and TorchRL play row ``i`` with the seed that they are given plus ``i``, so that
-    neighboring seeds share all games but one: they are given a hash. Branchless worlds hash every row themselves.
+    Worlds of Gymnasium, PettingZoo and TorchRL seed row ``i`` with the given seed plus ``i``, so that neighboring
+    seeds share all games but one: they are given a hash. Branchless worlds hash every row themselves.
 
     Args:
-        env: what will be given it.
+        env: the world that will be given the seed.
         seed: of a training or an evaluation.
-        begun_at: frames after which a training goes on with new games, if it does.
+        begun_at: frames after which a training resumes with new games, if it does.
     """
     if ability(env, "branchless", False) and not begun_at:
         return seed
@@ -55,8 +55,8 @@ def world_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
 
 
 def own_seed(env: EnvBase, seed: int, *begun_at: int) -> int:
-    """:func:`world_seed` for the worlds of this rank, which are rows of a set that all ranks play: worlds with a
-    ``take_shard`` know which, others are given the seed of their first row.
+    """Return :func:`world_seed` for the worlds of this rank, which are rows of a set that all ranks step: worlds with
+    a ``take_shard`` know which rows, others are given the seed of their first row.
     """
     first = 0 if ability(env, "take_shard") is not None else ranks.rank() * env.batch_size[0]
     return world_seed(env, seed, *begun_at) + first

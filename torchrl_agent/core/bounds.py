@@ -1,4 +1,4 @@
-"""Numbers and words of a configuration: each within its field's range, or one of its choices."""
+"""Bounds of a configuration's values: a number lies within its field's range, a word is one of its choices."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FRAMES = 2**53
 SEED = 2**63 - 1
 """Largest seed."""
 _ANYTHING = {"most": 2**63 - 1, "infinite": True, "float64": True}
-"""Of values that are somebody else's arguments, such as a world's."""
+"""Limits of values that are arguments of other code, such as a world's."""
 
 
 def number(default: Any, **limits: Any) -> Any:
-    """A dataclass's field that is a number, or holds numbers, within limits.
+    """Return a dataclass field that is a number, or holds numbers, within limits.
 
     Args:
         default: its value; a function that makes it, for a list or a dictionary.
@@ -38,27 +38,27 @@ def number(default: Any, **limits: Any) -> Any:
 
 
 def choice(default: Any, words: Iterable[str]) -> Any:
-    """A field that is one of some words."""
+    """Return a field that is one of the given words."""
     return dataclasses.field(default=default, metadata={"choices": tuple(words)})
 
 
 def count(default: Any, most: int = MOST) -> Any:
-    """A field that is a whole number of at least 1."""
+    """Return a field that is a whole number of at least 1."""
     return number(default, least=1, most=most)
 
 
 def share(default: Any) -> Any:
-    """A field that is a share: within [0, 1]."""
+    """Return a field that is a fraction: within [0, 1]."""
     return number(default, least=0, most=1)
 
 
 def weight(default: Any) -> Any:
-    """A field that is the weight of a loss, a reward or a bonus: at least 0."""
+    """Return a field that is the weight of a loss, a reward or a bonus: at least 0."""
     return number(default, least=0)
 
 
 def any_number(default: Any) -> Any:
-    """A field that may be any finite number."""
+    """Return a field that may be any finite number."""
     return number(default, least=-math.inf)
 
 
@@ -66,11 +66,11 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 def check_ranges(config: Any, path: str = "") -> None:
-    """Walk through a configuration's dataclasses.
+    """Check every number and word of a configuration's dataclasses.
 
     Raises:
         ValueError: a number is not finite, beyond float32 or beyond its field's range, a word is none of the choices,
-            or something that is no number stands in a list of numbers; the sentence names its key.
+            or a list of numbers holds something else; the sentence names its key.
     """
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -78,7 +78,7 @@ def check_ranges(config: Any, path: str = "") -> None:
 
 
 def check_choice(value: object, words: Iterable[object], name: str) -> None:
-    """Raise ValueError for a word that is none of some, with the nearest of them."""
+    """Raise ValueError for a word that is none of the known ones, with the nearest of them."""
     if value not in words:
         known = ", ".join(map(str, words))
         raise ValueError(f"{name} is {value!r}{did_you_mean(value, words)}: use one of {known}.")

@@ -20,17 +20,17 @@ from torchrl_agent.core.text import to_json
 
 FORMAT = 1
 SOURCE = Path(__file__).resolve().parents[2]
-"""Where this project's packages lie."""
+"""Folder that holds this project's packages."""
 _NAME = re.compile(r"checkpoint_(\d+)\.pt")
 BEST = "best.json"
 MANIFEST, STATISTICS, REPLAY = ".json", ".normalization.json", ".replay.pt"
 FILES = (".pt", STATISTICS, REPLAY)
-"""What a checkpoint is made of, by the ends of names; its manifest has a checksum of each."""
+"""Files of a checkpoint, by the ends of their names; its manifest has a checksum of each."""
 CHECKSUMS = "sha256"
 MODULE_FILE = "module.pt"
-"""In a folder that a pre-training left: the module."""
+"""File of the module, in a folder that a pre-training wrote."""
 TRAINING_RETURN = "rollout/ep_rew_mean"
-"""The metric by which the best checkpoint is chosen, where nothing else is said."""
+"""The metric by which the best checkpoint is chosen, unless another one is configured."""
 
 
 class CheckpointError(ValueError):
@@ -38,7 +38,7 @@ class CheckpointError(ValueError):
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary neighbor, flush it to disk, then put it in place of ``path`` in one move.
+    """Let ``write`` fill a temporary file beside ``path``, flush it to disk, then rename it to ``path``.
 
     Raises:
         ValueError: the folder cannot be written to.
@@ -62,12 +62,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as JSON, atomically; what is not finite is null."""
+    """Write ``value`` as JSON, atomically; numbers that are not finite become null."""
     write_text(path, to_json(value, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; None if it is missing or damaged."""
+    """Return the content of a JSON file; None if it is missing or damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -85,8 +85,8 @@ def save_checkpoint(
     measure: str = TRAINING_RETURN,
     marks: dict[str, Any] | None = None,
 ) -> Path:
-    """Write ``checkpoint_<frames>.pt`` with its normalization statistics and a manifest, its metadata and the checksums
-    of its files; keep the newest ``keep`` and the best. A ``replay`` in the state becomes a file beside the newest
+    """Write ``checkpoint_<frames>.pt`` with its normalization statistics and a manifest (its metadata and the checksums
+    of its files); keep the newest ``keep`` and the best. A ``replay`` in the state becomes a file beside the newest
     checkpoint only, as it is large.
 
     Args:
@@ -95,10 +95,10 @@ def save_checkpoint(
         state: tensors and plain values.
         statistics: normalization statistics, also written beside it as JSON.
         config_hash: hash of the resolved configuration.
-        score: higher is better, decides the best; None if there is none yet.
+        score: decides the best checkpoint, higher is better; None if there is none yet.
         keep: number of newest checkpoints to keep.
-        measure: the metric that the score is of; scores of another one are not compared with it.
-        marks: more of its metadata.
+        measure: the score's metric; scores of different metrics are not compared.
+        marks: further metadata.
     """
     path = folder / f"checkpoint_{frames}.pt"
     told = {"score": score, "measure": measure}
@@ -122,7 +122,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool = False) -> dict[str, Any]:
-    """The state in a checkpoint file, on ``device``; with its ``replay`` if asked for and there is one.
+    """Return the state in a checkpoint file, on ``device``; with its ``replay`` if requested and present.
 
     Raises:
         CheckpointError: the file is missing, damaged (not what its manifest says) or not a checkpoint of this project,
@@ -159,8 +159,8 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu", replay: bool
 
 
 def _check_files(path: Path) -> None:
-    """Raise CheckpointError if a file of a checkpoint is not what its manifest says; one without a manifest, or of a
-    release that kept no checksums, is taken as it is.
+    """Raise CheckpointError if a file of a checkpoint differs from its manifest's checksum; a checkpoint without a
+    manifest, or of a release that kept no checksums, is accepted as it is.
     """
     manifest = path.with_suffix(MANIFEST)
     known = read_json(manifest)
@@ -175,7 +175,7 @@ def _check_files(path: Path) -> None:
 
 
 def _checksum(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):
@@ -184,7 +184,7 @@ def _checksum(path: Path) -> str:
 
 
 def _instead_of(path: Path) -> str:
-    """What to do where a checkpoint cannot be read."""
+    """Return advice for a checkpoint that cannot be read."""
     older = [
         each for each in checkpoints(path.parent) if _NAME.fullmatch(path.name) and frames_of(each) < frames_of(path)
     ]
@@ -192,7 +192,7 @@ def _instead_of(path: Path) -> str:
 
 
 def not_finite(weights: Mapping[str, Any]) -> str | None:
-    """The name of the first tensor that holds NaN or infinity."""
+    """Return the name of the first tensor that holds NaN or infinity."""
     floating = {
         name: value for name, value in weights.items() if isinstance(value, Tensor) and value.is_floating_point()
     }
@@ -200,24 +200,24 @@ def not_finite(weights: Mapping[str, Any]) -> str | None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
+    """Return the checkpoints in a folder, oldest first."""
     result = [(int(match[1]), path) for path in folder.glob("checkpoint_*.pt") if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted(result)]
 
 
 def frames_of(path: Path) -> int:
-    """The frames that a checkpoint had seen."""
+    """Return the number of frames that a checkpoint was trained for."""
     return int(path.stem.rpartition("_")[2])
 
 
 def forget_checkpoint(path: Path) -> None:
-    """Take away a checkpoint with all that belongs to it."""
+    """Delete a checkpoint with all of its files."""
     for end in (*FILES, MANIFEST):
         path.with_suffix(end).unlink(missing_ok=True)
 
 
 def find_checkpoint(run: Path, which: str = "last") -> Path:
-    """The checkpoint of a run: ``last`` or ``best``; ``run`` may also be a checkpoint file."""
+    """Return the checkpoint of a run: ``last`` or ``best``; ``run`` may also be a checkpoint file."""
     if run.is_file():
         return run
     if not run.is_dir():
@@ -235,14 +235,14 @@ def find_checkpoint(run: Path, which: str = "last") -> Path:
 
 
 def best_score(folder: Path, measure: str = TRAINING_RETURN) -> float:
-    """Score of the best checkpoint so far; none counts that was chosen by another ``measure``."""
+    """Return the score of the best checkpoint so far; one that was chosen by another ``measure`` does not count."""
     best = _best(folder)
     score = best.get("score") if best.get("measure", TRAINING_RETURN) == measure else None
     return float(score) if isinstance(score, (int, float)) else -math.inf
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
+    """Return the versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
     for package in ("torch", "torchrl", "tensordict", "torchrl_agent"):
         try:
@@ -253,7 +253,7 @@ def versions() -> dict[str, str]:
 
 
 def code_digest() -> str:
-    """Short hash of all code that a result depends on: the versions, and every file of this project."""
+    """Return a short hash of all code that a result depends on: the versions, and every file of this project."""
     digest = hashlib.sha256(json.dumps(versions()).encode())
     for file in sorted(file for package in ("envs", "torchrl_agent") for file in (SOURCE / package).rglob("*.py")):
         digest.update(file.relative_to(SOURCE).as_posix().encode() + file.read_bytes())
@@ -261,7 +261,7 @@ def code_digest() -> str:
 
 
 def _best(folder: Path) -> dict[str, Any]:
-    """What best.json says; nothing if it is missing or damaged."""
+    """Return the content of best.json; empty if it is missing or damaged."""
     found = read_json(folder / BEST)
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Devices that configurations mean, and sizes that fit them."""
+"""Devices that configurations name, and checks that tensors fit into their memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device meant by ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, if this machine has it."""
+    """Return the device named by ``auto``, ``cpu``, ``cuda`` or ``cuda:N``, if this machine has it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -27,8 +27,8 @@ def resolve_device(name: str) -> torch.device:
 
 
 def use_device(name: str) -> torch.device:
-    """:func:`resolve_device`, made the one that CUDA's streams, graphs and kernels mean when they name none; matrix
-    products may use TensorFloat-32 there.
+    """Return :func:`resolve_device` and make it the current CUDA device, which streams, graphs and kernels use by
+    default; matrix products may use TensorFloat-32 there.
     """
     device = resolve_device(name)
     torch.set_float32_matmul_precision("high")
@@ -38,30 +38,30 @@ def use_device(name: str) -> torch.device:
 
 
 def forked_random(device: torch.device | None) -> AbstractContextManager[None]:
-    """A context after which the random generators of the CPU and of this device are as they were before."""
+    """Return a context that restores the states of the random generators of the CPU and of this device at its end."""
     return torch.random.fork_rng([device] if device is not None and device.type == "cuda" else [])
 
 
 # --- capacity --------------------------------------------------------------------------------------------------------
 
 _FACTORIES = ("empty", "zeros", "ones", "full", "rand", "randn", "randperm", "arange")
-"""Operations that make tensors of a size, which is their first argument."""
+"""Operations that allocate a tensor whose size is their first argument."""
 
 
 def size_limit(what: str, mend: str, device: torch.device) -> AbstractContextManager:
-    """A :class:`SizeLimit` on a CPU; another device's allocator refuses what it has not, and ends no process."""
+    """Return a :class:`SizeLimit` on a CPU; other devices' allocators raise by themselves and end no process."""
     return SizeLimit(what, mend) if device.type == "cpu" else nullcontext()
 
 
 class SizeLimit(TorchDispatchMode):
-    """A context in which no tensor is made that the device could not hold besides what is there already.
+    """Context that refuses to allocate a tensor larger than the device's free memory.
 
     Args:
-        what: what is being made.
-        mend: which settings make it smaller.
+        what: name of the object being made.
+        mend: settings that make it smaller.
 
     Raises:
-        ValueError: one would be larger; the sentence says how large.
+        ValueError: a tensor would be larger; the sentence names its size.
     """
 
     def __init__(self, what: str, mend: str) -> None:
@@ -73,7 +73,7 @@ class SizeLimit(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = func.__name__.split(".")[0]
-        if name == "clone":  # which also makes an expanded tensor a real one
+        if name == "clone":  # also materializes an expanded tensor
             check_room(args[0].numel() * args[0].itemsize, args[0].device, self.what, self.mend)
         elif name in _FACTORIES:
             size = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
@@ -84,7 +84,7 @@ class SizeLimit(TorchDispatchMode):
 
 
 def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
-    """Raise ValueError if so many bytes are more than a device has free."""
+    """Raise ValueError if ``needed`` bytes are more than a device has free."""
     free = free_memory(device)
     if free is not None and needed > free:
         raise ValueError(
@@ -94,9 +94,9 @@ def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes of a device's memory that can still be had (all of it where only that is known); None where nobody says."""
+    """Return the free bytes of a device's memory (the total where only that is known); None where neither is known."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by PyTorch, to use again
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # cached by PyTorch, for reuse
         return torch.cuda.mem_get_info(device)[0] + kept
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())

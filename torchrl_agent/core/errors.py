@@ -1,9 +1,9 @@
-"""Errors that more than one place knows; importing them brings nothing else."""
+"""Errors that several modules share; this module imports nothing else."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the sentence says why and what to do."""
+    """Training cannot continue; the sentence names the reason and the fix."""
 
 
 class HiddenPackageError(ImportError):
-    """Another package is found where one of this project's is meant."""
+    """Another package shadows one of this project's."""

@@ -1,4 +1,4 @@
-"""Whether ``envs`` is this project's: a folder or package of that name may stand before it, or in its place."""
+"""Check that ``envs`` is this project's package: another folder or package of that name may shadow or replace it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from torchrl_agent.core.errors import HiddenPackageError
 
 OURS = Path(__file__).resolve().parents[2] / "envs"
-"""Where the worlds are: beside this package, in a clone as well as installed."""
+"""Folder of the worlds: beside this package, in a clone as well as installed."""
 
 
 def check_envs() -> None:
-    """Raise HiddenPackageError if ``import envs`` would bring something else than this project's worlds."""
+    """Raise HiddenPackageError if ``import envs`` would import anything but this project's worlds."""
     found = foreign_worlds()
     if found is not None:
         raise HiddenPackageError(
@@ -23,7 +23,7 @@ def check_envs() -> None:
 
 
 def foreign_worlds() -> Path | None:
-    """What hides this project's worlds, or was installed over them; None if nothing does."""
+    """Return the path that shadows this project's worlds, or was installed over them; None if nothing does."""
     spec = importlib.util.find_spec("envs")
     if spec is None:
         return None

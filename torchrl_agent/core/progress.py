@@ -1,6 +1,6 @@
-"""How far long work has come: a bar on a terminal, a line now and then elsewhere.
+"""Progress of long work: a bar on a terminal, periodic lines elsewhere.
 
-Both are shown where this module's logger lets pass what is of level INFO; the command asks for that unless ``--quiet``.
+Both are shown if this module's logger is enabled for INFO; the command enables that unless ``--quiet``.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TypeVar
 from tqdm import tqdm
 
 SECONDS = 20.0
-"""Between two lines."""
+"""Time between two lines."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Shows progress on standard error, which results do not go to.
+    """Progress display on standard error, which results are not written to.
 
     Args:
-        total: steps of the work.
-        unit: what a step is, in the singular.
-        name: of the work, where it is one of several.
-        done: steps that were made before.
-        leave: let the bar stand when the work has ended; else it vanishes.
+        total: number of steps of the work.
+        unit: name of a step, in the singular.
+        name: name of the work, where it is one of several.
+        done: number of steps already done.
+        leave: keep the bar when the work has ended; else it is removed.
     """
 
     def __init__(self, total: float, unit: str, name: str = "", done: float = 0, leave: bool = True) -> None:
@@ -47,11 +47,11 @@ class Progress:
         self.close()
 
     def close(self) -> None:
-        """The work has ended."""
+        """End the display."""
         self._bar.close()
 
     def reach(self, done: float, figures: dict[str, str] | None = None) -> None:
-        """So many steps are done; ``figures`` are shown beside them."""
+        """Report that ``done`` steps are done; ``figures`` are shown beside them."""
         self._done = done
         if self._lines and time.monotonic() - self._said_at >= SECONDS:
             log.info("%s", self._line(figures or {}))
@@ -61,14 +61,14 @@ class Progress:
             self._bar.update(done - self._bar.n)
 
     def over(self, work: Iterable[T]) -> Iterator[T]:
-        """The pieces of work, one step each."""
+        """Yield the pieces of work, one step each."""
         with self:
             for done, piece in enumerate(work, 1):
                 yield piece
                 self.reach(done)
 
     def _line(self, figures: dict[str, str]) -> str:
-        """What is done, how fast since the last line, the figures, and the time left at that rate."""
+        """Return a line of steps done, rate since the last line, figures, and time left at that rate."""
         rate = (self._done - self._said_done) / max(time.monotonic() - self._said_at, 1e-9)
         parts = [f"{self._done:,.0f} of {self._total:,.0f} {self._unit}s"]
         parts += [f"{format(rate, ',.0f' if rate >= 100 else '.3g')} {self._unit}s/s"]

@@ -1,9 +1,9 @@
-"""One training in several processes, which torchrun starts and calls ranks: each plays an equal share of the worlds,
-and all learn as if one process played them all.
+"""Data-parallel training in several processes (ranks), which torchrun starts: each collects from an equal part of the
+worlds, and all learn as if one process collected from all of them.
 
-Sizes are those of the whole, random numbers are drawn for all worlds by generators that are in step, and what is
-learned from (means, moments, gradients) is made of all ranks' frames. In one process every function here returns what
-it was given. All of them can be compiled into the code that calls them.
+Configured sizes are global, random numbers are drawn for all worlds by synchronized generators, and statistics of
+learning (means, moments, gradients) are computed over all ranks' frames. In one process every function here returns
+its input. All of them can be compiled into the code that calls them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _dealt = "rows"
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """Return the number of ranks (the world size)."""
     return _size
 
 
 def rank() -> int:
-    """The number of this one; the first, 0, writes the run."""
+    """Return the number of this rank; the first, 0, writes the run."""
     return _rank
 
 
 def share(count: int, name: str) -> int:
-    """This rank's part of what there is in all.
+    """Return this rank's equal part of a global count.
 
     Raises:
-        ValueError: there is no equal part.
+        ValueError: the count does not divide by the number of ranks.
     """
     if count % _size:
         raise ValueError(f"{name}={count} does not divide among {_size} processes: choose a multiple of {_size}.")
@@ -46,13 +46,13 @@ def share(count: int, name: str) -> int:
 
 
 def alone() -> AbstractContextManager[None]:
-    """In here this rank does something by itself, as one process would."""
+    """Return a context in which this rank acts as a single process, without communication."""
     return among(1, 0)
 
 
 @contextmanager
 def among(count: int, number: int) -> Iterator[None]:
-    """In here this is the rank of this number of so many, whether or not they talk to each other."""
+    """Context in which this is rank ``number`` of ``count``, whether or not they are connected."""
     global _size, _rank
     before = _size, _rank
     _size, _rank = count, number
@@ -64,8 +64,8 @@ def among(count: int, number: int) -> Iterator[None]:
 
 @contextmanager
 def dealing(what: str) -> Iterator[None]:
-    """In here ranks share not rows but ``members``, which draw at once, by ``torch.vmap``, or ``agents`` of each row,
-    which lie along the next axis: see :func:`draw`.
+    """Context in which not rows are split among ranks but ``members``, which draw at once, by ``torch.vmap``, or the
+    ``agents`` of each row, which lie along the next axis: see :func:`draw`.
     """
     global _dealt
     before, _dealt = _dealt, what
@@ -77,16 +77,16 @@ def dealing(what: str) -> Iterator[None]:
 
 @contextmanager
 def started(timeout: float, cuda: bool = False) -> Iterator[None]:
-    """Train together in here, where torchrun has started this process with others.
+    """Context that connects the ranks, where torchrun has started this process with others.
 
     An error of one rank ends all of them with one sentence that names the rank.
 
     Args:
-        timeout: seconds that a rank waits for the others, their compilation included.
+        timeout: seconds that a rank waits for the others, including their compilation.
         cuda: the ranks learn on CUDA devices, each on its own.
 
     Raises:
-        ValueError: the ranks do not find each other, or torch was built without what they talk by.
+        ValueError: the ranks do not find each other, or torch was built without their communication backend.
         TrainingError: another rank failed, or is lost.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
@@ -102,13 +102,13 @@ def started(timeout: float, cuda: bool = False) -> Iterator[None]:
 
 
 def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.device, axis: int = 0) -> Tensor:
-    """This rank's random numbers, those of its rows along an axis among the numbers of all ranks' rows.
+    """Draw random numbers for all ranks' rows along an axis, and return those of this rank's rows.
 
     Args:
         random: ``torch.rand`` or ``torch.randn``.
-        shape: of the numbers of this rank.
-        device: where they are.
-        axis: along which rows lie.
+        shape: shape of this rank's numbers.
+        device: device of the numbers.
+        axis: axis of the rows.
     """
     if _size == 1:
         return random(shape, device=device)
@@ -120,15 +120,15 @@ def draw(random: Callable[..., Tensor], shape: Sequence[int], device: torch.devi
 
 
 def normal_like(value: Tensor) -> Tensor:
-    """This rank's normal random numbers, of the shape and type of a tensor whose rows lie along its first axis."""
+    """Draw this rank's normal random numbers, of the shape and type of a tensor whose rows lie along its first axis."""
     if _size == 1:
         return torch.randn_like(value)
     return draw(torch.randn, value.shape, value.device).to(value.dtype)
 
 
 def permutation(count: int, device: torch.device) -> Tensor:
-    """A random order of so many places of this rank, which takes from the generator what an order of all ranks' places
-    would.
+    """Draw a random permutation of ``count`` indices of this rank; the generator advances as for a permutation of all
+    ranks' indices.
     """
     if _size == 1:
         return torch.randperm(count, device=device)
@@ -136,12 +136,12 @@ def permutation(count: int, device: torch.device) -> Tensor:
 
 
 def mean(value: Tensor) -> Tensor:
-    """Mean over the ranks, the same bits on each; has no gradient."""
+    """Return the mean over the ranks, bitwise equal on each; it has no gradient."""
     return value if _size == 1 else total(value.detach()) / _size
 
 
 def total(value: Tensor) -> Tensor:
-    """Sum over the ranks."""
+    """Return the sum over the ranks."""
     if _size == 1:
         return value
     result = value.clone()
@@ -150,7 +150,7 @@ def total(value: Tensor) -> Tensor:
 
 
 def largest(value: Tensor) -> Tensor:
-    """Largest value of any rank."""
+    """Return the elementwise maximum over the ranks."""
     if _size == 1:
         return value
     result = value.clone()
@@ -159,13 +159,13 @@ def largest(value: Tensor) -> Tensor:
 
 
 def all_true(value: Tensor) -> Tensor:
-    """Whether it (bool []) is true on all ranks."""
+    """True where ``value`` (bool []) is true on all ranks."""
     return value if _size == 1 else mean(value.double()) == 1
 
 
 def moments(means: Tensor, variances: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and number of all ranks' samples, given those of each (Chan et al. 1983): an exact union, whatever
-    the ranks' numbers.
+    """Return mean, variance and number of all ranks' samples, given those of each (Chan et al. 1983): exact, whatever
+    the numbers of samples.
     """
     if _size == 1:
         return means, variances, count
@@ -175,7 +175,7 @@ def moments(means: Tensor, variances: Tensor, count: Tensor) -> tuple[Tensor, Te
 
 
 def means(values: Sequence[Tensor]) -> list[Tensor]:
-    """Means over the ranks of many tensors, by one reduction of them all in a row."""
+    """Return the means over the ranks of many tensors, by one reduction of their concatenation."""
     if _size == 1:
         return list(values)
     row = mean(torch.cat([value.detach().reshape(-1).float() for value in values]))
@@ -184,15 +184,15 @@ def means(values: Sequence[Tensor]) -> list[Tensor]:
 
 
 def begin_alike(module: nn.Module) -> None:
-    """Give every rank the first one's parameters and buffers."""
+    """Broadcast the first rank's parameters and buffers to all ranks."""
     if _size > 1:
         for value in module.state_dict().values():
-            if not hasattr(value, "full_tensor"):  # what is in parts was alike before that
+            if not hasattr(value, "full_tensor"):  # a sharded tensor was synchronized before it was sharded
                 distributed.broadcast(value, 0)
 
 
 def hand_out(values: Iterable[Tensor], source: int) -> None:
-    """Give every rank what these tensors are on one of them, in place, whatever their types."""
+    """Broadcast these tensors from one rank to all, in place, whatever their types."""
     if _size == 1:
         return
     for value in values:
@@ -202,8 +202,8 @@ def hand_out(values: Iterable[Tensor], source: int) -> None:
 
 
 def taken_rows(value: Tensor, places: Tensor) -> Tensor:
-    """This rank's part of the rows at these places, int64 [P] on the CPU and the same on all ranks, of what all ranks'
-    tensors [P / ranks, ...] are behind each other. Only rows travel that another rank wants.
+    """Return this rank's part of the rows at ``places``, int64 [P] on the CPU and the same on all ranks, of the
+    concatenation of all ranks' tensors [P / ranks, ...]. Only rows that another rank needs are sent.
     """
     if _size == 1:
         return value[places.to(value.device)]
@@ -231,7 +231,7 @@ def taken_rows(value: Tensor, places: Tensor) -> Tensor:
 
 
 def first(function: Callable[[], Value]) -> Value:
-    """What a function returns that only the first rank calls, by itself."""
+    """Call a function on the first rank alone, and return its result on all ranks."""
     if _size == 1:
         return function()
     result: list[Any] = [None]
@@ -243,7 +243,7 @@ def first(function: Callable[[], Value]) -> Value:
 
 
 def from_one(source: int, function: Callable[[], Value]) -> Value:
-    """What a function returns that only one rank calls."""
+    """Call a function on one rank, and return its result on all ranks."""
     result: list[Any] = [function() if source == _rank else None]
     if _size > 1:
         distributed.broadcast_object_list(result, source)
@@ -251,12 +251,12 @@ def from_one(source: int, function: Callable[[], Value]) -> Value:
 
 
 def highest(number: int) -> int:
-    """The highest number that a rank gives."""
+    """Return the maximum of all ranks' numbers."""
     return number if _size == 1 else int(largest(torch.tensor(int(number))))
 
 
 def everyones(value: Value) -> list[Value]:
-    """What each rank gives."""
+    """Gather the values of all ranks, in their order."""
     if _size == 1:
         return [value]
     result: list[Any] = [None] * _size
@@ -265,8 +265,8 @@ def everyones(value: Value) -> list[Value]:
 
 
 def join_rows(values: Any, axis: int) -> Any:
-    """Tensors, or dicts of them, of all ranks one behind the other along an axis, on the first rank's CPU; the others
-    get their own back.
+    """Concatenate tensors, or dicts of them, of all ranks along an axis, on the first rank's CPU; the other ranks get
+    their own back.
     """
     if _size == 1:
         return values
@@ -277,7 +277,7 @@ def join_rows(values: Any, axis: int) -> Any:
 
 
 def own_rows(values: Any, axis: int) -> Any:
-    """Of tensors, or dicts of them, with all ranks' rows along an axis those of this rank."""
+    """Return this rank's rows of tensors, or dicts of them, with all ranks' rows along an axis."""
     if _size == 1:
         return values
     return tree_map(lambda rows: rows.chunk(_size, axis)[_rank], values)

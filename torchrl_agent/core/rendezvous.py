@@ -1,4 +1,4 @@
-"""How ranks meet, connect, fail together and part; what they do in between is in the package itself."""
+"""Rendezvous of ranks: they connect, fail together and disconnect; their collectives are in ``ranks``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from torch import distributed
 from torchrl_agent.core.errors import TrainingError
 
 EXPLANATION_SECONDS = 15.0
-"""How long a rank that lost another one looks for what that one had to say, and waits until all have heard it."""
+"""Time for which a rank that lost another one looks for its error, and waits until all ranks have read it."""
 _starts = itertools.count()
 
 
 @contextmanager
 def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[None]:
-    """In here ranks can talk to each other; an error of one ends all of them with one sentence that names it.
+    """Context in which ranks can communicate; an error of one ends all of them with one sentence that names it.
 
     Args:
-        number: of this rank.
-        count: of all ranks.
+        number: number of this rank.
+        count: number of all ranks.
         timeout: seconds that a rank waits for the others.
         cuda: each has a CUDA device of its own.
 
     Raises:
-        ValueError: the ranks do not find each other, or this one has not what they talk by.
+        ValueError: the ranks do not find each other, or this one lacks their communication backend.
         TrainingError: another rank failed, or is lost.
     """
     _check_talking(number, cuda)
@@ -42,7 +42,7 @@ def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[N
     try:
         yield
     except Exception as error:
-        distributed.destroy_process_group()  # who waits for this rank waits in vain from here on
+        distributed.destroy_process_group()  # from here on ranks that wait for this one fail
         raise _ended(store, error, number, count) from error
     finally:
         if distributed.is_initialized():
@@ -50,8 +50,8 @@ def connected(number: int, count: int, timeout: float, cuda: bool) -> Iterator[N
 
 
 def _check_talking(number: int, cuda: bool) -> None:
-    """Raise ValueError for what this rank lacks to talk to others, before any of them waits for it; on CUDA it has the
-    device of its number on its machine from here on.
+    """Raise ValueError if this rank lacks a communication backend or device, before any other waits for it; on CUDA,
+    set the device of its local rank.
     """
     for name in ("gloo", "nccl")[: 1 + cuda]:
         if not distributed.is_backend_available(name):
@@ -71,8 +71,8 @@ def _check_talking(number: int, cuda: bool) -> None:
 
 
 def _meet(number: int, count: int, timeout: float) -> distributed.Store:
-    """A store that all ranks of this attempt have come to; that of an earlier attempt, which torchrun keeps, still has
-    the addresses of processes that died.
+    """Return a store that all ranks of this attempt have joined; the store of an earlier attempt, which torchrun keeps,
+    still has the addresses of processes that died.
     """
     address, port = os.environ.get("MASTER_ADDR", "localhost"), int(os.environ.get("MASTER_PORT", "29500"))
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -99,7 +99,7 @@ def _meet(number: int, count: int, timeout: float) -> distributed.Store:
 
 
 def _ended(store: distributed.Store, error: Exception, number: int, count: int) -> Exception:
-    """The error to raise in place of this one: what the first rank to fail had to say, which all have heard then."""
+    """Return the error to raise in place of this one: that of the first rank to fail, once all ranks have read it."""
     lost = isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
     known = isinstance(error, ValueError | TrainingError)
     sentence = str(error) if known else f"{type(error).__name__}: {error}"
@@ -126,7 +126,7 @@ def _ended(store: distributed.Store, error: Exception, number: int, count: int) 
 
 
 def _come(store: distributed.Store, names: list[str]) -> bool:
-    """Whether the store has these within :data:`EXPLANATION_SECONDS`."""
+    """True if the store has these names within :data:`EXPLANATION_SECONDS`."""
     end = time.monotonic() + EXPLANATION_SECONDS
     while not store.check(names):
         if time.monotonic() > end:

@@ -10,19 +10,19 @@ SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
 PREFIX = "shipped:"
 CONFIG = "config.yaml"
 LONGEST = 200
-"""Bytes that a folder's name may have; file systems take 255, of which files that are being written need some."""
+"""Largest length of a folder's name in bytes; file systems allow 255, of which temporary files need some."""
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069<>:"\\|?*`]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
-"""Names that Windows keeps for its devices."""
+"""Names that Windows reserves for devices."""
 
 
 def shipped_runs() -> dict[str, Path]:
-    """Folders of the agents that come with the package, by name (``shipped:NAME``)."""
+    """Return the folders of the agents that come with the package, by name (``shipped:NAME``)."""
     return {f"{PREFIX}{file.parent.name}": file.parent for file in sorted(SHIPPED.glob(f"*/{CONFIG}"))}
 
 
 def find_run(name: Path | str) -> Path:
-    """Path of the run that is named, which need not be there.
+    """Return the path of the named run, which need not exist.
 
     Raises:
         ValueError: no agent of that name comes with the package.
@@ -39,8 +39,8 @@ def find_run(name: Path | str) -> Path:
 
 
 def check_run_name(name: str) -> None:
-    """Raise ValueError unless a run of this name lies inside the folder of runs, and its name does no harm in a shell,
-    a page or another system; ``GROUP/NAME`` is a run inside a group.
+    """Raise ValueError unless a run of this name lies inside the folder of runs, and its name is safe in a shell, a
+    page and on other systems; ``GROUP/NAME`` is a run inside a group.
     """
     for part in name.split("/"):
         reason = _harm(part)
@@ -49,7 +49,7 @@ def check_run_name(name: str) -> None:
 
 
 def _harm(part: str) -> str:
-    """What is wrong with a folder's name, if anything."""
+    """Return the reason why a folder's name is refused; empty if it is accepted."""
     if not part:
         return "it is empty, or begins or ends with a slash: runs lie inside run.folder"
     if part.startswith("."):
@@ -66,13 +66,13 @@ def _harm(part: str) -> str:
 
 
 def run_name_of(run: Path) -> str:
-    """Name under which :func:`find_run` finds a run."""
+    """Return the name under which :func:`find_run` finds a run."""
     return next((name for name, folder in shipped_runs().items() if folder == run.resolve()), str(run))
 
 
 def output_of(run: Path, file: str) -> Path:
-    """Place of a file that a command makes of a run: in its folder, or for one that comes with the package in the
-    present folder, by the name ``<agent>_<file>``.
+    """Return the path of a command's output file for a run: in the run's folder, or, for an agent that comes with the
+    package, in the present folder under the name ``<agent>_<file>``.
 
     Args:
         run: a run folder, or a checkpoint file inside one.

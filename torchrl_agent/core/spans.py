@@ -1,7 +1,7 @@
-"""Named ranges that ``torch.profiler`` shows, standing where the code is.
+"""Named ranges of code that ``torch.profiler`` shows.
 
-PyTorch's own ``record_function`` costs 10 to 20 microseconds whether or not anybody looks, and Dynamo warns of it; a
-span costs less than one and is nothing inside compiled code.
+PyTorch's own ``record_function`` costs 10 to 20 microseconds even without a profiler, and Dynamo warns of it; a span
+costs less than one and vanishes inside compiled code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _NOTHING = nullcontext()
 
 
 def span(name: str) -> AbstractContextManager:
-    """A context that a profiler shows under this name; what is compiled shows nothing of what is inside it."""
+    """Return a context that a profiler shows under this name; compiled code shows no spans inside it."""
     if torch.compiler.is_compiling() or not torch.autograd._profiler_enabled():
         return _NOTHING
     return record_function(name)
 
 
 def spanned(name: str) -> Callable[[Function], Function]:
-    """A function whose calls are spans."""
+    """Decorate a function so that its calls are spans."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Tables for a terminal, means with their intervals."""
+"""Tables for a terminal, and means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 
 
 def printable(text: str) -> str:
-    """Text in which control characters, and others that change how a terminal shows what follows, are written out."""
+    """Return text in which control characters, and others that change a terminal's output, are escaped."""
     return "".join(
         character.encode("unicode_escape").decode()
         if unicodedata.category(character) in ("Cc", "Cf", "Cs")
@@ -20,12 +20,12 @@ def printable(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """A line for each row of cells, in which the cells of a column are as wide as the widest of them: words begin below
-    each other, numbers end below each other.
+    """Return a line for each row of cells, with columns as wide as their widest cell: words are aligned left, numbers
+    right.
 
     Args:
-        rows: the header among them, all of one length.
-        words: so many of the first columns hold words, the others numbers.
+        rows: rows including the header, all of one length.
+        words: number of first columns that hold words; the others hold numbers.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -45,15 +45,15 @@ STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half width of its 95 % interval (Student's t over seeds); infinite for a single one."""
+    """Return the mean and half the width of its 95 % interval (Student's t over seeds); infinite for a single value."""
     if len(values) < 2 or not all(map(math.isfinite, values)):
-        return sum(values) / len(values), math.inf  # nan, where fmean raises, of infinities that point both ways
+        return sum(values) / len(values), math.inf  # of infinities of both signs nan, where fmean raises
     return fmean(values), student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Difference of the means of two samples and half the width of its 95 % interval, whose variances may differ (B. L.
-    Welch, "The generalization of Student's problem", 1947).
+    """Return the difference of the means of two samples, whose variances may differ, and half the width of its 95 %
+    interval (B. L. Welch, "The generalization of Student's problem", 1947).
 
     Raises:
         ValueError: a sample of fewer than two values.
@@ -67,8 +67,8 @@ def welch(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float]
 
 
 def student(freedom: int) -> float:
-    """97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M. Abramowitz and
-    I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.
+    """Return the 97.5 % quantile of Student's t; beyond the table by its expansion about the normal quantile (M.
+    Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 1964, 26.7.5), within 0.001.
     """
     z = 1.959964
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
@@ -76,7 +76,7 @@ def student(freedom: int) -> float:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """95 % confidence interval of a share of so many cases (Wilson 1927, score interval)."""
+    """Return the 95 % confidence interval of a fraction of ``count`` cases (Wilson 1927, score interval)."""
     z = 1.96
     scale = 1 + z**2 / count
     middle = (share + z**2 / (2 * count)) / scale
@@ -85,8 +85,8 @@ def wilson(share: float, count: int) -> tuple[float, float]:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Kendall's tau of two series: pairs that both order alike minus those that they order differently, as a share of
-    all pairs; ties count for neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
+    """Return Kendall's tau of two series: concordant minus discordant pairs, as a fraction of all pairs; ties count for
+    neither (M. G. Kendall, "A New Measure of Rank Correlation", 1938, tau-a).
 
     Raises:
         ValueError: fewer than two values, or series of unequal length.

@@ -1,4 +1,4 @@
-"""Texts: the nearest of known names, JSON without NaN, paths without the home folder."""
+"""Text helpers: the nearest of known names, JSON without NaN, paths without the home folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def nearest(name: str, known: Iterable[object], count: int = 1) -> list[str]:
-    """The known names that a name is most like, best first, whatever its case, its dashes and its version."""
+    """Return the known names most similar to a name, best first, ignoring case, dashes and version."""
     names = [str(each) for each in known]
     matches = difflib.get_close_matches
     plain: dict[str, list[str]] = {}
@@ -24,17 +24,17 @@ def nearest(name: str, known: Iterable[object], count: int = 1) -> list[str]:
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """A question to put behind an unknown name, `` (did you mean NAME?)``; nothing where no known one is like it."""
+    """Return a question to append to an unknown name, `` (did you mean NAME?)``; empty if no known name is similar."""
     return "".join(f" (did you mean {each}?)" for each in nearest(str(name), known))
 
 
 def check_known(names: Iterable[str], known: Iterable[str], where: str, tolerated: Iterable[str] = ()) -> None:
-    """Raise ValueError for a name that is unknown, with the nearest of those that there are.
+    """Raise ValueError for an unknown name, with the nearest of the known ones.
 
     Args:
-        names: what was given.
-        known: what there is.
-        where: the key that gives them.
+        names: the names given.
+        known: the names that exist.
+        where: the key that holds the given names.
         tolerated: names that may be unknown too, such as a key's default.
     """
     known = list(known)
@@ -45,7 +45,7 @@ def check_known(names: Iterable[str], known: Iterable[str], where: str, tolerate
 
 
 def _plain(name: str) -> str:
-    """A name without its case, version (``-v1``), dashes and underscores."""
+    """Return a name without its case, version (``-v1``), dashes and underscores."""
     return re.sub(r"[\W_]", "", re.sub(r"-v\d+$", "", name.lower()))
 
 
@@ -53,7 +53,7 @@ def _plain(name: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Plain values as JSON; a number that is not finite is null."""
+    """Return plain values as JSON; numbers that are not finite become null."""
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
@@ -69,7 +69,7 @@ def _finite(value: Any) -> Any:
 
 
 def with_tilde(value: Any) -> Any:
-    """Plain values, with ``~`` for the home folder where a text begins with it; paths become texts, tuples lists."""
+    """Return plain values with ``~`` for the home folder at the start of texts; paths become texts, tuples lists."""
     if isinstance(value, dict):
         return {key: with_tilde(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -82,7 +82,7 @@ def with_tilde(value: Any) -> Any:
 
 
 def without_tilde(value: Any) -> Any:
-    """Plain values, with the home folder in place of ``~``: the opposite of :func:`with_tilde`."""
+    """Return plain values with the home folder in place of ``~``: the inverse of :func:`with_tilde`."""
     if isinstance(value, dict):
         return {key: without_tilde(each) for key, each in value.items()}
     if isinstance(value, list):

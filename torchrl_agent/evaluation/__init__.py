@@ -1,4 +1,4 @@
-"""Judging trained agents: against each other, without a module, by how far they can be exploited, over seeds."""
+"""Evaluation of trained agents: against each other, without a module, by exploitability, and over seeds."""
 
 from torchrl_agent.evaluation.ablation import without
 

@@ -1,4 +1,4 @@
-"""What a trained agent does without one of its modules: the module runs, but zeros stand in for what it writes."""
+"""Ablation of a trained agent's modules: an ablated module still runs, but its outputs are replaced by zeros."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import Agent
 
 MEMORY = "memory"
-"""What perception remembers, which is taken away while what is seen now stays."""
+"""Name of perception's memory, which is ablated while the present observation stays."""
 
 
 def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
-    """What :func:`without` can take away from an agent: by name the module, and what it writes for others."""
+    """Modules that :func:`without` can ablate, by name, each with the keys that it writes for others."""
     acting = {name: module for name, module in agent.agent_modules.items() if module.acts and name != "perception"}
     result: dict[str, tuple[nn.Module, list[NestedKey]]] = {
         name: (module, [module.out_keys[0], *module.side_outputs]) for name, module in acting.items()
@@ -32,15 +32,15 @@ def removable(agent: Agent) -> dict[str, tuple[nn.Module, list[NestedKey]]]:
 
 @contextmanager
 def without(agent: Agent, names: Sequence[str]) -> Iterator[None]:
-    """A context in which an agent acts without some of its modules: what other modules and the controller read of them
-    is 0. Without ``memory``, what is remembered begins anew with every step.
+    """A context in which an agent acts with some of its modules ablated: other modules and the controller read zeros
+    from them. Without ``memory``, the memory is reset at every step.
 
     Args:
-        agent: a trained one.
-        names: of :func:`removable`.
+        agent: a trained agent.
+        names: modules of :func:`removable`.
 
     Raises:
-        ValueError: the agent has no such module, or its planner acts by the world model that nobody shall hear.
+        ValueError: the agent has no such module, or its planner acts by the world model that is to be ablated.
     """
     possible = removable(agent)
     if agent.planner.enabled and "world_model" in names:

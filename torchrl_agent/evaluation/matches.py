@@ -1,4 +1,4 @@
-"""Agents against each other: everybody's share of the points in one batch of worlds, and ratings of it."""
+"""Matches between agents: the fraction of the points of each in one batch of worlds, and ratings from it."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ from torchrl_agent.training.evaluator import evaluate_policy
 
 
 class Competitor(NamedTuple):
-    """Who takes part in a tournament."""
+    """Participant in a tournament."""
 
     name: str
     agent: Agent | None = None
-    """None for a player of the world that has this name."""
+    """None for a scripted player of the world that has this name."""
 
 
 class Games(NamedTuple):
     """Games of a tournament, each of two contestants by their numbers."""
 
     first: Tensor
-    """Who had the first seat, int64 [games]."""
+    """Holder of the first seat, int64 [games]."""
     second: Tensor
-    """Who had the second."""
+    """Holder of the second seat, int64 [games]."""
     points: Tensor
-    """What the first one took: 1, 1/2 for a draw, or 0."""
+    """Points of the first seat: 1 for a win, 1/2 for a draw, 0 for a loss."""
 
     def standings(self, contestants: int) -> Standings:
-        """Who took how many points of whom."""
+        """Points between the contestants."""
         standings = Standings(contestants)
         standings.enter(*self)
         return standings
@@ -63,21 +63,21 @@ class Games(NamedTuple):
 def match(
     one: str, other: str, games: int = 512, device: str = "auto", seed: int | None = None, trust: bool = False
 ) -> dict[str, Any]:
-    """How two players fare against each other, each in half of the games from the first seat, on the evaluation world
-    of the first run.
+    """Play a match of two players on the evaluation world of the first run, each from the first seat in half of the
+    games.
 
     Args:
         one: a run's folder, an agent that comes with the package (``shipped:NAME``), or the name of one of the world's
-            own players.
-        other: likewise; one of both is a run.
+            scripted players.
+        other: likewise; at least one of the two is a run.
         games: worlds that play one episode each; an even number.
-        device: where to play.
-        seed: of the worlds; by default the evaluation's.
+        device: device of the games.
+        seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
-        for each way of acting the first one's share of the points (a draw is half of one), its 95 % interval, and how
-        many games it won, drew and lost.
+        For each way of acting the first player's fraction of the points (a draw counts 1/2), its 95 % interval, and the
+        numbers of games that it won, drew and lost.
 
     Raises:
         ValueError: neither is a run, a player is unknown, the world has no two seats, or agents do not fit it.
@@ -94,7 +94,7 @@ def match(
 
 
 def points(games: Games) -> dict[str, Any]:
-    """The first contestant's share of the points, with its interval, and of what it is made."""
+    """Fraction of the points of the first contestant, its interval, and the numbers of games won, drawn and lost."""
     share_of_first = torch.where(games.first == 0, games.points, 1 - games.points)
     counts = {name: int((share_of_first == worth).sum()) for name, worth in (("won", 1), ("drawn", 0.5), ("lost", 0))}
     share = share_of_first.mean().item()
@@ -110,20 +110,20 @@ def rate_league(
     seed: int | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Ratings of all agents of these runs, of past selves, and of the world's own players, from games of each two.
+    """Ratings of all agents of these runs, past selves, and the world's scripted players, from games of every pair.
 
     Args:
         runs: folders; of a population all members take part.
-        games: of each two, an even number.
+        games: games of every pair, an even number.
         snapshots: past selves of a league that take part, spread evenly over its time.
-        device: where to play.
-        seed: of the worlds; by default the evaluation's.
+        device: device of the games.
+        seed: seed of the worlds; by default the evaluation's.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Returns:
         ``players``, and for each way of acting ``rating`` and ``error`` of each (the world's best scripted player, the
-        first one that it names, has 1000), ``shares`` [players, players] of the points that the row takes from the
-        column, and ``misfit``, see :class:`~torchrl_agent.population.ratings.Ratings`.
+        first one that it names, has 1000), ``shares`` [players, players], fractions of the points that the row takes
+        from the column, and ``misfit``, see :class:`~torchrl_agent.population.ratings.Ratings`.
 
     Raises:
         ValueError: see :func:`match`.
@@ -143,7 +143,7 @@ def rate_league(
 
 
 def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: bool = False) -> list[Competitor]:
-    """The agent of a run, or all members of a population; and of a league's past selves so many."""
+    """The agent of a run, or all members of a population and the given number of a league's past selves."""
     members = sorted((run / FOLDER).glob("[0-9]*"))
     if not members:
         return [Competitor(run.name, load_agent(run, device, trust=trust)[1])]
@@ -152,23 +152,23 @@ def contestants_of(run: Path, snapshots: int = 0, device: str = "auto", trust: b
 
 
 class Snapshot(NamedTuple):
-    """A past self."""
+    """A past self of a league's member."""
 
     member: int
     frames: int
-    """That the member had seen then."""
+    """Frames that the member had seen then."""
     agent: Agent
 
 
 def past_selves(run: Path, count: int, device: str = "auto", trust: bool = False) -> list[Competitor]:
-    """So many snapshots of a league's pool, spread evenly over its time; none of a run that has no league."""
+    """The given number of snapshots of a league's pool, spread evenly over time; none for a run without a league."""
     found = snapshots_of(run, device, trust) if count else []
     chosen = [found[i] for i in torch.linspace(0, len(found) - 1, min(count, len(found))).long().tolist()]
     return [Competitor(f"{run.name}/{each.member:02d} at {each.frames:,}", each.agent) for each in chosen]
 
 
 def snapshots_of(run: Path, device: str = "auto", trust: bool = False) -> list[Snapshot]:
-    """The pool of a league, oldest first; nothing for a run that has no league."""
+    """Snapshots in the pool of a league, oldest first; none for a run without a league."""
     experiment = Experiment.load(run / "config.yaml", f"device={device}", trust=trust)
     if not experiment.league.enabled:
         return []
@@ -191,7 +191,7 @@ def check_games(games: int) -> None:
 def play_tournament(
     experiment: Experiment, contestants: Sequence[Competitor], games: int, seed: int | None = None
 ) -> dict[str, Games]:
-    """So many games of each two contestants at once, for each way of acting.
+    """Play the given number of games of every pair of contestants at once, for each way of acting.
 
     Raises:
         ValueError: an odd number of games, an unknown player, a world without two seats, or agents that do not fit it.
@@ -215,7 +215,7 @@ def play_tournament(
 
 
 def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvBase) -> SeatedPolicy:
-    """A policy that lets everybody act in its seats, int64 [N, 2]; agents of one architecture act at once."""
+    """A policy in which all contestants act in their seats, int64 [N, 2]; agents of one architecture act at once."""
     holders, scripted = seats.flatten(), []
     kinds: dict[Any, list[tuple[int, Agent]]] = {}
     for index, (name, agent) in enumerate(contestants):
@@ -243,8 +243,8 @@ def seat_contestants(contestants: Sequence[Competitor], seats: Tensor, env: EnvB
 
 
 def match_world(experiment: Experiment, games: int, seed: int | None = None) -> EnvBase:
-    """The evaluation world, or what is left of it without the one change that takes a seat away: an opponent of the
-    world's own.
+    """The evaluation world with two seats: a change of ``evaluation.world`` that takes a seat away, an opponent of the
+    world's own, is left out.
     """
     changes, device = experiment.evaluation.world, resolve_device(experiment.device)
     for left_out in (None, *changes):

@@ -1,4 +1,4 @@
-"""Files of results: what measuring commands keep of one configuration after another."""
+"""Files of results that measuring commands keep, one entry per configuration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchrl_agent.core.checkpoint import write_json
 
 
 def put_result(path: Path, result: dict[str, Any]) -> None:
-    """Put a result into a JSON file of several, with today's date, in the place of the one that has the same ``config``
-    and ``overrides``; what people added to that one (such as figures of others) stays.
+    """Write a result with today's date into a JSON file of results. It replaces the entry with the same ``config`` and
+    ``overrides``; keys that people added to that entry (such as figures of others) stay.
 
     Raises:
-        ValueError: the file is there and is no such list.
+        ValueError: the file exists and is no such list.
     """
     try:
         results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []

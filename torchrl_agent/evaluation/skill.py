@@ -1,4 +1,4 @@
-"""How well an algorithm does on a configuration, over several seeds, beside the world's own players; judged alike."""
+"""Skill of an algorithm on a configuration over several seeds, beside the world's scripted policies; judged alike."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ FIGURES = ("return_mean", "return_std", "win_rate", "length_mean", "lifetime", "
 
 
 def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[str, Any]:
-    """Train once per seed and judge each policy and every player of the world on the same worlds.
+    """Train once per seed, and judge each policy and every scripted policy of the world on the same worlds.
 
     Args:
         config: a configuration's name or path.
         overrides: its changes.
-        seeds: of the training runs; each policy takes its most likely actions when it is judged.
+        seeds: seeds of the training runs; each policy takes its most likely actions when it is judged.
 
     Returns:
-        ``rows``, one per player or seed, with the figures of :func:`~torchrl_agent.training.evaluator.summarize`,
-        ``player``, and for the algorithm ``seed``, ``frames`` and ``seconds`` of training, compilation included; also
-        its ``return_mean`` over the seeds and, if the configuration has an ``evaluation.mark``, whether every seed
-        ``reached`` it.
+        ``rows``, one per scripted policy or seed, with the figures of
+        :func:`~torchrl_agent.training.evaluator.summarize`, ``player``, and for the algorithm ``seed``, ``frames`` and
+        ``seconds`` of training, compilation included; also its ``return_mean`` over the seeds and, if the configuration
+        has an ``evaluation.mark``, ``reached``: True if
+        every seed reached it.
     """
     rows: list[dict[str, Any]] = []
     experiment = Experiment.load(config, *overrides)
@@ -69,7 +70,7 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows for people."""
+    """The rows as a text table."""
     rows = result["rows"]
     columns = ["player", "seed", "frames", "seconds"]
     columns += [name for name in FIGURES if name in rows[0]]

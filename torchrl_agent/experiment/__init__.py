@@ -43,7 +43,7 @@ POLICIES = ("mlp", "gru", "lstm", "cnn")
 
 @dataclass
 class EvaluationConfig:
-    """How a policy is judged."""
+    """Evaluation of a policy."""
 
     episodes: int = count(256)
     """Worlds, each of which plays one episode."""
@@ -78,7 +78,7 @@ class ShapingConfig:
 
 @dataclass
 class RunConfig:
-    """What a run leaves on disk."""
+    """Files of a run, and how it is trained by several processes."""
 
     folder: str = "runs"
     """Folder that the run's folder is made in."""
@@ -172,7 +172,7 @@ class Experiment:
 
     @property
     def algorithm_class(self) -> type[Algorithm]:
-        """What learns."""
+        """Class of the algorithm that learns."""
         return find_algorithm(self.algorithm._target_)
 
     def to_yaml(self) -> str:
@@ -192,25 +192,25 @@ class Experiment:
         return f"defaults: [{SCHEMA}, _self_]\n{body}"
 
     def settings(self) -> dict[str, Any]:
-        """What the run is made from, by dotted names, such as ``algorithm.gamma``, and ``algorithm`` by its short name:
-        without ``run`` and ``tuned``; lists are text, and what is null is left out.
+        """Settings of the run by dotted names, such as ``algorithm.gamma``, and ``algorithm`` by its short name:
+        without ``run`` and ``tuned``; lists are text, and null values are left out.
         """
         plain = dataclasses.asdict(self)
         del plain["run"], plain["tuned"], plain["algorithm"]["_target_"]
         return {"algorithm": self.algorithm_class.name, **_flat(with_tilde(plain))}
 
     def hash(self) -> str:
-        """Short hash of the configuration, whatever its run's name."""
+        """Short hash of the configuration without its ``run`` section."""
         return hashlib.sha256(dataclasses.replace(self, run=RunConfig()).to_yaml().encode()).hexdigest()[:16]
 
     @property
     def has_members(self) -> bool:
-        """Whether agents learn side by side: a population or a league."""
+        """True if agents learn side by side: a population or a league."""
         return self.population.members > 1 or self.league.enabled
 
     @property
     def plays_apart(self) -> bool:
-        """Whether of several processes one learns and the others play for it: where the policy that plays is older."""
+        """True if one of several processes learns and the others collect for it, with an older policy."""
         return self.algorithm_class.plays_apart or getattr(self.algorithm, "lag", 0) > 0
 
     def make_world(self, evaluation: bool = False, num_envs: int | None = None, seed: int | None = None) -> EnvBase:
@@ -226,7 +226,7 @@ class Experiment:
 
         Args:
             pretrained: begin with the pre-trained modules; a checkpoint that follows replaces them anyway.
-            agent: who learns on, instead of a fresh one; it is changed.
+            agent: the agent to train further instead of a fresh one; it is changed in place.
 
         Raises:
             ValueError: a configuration that cannot work.
@@ -236,7 +236,7 @@ class Experiment:
 
 @dataclass
 class ExperimentFile(Experiment):
-    """What a file and overrides may say besides: it is resolved when the file is read."""
+    """Keys that a file and overrides may also give: they are resolved when the file is read."""
 
     algorithm: Any = None
     """A name (ppo, a2c, impala, dqn, sac, or the path of a class: see ``_target_``), or the section."""
@@ -248,13 +248,13 @@ class ExperimentFile(Experiment):
     """
 
     def overrides_on_cuda(self, own: DictConfig) -> list[str]:
-        """Those of ``on_cuda`` that the file's ``own`` content does not contradict."""
+        """Overrides of ``on_cuda`` that the file's ``own`` content does not contradict."""
         mine = OmegaConf.select(own, "on_cuda") or {}
         meant = {k: v for k, v in self.on_cuda.items() if k in mine or OmegaConf.select(own, k) is None}
         return [f"{key}={value}" for key, value in meant.items()]
 
     def check(self) -> None:
-        """Raise ValueError for words and numbers that cannot be."""
+        """Raise ValueError for values that are out of range or do not fit each other."""
         check_ranges(self)
         _check_evaluation(self.evaluation)
         if self.run.name is not None:
@@ -271,7 +271,7 @@ class ExperimentFile(Experiment):
             )
 
     def experiment(self) -> Experiment:
-        """What is left when short words are the settings that they stand for."""
+        """The experiment, with short words replaced by the settings that they stand for."""
         if self.policy in ("mlp", "cnn"):
             self.model.memory, self.model.perception.enabled = "none", self.policy == "cnn"
         elif self.policy is not None:
@@ -290,7 +290,7 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
     @override
     def ignore_aliases(self, data: Any) -> bool:
-        """Whether equal objects are written out each time: always."""
+        """True: equal objects are written out each time."""
         return True
 
 

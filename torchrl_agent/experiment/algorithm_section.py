@@ -39,15 +39,15 @@ def separate(words: Iterable[str]) -> tuple[list[Change], list[Override]]:
 def choose_algorithm(
     plain: dict[str, Any], changes: list[Change], path: Path
 ) -> tuple[DictConfig, list[dict[str, Any]], list[Change]]:
-    """The section of the algorithm that is chosen, as its class has it, and what changes it, the weakest first: what
-    suits the world, what the file says, what the overrides say. Takes the sections out of ``plain``.
+    """The section of the chosen algorithm with its class's defaults, and the changes of it, the weakest first: those
+    tuned to the world, those of the file, those of the overrides. Removes the sections from ``plain``.
     """
     written = plain.pop(SECTION)
     written = {TARGET: written} if not isinstance(written, dict) else written
     of_file = find_algorithm(written.get(TARGET) or DEFAULT)
     asked = [value for key, value in changes if key == f"{SECTION}.{TARGET}"]
     kind = find_algorithm(fitted(asked[-1], str, SECTION)) if asked else of_file
-    if kind is not of_file:  # of what was written for another, only the discount, or what was meant for all
+    if kind is not of_file:  # of the keys for another algorithm keep the discount, or those of all algorithms
         shared = {"gamma"} if written.get(TARGET) else {each.name for each in dataclasses.fields(AlgorithmConfig)}
         written = {name: value for name, value in written.items() if name in shared}
     section = OmegaConf.structured(kind.config_class)

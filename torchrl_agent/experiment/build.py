@@ -1,4 +1,4 @@
-"""World, agent and algorithm of an experiment, put together into what learns: in one process, or in each of several."""
+"""World, agent and algorithm of an experiment, put together into a learner: in one process, or in each of several."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def instantiate_world(arguments: dict[str, Any], device: torch.device, seed: int
 
     Args:
         arguments: of the configuration's ``world``.
-        device: where it is.
-        seed: of its games.
-        evaluation: agents are judged in it.
+        device: device of the world.
+        seed: seed of its games.
+        evaluation: True for a world in which agents are judged.
 
     Raises:
         ValueError: the target cannot be found, its arguments do not fit, or it is no batched TorchRL environment.
@@ -102,7 +102,7 @@ def _with_statistics(env: EnvBase) -> EnvBase:
 
 
 def check_world_arguments(arguments: dict[str, Any]) -> None:
-    """Raise ValueError naming an argument that a world of this project does not take; others tell when they are made.
+    """Raise ValueError naming an argument that a world of this project does not take; others raise when they are made.
 
     Args:
         arguments: ``_target_`` and the rest.
@@ -124,7 +124,7 @@ def check_world_arguments(arguments: dict[str, Any]) -> None:
 
 
 def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
-    """The world with what training adds to its rewards."""
+    """The world with the terms that training adds to its rewards."""
     parts: list[Transform] = []
     shaping, character = experiment.shaping, experiment.character
     if shaping.scale:
@@ -142,7 +142,7 @@ def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
 
 
 def _shown(env: EnvBase, *names: str, but: str) -> list[NestedKey]:
-    """Keys of what a world shows of its agents besides observations."""
+    """Keys of entries that a world shows of its agents besides observations."""
     group = agent_group(env)
     places: list[NestedKey] = [name if group is None else (group, name) for name in names]
     if not set(places) <= set(env.observation_spec.keys(True)):
@@ -163,7 +163,7 @@ def make_agent(experiment: Experiment, env: EnvBase) -> Agent:
 
 
 def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: bool = True) -> Algorithm:
-    """An algorithm with a fresh agent, for so many rows of this world."""
+    """An algorithm with a fresh agent, for the given number of rows of this world."""
     agent = make_agent(experiment, env)
     load_pretrained(agent, experiment.pretrained, experiment.frozen, pretrained)
     algorithm = _algorithm_for(experiment, agent, rows)
@@ -172,7 +172,7 @@ def make_algorithm(experiment: Experiment, env: EnvBase, rows: int, pretrained: 
 
 
 def _algorithm_for(experiment: Experiment, agent: Agent, rows: int) -> Algorithm:
-    """What improves an agent as it is."""
+    """The algorithm that trains an existing agent."""
     acceleration, config, device = experiment.acceleration, experiment.algorithm, resolve_device(experiment.device)
     in_parts = experiment.run.shard and ranks.size() > 1
     if in_parts:
@@ -213,7 +213,7 @@ def make_learner(experiment: Experiment, pretrained: bool = True, agent: Agent |
 
 
 def _prepare_process(experiment: Experiment) -> None:
-    """Set its threads, its random numbers and its device."""
+    """Set the process's threads, random seed and device."""
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
     torch.manual_seed(experiment.seed)
@@ -221,12 +221,12 @@ def _prepare_process(experiment: Experiment) -> None:
 
 
 def _make_checked_world(experiment: Experiment, num_envs: int | None) -> EnvBase:
-    """The training world of this rank, which the learner can rely on."""
+    """The training world of this rank, checked for what the learner relies on."""
     env = make_world(experiment, num_envs=num_envs)
     check_world(env)
     if not ability(env, "branchless", False):  # others' worlds may have no evaluation, which would be known in the end
         experiment.make_world(evaluation=True, num_envs=1).close()
-    env.set_seed(take_shard(experiment, env))  # begin anew what the check has played
+    env.set_seed(take_shard(experiment, env))  # reset after the steps of the check
     check_shaping(env, experiment.algorithm.gamma)
     return env
 
@@ -240,7 +240,7 @@ def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLear
     rows = math.prod(group_spec(env).shape) // members if seats is None else seats.members.shape[1]
     algorithms = []
     for number in range(ranks.rank() * members, (ranks.rank() + 1) * members):
-        torch.manual_seed(experiment.seed + number)  # as that of a run of its own
+        torch.manual_seed(experiment.seed + number)  # as in a run of its own
         with ranks.alone():  # no member learns together with another
             algorithms.append(make_algorithm(experiment, env, rows, pretrained))
         if len(algorithms) == 1:  # weights, gradient, two moments and the copy that the members' own become, of each
@@ -255,8 +255,8 @@ def _make_population(experiment: Experiment, pretrained: bool) -> PopulationLear
 
 
 def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) -> Algorithm:
-    """What a member that joins later begins as: the algorithm of an agent made with this seed. Random numbers of the
-    run are left alone.
+    """The algorithm of a fresh agent made with this seed, for a member that joins later. Random numbers of the run are
+    left unchanged.
     """
     with ranks.alone(), forked_random(env.device):
         torch.manual_seed(seed)
@@ -267,13 +267,13 @@ def _make_newborn(experiment: Experiment, env: EnvBase, rows: int, seed: int) ->
 
 
 def make_actors_learner(experiment: Experiment, actors: int, pretrained: bool = True) -> ActorsLearner:
-    """What learns where so many other processes play; see :func:`make_learner`."""
+    """The learner for which ``actors`` other processes collect; see :func:`make_learner`."""
     env, algorithm, _ = _make_parts(experiment, pretrained)
     return ActorsLearner(env, algorithm, actors, experiment.total_frames, experiment)
 
 
 def make_actor(experiment: Experiment) -> Actor:
-    """What plays this rank's share of the worlds for a learner elsewhere; see ``training/actor_learner.py``."""
+    """The actor of this rank's worlds for a learner elsewhere; see ``training/actor_learner.py``."""
     env, algorithm, player = _make_parts(experiment, pretrained=False)
     played, steps = algorithm.agent.attach(env), algorithm.config.rollout_steps
     rest = (steps, algorithm.acceleration, algorithm.updater.autocast)
@@ -281,7 +281,7 @@ def make_actor(experiment: Experiment) -> Actor:
 
 
 def _make_parts(experiment: Experiment, pretrained: bool) -> tuple[EnvBase, ActorCritic, LaggedPolicy]:
-    """This rank's worlds, the algorithm for those of all, and who plays."""
+    """This rank's worlds, the algorithm for the worlds of all ranks, and the policy that collects."""
     _prepare_process(experiment)
     env = _make_checked_world(experiment, own_num_envs(experiment))
     rows = math.prod(group_spec(env).shape) * ranks.size()

@@ -1,4 +1,4 @@
-"""Configurations put together by Hydra: YAML files and overrides."""
+"""Composition of configurations by Hydra: YAML files and overrides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONFIGS = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1] / "config
 """The project's configurations: inside the package where it is installed, beside it in a clone."""
 
 GIVEN = "given_file"
-"""Hydra's name of the file that is read, whatever it is called."""
+"""Hydra's name for the file that is read, whatever its own name is."""
 
 
 def config_names() -> list[str]:
@@ -74,25 +74,25 @@ class ConfigFile:
     path: Path
     text: str
     ours: bool
-    """It comes with the project."""
+    """True if it comes with the project."""
     trusted: bool
-    """It may name whatever it likes."""
+    """True if it may name any code and any file."""
 
     @functools.cached_property
     def content(self) -> DictConfig:
-        """What the file says, without its bases."""
+        """Content of the file, without its bases."""
         with _one_sentence(self.path):
             return read_keys(self.text, self.path, dict)
 
 
 def read_config(config: Any, trust: bool = False, overrides: Sequence[str] = ()) -> ConfigFile:
     """A configuration, given by its name or its path; trusted if it is ours, was recorded, or ``trust`` says so. That
-    of a world, such as ``gym:Hopper-v5``, is made by rules, which it tells.
+    of a world, such as ``gym:Hopper-v5``, is made by rules, which are logged.
 
     Args:
         config: its name or path, or a world, by name or as an object of Python's.
-        trust: it may name what it likes.
-        overrides: that the rules should know of.
+        trust: True if it may name any code and any file.
+        overrides: overrides that the rules take into account.
 
     Raises:
         ValueError: there is none, it is no YAML, or it asks for other files without being trusted.
@@ -130,7 +130,7 @@ def compose_experiment(
         file: as :func:`read_config` gives it.
         overrides: such as ``seed=1`` or ``algorithm.gamma=0.9``.
         schema: a structured configuration whose fields are what a file may hold.
-        weaker: overrides before those, which are the file's own words.
+        weaker: overrides applied before those, from the file itself.
 
     Raises:
         ValueError: the file does not begin with the schema; an unknown key, a value of the wrong type, or something
@@ -161,8 +161,8 @@ def compose_experiment(
 
 
 def _composed(file: ConfigFile, overrides: Sequence[Override], schema: DictConfig, root: type) -> DictConfig:
-    """A file on its bases, by Hydra, with overrides. A file begins with one of ours (``defaults: [arena, _self_]``) or,
-    if it is trusted, with one beside it.
+    """Compose a file with its bases by Hydra, and apply overrides. A file begins with one of ours (such as ``defaults:
+    [arena, _self_]``) or, if it is trusted, with one beside it.
     """
     ours = [each for each in overrides if each.key.split(".")[0] in list(schema)]  # the rest are Hydra's
     words = tuple(each.word for each in overrides if each not in ours)
@@ -196,7 +196,7 @@ def _by_hydra(text: str, path: Path, trusted: bool, words: tuple[str, ...], root
 def _by_hydra_once(
     text: str, path: Path, trusted: bool, words: tuple[str, ...], root: type, ages: tuple[int, ...]
 ) -> DictConfig:
-    """The same, which takes most of a load, kept as long as our configurations are as old as ``ages``."""
+    """The same from a cache, as it takes most of a load; valid while our configurations are as old as ``ages``."""
     return _by_hydra(text, path, trusted, words, root)
 
 
@@ -215,7 +215,7 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _places(override: Override, root: type) -> set[str]:
-    """Dotted places that an override gives a value."""
+    """Dotted keys that an override sets."""
     if override.value is None:
         return set()
     value = fitted(override.value, hint_at(root, override.key)[0], override.key)
@@ -244,7 +244,7 @@ def _apply(loaded: DictConfig, override: Override, root: type) -> None:
 
 @contextmanager
 def _one_sentence(path: Path, schema: DictConfig | None = None) -> Iterator[None]:
-    """Whatever Hydra raises, told in a sentence that names the key."""
+    """Turn any error of Hydra into one sentence that names the key."""
     try:
         yield
     except yaml.YAMLError as error:
@@ -283,7 +283,7 @@ def _sentence(error: BaseException, schema: DictConfig | None, path: Path) -> st
 
 
 def _meant(error: BaseException) -> str:
-    """A question after the key that an unknown one is most like."""
+    """Suggestion of the known key that is most similar to an unknown one."""
     unknown, section = getattr(error, "key", None), getattr(error, "parent_node", None)
     names = [str(name) for name in section] if isinstance(section, DictConfig) else []
     return "" if not isinstance(unknown, str) or unknown in names else did_you_mean(unknown, names)

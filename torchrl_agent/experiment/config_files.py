@@ -77,8 +77,8 @@ def _keep_texts(node: yaml.Node, hint: Any) -> None:
 
 
 class ConfigFiles(ConfigSource):
-    """Hydra's source of the files in one folder. Of a path to a file, that one is hidden, so that a file may be called
-    as the configuration that it begins with.
+    """Hydra's source of the files in one folder. If the path is that of a file, this file is hidden, so that it may
+    have the name of the configuration that it begins with.
     """
 
     def __init__(self, provider: str, path: str) -> None:
@@ -90,12 +90,12 @@ class ConfigFiles(ConfigSource):
     @staticmethod
     @override
     def scheme() -> str:
-        """What its paths begin with."""
+        """Prefix of its paths."""
         return "experiment"
 
     @override
     def load_config(self, config_path: str) -> ConfigResult:
-        """A file, and what its first lines say to Hydra."""
+        """Keys of a file, and the header for Hydra in its first lines."""
         file = self._file(config_path)
         if file is None:
             raise ConfigLoadError(f"there is no {config_path} in {self._folder}")
@@ -106,22 +106,22 @@ class ConfigFiles(ConfigSource):
 
     @override
     def available(self) -> bool:
-        """Whether there is such a folder."""
+        """True if the folder exists."""
         return self._folder.is_dir()
 
     @override
     def is_group(self, config_path: str) -> bool:
-        """Whether a folder in it is called so."""
+        """True if it has a folder of this name."""
         return (self._folder / config_path).is_dir()
 
     @override
     def is_config(self, config_path: str) -> bool:
-        """Whether a file in it is called so."""
+        """True if it has a file of this name."""
         return self._file(config_path) is not None
 
     @override
     def list(self, config_path: str, results_filter: Any) -> list[str]:
-        """Names of files and folders in a folder of it."""
+        """Names of files and folders in one of its folders."""
         found: list[str] = []
         for each in (self._folder / config_path).iterdir():
             self._list_add_result(found, f"{config_path}/{each.name}", each.name, results_filter)
@@ -134,7 +134,7 @@ class ConfigFiles(ConfigSource):
 
 
 def write_config(experiment: Experiment, folder: Path) -> None:
-    """Write ``config.yaml``, and a record that it is trusted if it needs one: whoever trains has trusted it already."""
+    """Write ``config.yaml`` and, if it needs one, a record that it is trusted: who trains has trusted it already."""
     path, text = folder / CONFIG, experiment.to_yaml()
     write_text(path, text)
     plain = dataclasses.asdict(experiment)

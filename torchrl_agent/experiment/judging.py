@@ -20,9 +20,9 @@ from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.training.evaluator import UNFINISHED, Evaluator, evaluate_policy, summarize
 
 WAYS = {"deterministic": True, "stochastic": False}
-"""Ways of taking a policy's actions, and whether that is deterministic."""
+"""Ways of taking a policy's actions: True for deterministic ones, False for sampled ones."""
 EVALUATION_RETURN = "eval/return_mean"
-"""The metric that :class:`Judge` writes and that a run can stop at."""
+"""The metric that :class:`PeriodicEvaluator` writes and that a run can stop at."""
 
 
 def evaluate(
@@ -55,7 +55,7 @@ def evaluate_ways(experiment: Experiment, agent: Agent, episodes: int | None = N
 def make_evaluator(
     experiment: Experiment, agent: Agent, episodes: int | None = None, deterministic: bool | None = None
 ) -> Evaluator:
-    """What judges an agent on the evaluation world.
+    """Evaluator of an agent on the evaluation world.
 
     Raises:
         ValueError: fewer than one episode.
@@ -71,12 +71,11 @@ def make_evaluator(
 
 
 class PeriodicEvaluator:
-    """Figures of an agent as it learns, as metrics ``eval/...``; its training gets the random numbers that it would
-    have had anyway.
+    """Evaluation of an agent during training, as metrics ``eval/...``; the training's random numbers stay unchanged.
 
-    Worlds of ours begin anew as if freshly made, and are kept, so that nothing is compiled twice; others are made anew.
-    Its games are others than those of :func:`evaluate` (the next seed's), so that what is chosen by these looks, the
-    best checkpoint or when to stop, is judged by games that chose nothing.
+    Worlds of this project are kept and reset as if freshly made, so that nothing is compiled twice; others are made
+    anew. Its games have the seed after that of :func:`evaluate`, so that the games that choose the best checkpoint, or
+    when to stop, are not those of the final evaluation.
     """
 
     def __init__(self, experiment: Experiment, agent: Agent) -> None:
@@ -84,20 +83,20 @@ class PeriodicEvaluator:
         self._evaluator: Evaluator | None = None
 
     def is_due(self, frames: int, new: int) -> bool:
-        """Whether the last ``new`` of all ``frames`` have made another evaluation due."""
+        """True if the last ``new`` of all ``frames`` have made another evaluation due."""
         every = self.experiment.evaluation.every
         return every is not None and frames % every < new
 
     def target_reached(self, metrics: dict[str, float]) -> bool:
-        """Whether training may end: these metrics have an evaluation's return, and it has reached the mark."""
+        """True if training may end: these metrics have an evaluation's return, and it has reached the mark."""
         config = self.experiment.evaluation
         if not config.stop_at_mark or config.mark is None:
             return False
         return metrics.get(EVALUATION_RETURN, -math.inf) >= config.mark
 
     def __call__(self) -> dict[str, float]:
-        """Play the evaluation's episodes. Where some do not finish, nothing is said of the return: it would be one of
-        ``evaluation.max_steps``.
+        """Run the evaluation's episodes. If some do not finish, no return is reported: it would be that of the first
+        ``evaluation.max_steps`` steps.
         """
         start, device = time.perf_counter(), resolve_device(self.experiment.device)
         with forked_random(device):
@@ -122,7 +121,7 @@ def judge_members(learner: PopulationLearner, episodes: int, seed: int, determin
         learner: the population, made from an experiment.
         episodes: worlds of each member, each of which plays one episode.
         seed: of these worlds.
-        deterministic: take the likeliest actions instead of sampling.
+        deterministic: take the most likely actions instead of sampling.
     """
     members, algorithm = learner.members, learner.algorithm
     agent = MembersAgent(algorithm.stack, algorithm.template.agent)

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 NULLS = ("null", "None")
-"""What is typed for no value, where a key may have none."""
+"""Words for no value, where a key may have none."""
 _SWEEP = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 _CHOICE = re.compile(r"choice\((.*)\)", re.DOTALL)
 
@@ -32,10 +32,10 @@ class Override(NamedTuple):
 
 
 def parse_override(word: str) -> Override:
-    """The override that a word of the command line is. A plus before it, for a new key, is not needed.
+    """Parse a word of the command line as an override. A plus before it, for a new key, is not needed.
 
     Raises:
-        ValueError: it is none, or gives several values.
+        ValueError: it is no override, or gives several values.
     """
     key, equals, value = word.partition("=")
     if key.startswith("~"):
@@ -92,9 +92,9 @@ def split(text: str) -> list[str]:
 
 
 def fitted(value: Any, hint: Any, name: str) -> Any:
-    """A value as its key's type wants it.
+    """Convert a value to the type of its key.
 
-    - What was :class:`Typed` stays a text for a text, and is read by Hydra's grammar for anything else.
+    - A :class:`Typed` value stays a text if the key is a text; otherwise it is read by Hydra's grammar.
     - A number for a section that says which key a number means, such as a learning rate's ``initial``, is that key.
     - A whole number may be typed as ``1e6``.
 
@@ -120,7 +120,7 @@ def fitted(value: Any, hint: Any, name: str) -> Any:
 
 
 def _read(text: str, hint: Any, name: str) -> Any:
-    """What a typed value is, by its key's type."""
+    """Read a typed value by the type of its key."""
     if text in NULLS and type(None) in get_args(hint):
         return None
     if is_text(hint):
@@ -139,7 +139,7 @@ def _read(text: str, hint: Any, name: str) -> Any:
 
 
 def quoted(text: str) -> str:
-    """A text as an override's value that is nothing but this text."""
+    """Quote a text, so that as an override's value it is read as this text."""
     escaped = re.sub(r"(['\\])", r"\\\1", text)
     return f"'{escaped}'"
 
@@ -156,7 +156,7 @@ def _unquoted(text: str) -> str:
 
 
 def hint_at(root: Any, key: str) -> tuple[Any, bool]:
-    """The type of a dotted key below one type, Any if nothing says it; and whether it is in a section that takes any
+    """Type of a dotted key below a root type, Any if none is declared; and True if it is in a section that takes any
     keys.
     """
     hint, is_open = root, False
@@ -168,7 +168,7 @@ def hint_at(root: Any, key: str) -> tuple[Any, bool]:
 
 
 def field_hints(hint: Any) -> dict[str, Any]:
-    """Types of a dataclass's fields by name; of anything else none."""
+    """Types of a dataclass's fields by name; empty for anything else."""
     kind = without_none(hint)
     return _field_hints(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else {}
 
@@ -180,13 +180,13 @@ def _field_hints(kind: type) -> dict[str, Any]:
 
 
 def inner_hint(hint: Any) -> Any:
-    """The type of what a list or dictionary holds, Any of anything else."""
+    """Type of the items of a list or dictionary; Any for anything else."""
     kind = without_none(hint)
     return get_args(kind)[-1] if get_origin(kind) in (list, dict) else Any
 
 
 def is_text(hint: Any) -> bool:
-    """Whether a type is a text, or one that may be missing."""
+    """True if a type is a text, or one that may be missing."""
     return without_none(hint) is str
 
 

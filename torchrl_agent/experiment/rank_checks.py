@@ -1,4 +1,4 @@
-"""What of a training is this rank's, and what ranks cannot share."""
+"""This rank's part of a training, and checks of what several ranks can train together."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def total_num_envs(experiment: Experiment) -> int:
-    """How many worlds a configuration has in all.
+    """Number of worlds of a configuration in all.
 
     Raises:
-        ValueError: it does not say.
+        ValueError: the configuration does not give it.
     """
     worlds = experiment.world.get("num_envs")
     if not isinstance(worlds, int):
@@ -30,14 +30,14 @@ def total_num_envs(experiment: Experiment) -> int:
 
 
 def own_num_envs(experiment: Experiment) -> int | None:
-    """How many worlds this rank plays, if not as many as the configuration says."""
+    """Number of worlds of this rank; None if it is that of the configuration."""
     if ranks.size() == 1 or spreads(experiment):
         return None
     return ranks.share(total_num_envs(experiment), "world.num_envs")
 
 
 def take_shard(experiment: Experiment, env: EnvBase) -> int:
-    """Let worlds be those of this rank in a set of all ranks' worlds; the seed that is theirs."""
+    """Make worlds this rank's part of the worlds of all ranks; return their seed."""
     if spreads(experiment):
         check_spread(env)
         return experiment.seed
@@ -47,12 +47,12 @@ def take_shard(experiment: Experiment, env: EnvBase) -> int:
 
 
 def spreads(experiment: Experiment) -> bool:
-    """Whether ranks share the agents of every world."""
+    """True if ranks share the agents of every world."""
     return experiment.run.spread_agents and ranks.size() > 1
 
 
 def check_ranks(experiment: Experiment) -> None:
-    """Raise ValueError for what cannot be trained by several ranks, or is not the same on all of them."""
+    """Raise ValueError for settings that several ranks cannot train, or that differ between them."""
     if ranks.size() == 1:
         return
     kind = experiment.algorithm_class
@@ -76,7 +76,7 @@ def check_ranks(experiment: Experiment) -> None:
 
 
 def check_actors(experiment: Experiment) -> None:
-    """Raise ValueError for what the first of several ranks cannot learn from the others' playing."""
+    """Raise ValueError for settings with which the first rank cannot learn from what the others collect."""
     actors, worlds = ranks.size() - 1, total_num_envs(experiment)
     if experiment.governor.enabled:
         raise ValueError(
@@ -91,7 +91,7 @@ def check_actors(experiment: Experiment) -> None:
 
 
 def _check_shards(experiment: Experiment) -> None:
-    """Raise ValueError for what needs the whole agent in one process."""
+    """Raise ValueError for settings that need the whole agent in one process."""
     kind = experiment.algorithm_class
     needs = {
         f"algorithm={kind.name}": not issubclass(kind, OnPolicyActorCritic),

@@ -47,7 +47,7 @@ def keys_of(kind: Any, above: str = "") -> Iterator[Key]:
 
     Args:
         kind: the section's dataclass.
-        above: what their names begin with.
+        above: prefix of their names.
     """
     hints = field_hints(kind)
     for field in dataclasses.fields(kind):
@@ -63,8 +63,8 @@ def keys_of(kind: Any, above: str = "") -> Iterator[Key]:
 
 
 def meaning(kind: Any, name: str) -> str:
-    """What is written below a field of a dataclass, or of one that it is derived from; of a section without such a
-    text what its class says. Empty if nobody says anything.
+    """Docstring of a dataclass's field, own or inherited; for a section without one, the docstring of its class. Empty
+    if there is none.
     """
     said = next((found[name] for each in kind.__mro__ if name in (found := _documented(each))), "")
     hint = field_hints(kind).get(name)
@@ -146,7 +146,7 @@ def _default(field: dataclasses.Field) -> str:
 
 
 def _meaning_at(experiment: Experiment, path: list[str]) -> str:
-    """What the key at a path means, of the algorithm that learns."""
+    """Meaning of the key at a path, with the keys of the experiment's algorithm."""
     kind: Any = Experiment
     for name in path[:-1]:
         hint = type(experiment.algorithm) if (kind, name) == (Experiment, SECTION) else field_hints(kind).get(name, Any)

@@ -1,5 +1,5 @@
-"""Batched worlds of whatever a configuration names, with transforms by their names: ``num_envs`` goes to whatever makes
-the batch.
+"""Batched worlds of the target that a configuration names, with transforms by their names: ``num_envs`` goes to the
+class or function that makes the batch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ BATCH_ARGUMENTS: dict[str, Callable[[int], tuple[str, Any]]] = {
 """TorchRL's classes whose number of worlds has another name, or is hidden among other arguments."""
 
 GYMNASIUM = "envs.libs.gymnasium.VectorGymEnv"
-"""What makes a batch of Gymnasium's worlds."""
+"""Class that makes a batch of Gymnasium's worlds."""
 WRAPPED = ("base_env", "env")
-"""Arguments of TransformedEnv for what it wraps."""
+"""Names of TransformedEnv's argument for the environment that it wraps."""
 
 
 def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
@@ -41,7 +41,7 @@ def build_batched(arguments: Mapping[str, Any]) -> EnvBase:
     a world of Gymnasium or a function that makes one, too.
 
     Raises:
-        ValueError: what is made is no environment, or a batch of another size.
+        ValueError: the target makes no environment, or a batch of another size.
         Exception: any that importing or making it raises.
     """
     arguments = dict(arguments)
@@ -90,8 +90,8 @@ def _num_envs(number: int) -> tuple[str, Any]:
 
 
 def _takes(target: Any, name: str) -> bool:
-    """Whether a class or function has an argument of this name, or a function takes any. Classes of TorchRL take any
-    and hand them on: of these, the number of worlds only where the table says so.
+    """True if a class or function has an argument of this name, or a function takes any. Classes of TorchRL take any
+    and pass them on: of these, the number of worlds only where the table lists it.
     """
     kind = isinstance(target, type)
     taken = inspect.signature(target.__init__ if kind else target).parameters
@@ -117,7 +117,7 @@ def _checked(env: Any, number: int | None) -> EnvBase:
 TRANSFORMS = "transforms"
 """Key of a world's transforms."""
 OF_REWARDS = ("BinarizeReward", "LineariseRewards", "RewardClipping", "RewardScaling", "SignTransform")
-"""Transforms that say what is learned from, not how an agent is judged: evaluations leave them out."""
+"""Transforms of the rewards for training, not of those by which an agent is judged: evaluations leave them out."""
 
 
 def with_transforms(env: EnvBase, transforms: Sequence[str | Mapping[str, Any]], evaluation: bool = False) -> EnvBase:

@@ -24,13 +24,14 @@ from torchrl_agent.trust import check
 from torchrl_agent.trust.targets import name_object
 
 LARGE_PICTURE = 36
-"""Pixels of a side from which on a picture is one of a camera or a game, for the network of Mnih et al. (2015)."""
+"""Smallest side in pixels of pictures (of a camera or a game) for the network of Mnih et al. (2015)."""
 WORLDS_PER_CORE, MOST_WORLDS = {False: 4, True: 8}, 64
-"""By whether actions are continuous."""
+"""Worlds per core, by True if actions are continuous, and the most worlds."""
 MINIBATCH = {False: 256, True: 128}
-"""Likewise."""
+"""Frames of a minibatch, by True if actions are continuous."""
 INITIAL_STD = 0.37
-"""Of continuous actions: exp(-1); with 1 HalfCheetah learned less, with 0.135 Hopper and Pendulum did."""
+"""Initial standard deviation of continuous actions, exp(-1): with 1 HalfCheetah learned less, with 0.135 Hopper and
+Pendulum did."""
 FRAMES = 500_000
 STEPS = 128
 
@@ -63,11 +64,11 @@ PREFIXES: dict[str, tuple[Callable[[str], dict[str, Any]], str]] = {
     "pettingzoo": (_pettingzoo, "pettingzoo:mpe2.simple_spread_v3"),
     "vmas": (_vmas, "vmas:navigation"),
 }
-"""What makes the world's arguments of the name behind a prefix, and an example."""
+"""By prefix: a function from the name behind it to the world's arguments, and an example."""
 
 
 class Rule(NamedTuple):
-    """A part of a configuration, and why it is so."""
+    """A part of a configuration, and the reason for it."""
 
     section: dict[str, Any]
     reason: str
@@ -80,7 +81,7 @@ SIGNS = Rule(
 
 
 def is_world(config: object) -> bool:
-    """Whether this is a world, by a prefix and its name or an object, rather than a configuration's name or file."""
+    """True if this is a world, by a prefix and its name or an object, rather than a configuration's name or file."""
     if not isinstance(config, (str, Path)):
         return True
     prefix, colon, name = str(config).partition(":")
@@ -88,13 +89,13 @@ def is_world(config: object) -> bool:
 
 
 def _of_name(config: str) -> tuple[str, dict[str, Any]]:
-    """What a prefix and a name stand for: a name for the configuration, and the world's arguments."""
+    """Name of the configuration and arguments of the world that a prefix and a name stand for."""
     prefix, _, name = config.partition(":")
     return name, PREFIXES[prefix][0](name)
 
 
 def _of_object(thing: Any) -> tuple[str, dict[str, Any]]:
-    """The same of a class, a function or an environment."""
+    """The same for a class, a function or an environment."""
     make = functools.partial(copy.deepcopy, thing) if isinstance(thing, (EnvBase, gymnasium.Env)) else thing
     title = getattr(thing, "__name__", type(thing).__name__)
     return title, {"_target_": name_object(make)}
@@ -108,7 +109,8 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
     Args:
         config: such as ``gym:Hopper-v5``; or a class or function that makes a world of Gymnasium or TorchRL, or such a
             world, of which copies are made.
-        overrides: those of ``world`` and of ``algorithm.rollout_steps`` count in the rules; all are stronger than them.
+        overrides: those of ``world`` and of ``algorithm.rollout_steps`` count in the rules; all of them override the
+            rules.
         trust: the name may say which module to import.
 
     Raises:
@@ -183,7 +185,7 @@ def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> l
 
 
 def _discount(limit: int | None, most: int) -> Rule:
-    """As many steps ahead as a fifth of an episode, between 10 and ``most``."""
+    """Rule for a discount whose horizon is a fifth of an episode, between 10 and ``most`` steps."""
     gamma = 0.99 if limit is None else round(1 - 1 / min(most, max(10, limit / 5)), 3)
     ground = "no time limit is known" if limit is None else f"episodes end after {limit} steps"
     return Rule({"algorithm": {"gamma": gamma}}, f"a discount of {gamma}: {ground}")

@@ -1,5 +1,5 @@
-"""Explains one step of a trained agent: what it believed, foresaw, thought of others, wanted and did, and what was
-wrong with that (``torchrl-agent explain``).
+"""Explanation of one step of a trained agent: its belief, predictions, social predictions, goal and action, and their
+errors (``torchrl-agent explain``).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["Thought", "as_dict", "as_html", "as_text", "diagnose", "explain", "figures", "write_page"]
 
 CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
-"""Colors of what was chosen, of what was not, and of what followed."""
+"""Colors of the chosen option, of the other options, and of the true outcome."""
 LINES = (":", "--", "-.", "-")
-"""Tell the candidates that were not chosen apart."""
+"""Line styles of the candidates that were not chosen."""
 NUMBERS, COLUMNS = 20, 5
-"""Panels of the own state at most, and side by side."""
+"""Largest number of panels of the own state, and of panels in a row."""
 
 
 def explain(
@@ -53,17 +53,17 @@ def explain(
     silent: Sequence[str] = (),
     trust: bool = False,
 ) -> Thought:
-    """What an agent thinks in a step of an evaluation episode (its fixed seed, most likely actions).
+    """Return the record of one step of an evaluation episode (fixed seed, most likely actions).
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
-        step: of the episode, from 0.
+        step: step of the episode, from 0.
         world: number of the evaluation world.
-        agent: its number, 0 in a world of one agent.
-        device: where to play.
+        agent: number of the agent, 0 in a world of one agent.
+        device: device of the world and the agent.
         which: checkpoint, ``last`` or ``best``.
-        overrides: changes of the run's configuration, such as another company in its world.
-        silent: modules that nobody hears (:func:`torchrl_agent.evaluation.ablation.without`); what they think is shown.
+        overrides: changes of the run's configuration, such as other agents in its world.
+        silent: modules to ablate (:func:`torchrl_agent.evaluation.ablation.without`); their outputs are still shown.
         trust: see :func:`~torchrl_agent.runs.load.load_agent`.
 
     Raises:
@@ -78,7 +78,7 @@ def explain(
         )
     if step < 0:
         raise ValueError(f"--step is {step}: steps are counted from 0.")
-    # a world's game depends on seed and row alone, so the rows behind it need not be played
+    # a world's game depends on seed and row alone, so the rows after it need not be stepped
     env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
     check_agent(env, player, agent)
     with without(player, silent):
@@ -87,7 +87,7 @@ def explain(
 
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:
-    """What the run divided rewards by, in which its values and imagined rewards are told."""
+    """Return the divisor of the run's rewards, the unit of its values and imagined rewards."""
     if not experiment.algorithm.scale_rewards:
         return 1.0
     scaler = RewardScaler(1, clip=torch.inf)
@@ -97,12 +97,12 @@ def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float
 
 
 def as_dict(thought: Thought, diagnosis: list[str]) -> dict[str, Any]:
-    """All numbers of the page as plain lists; without the picture."""
+    """Return all numbers of the page as plain lists, without the picture."""
     return {**_plain(dataclasses.replace(thought, picture=None)), "diagnosis": diagnosis}
 
 
 def write_page(thought: Thought, path: Path) -> Path:
-    """Write the page as one HTML file that needs nothing else.
+    """Write the page as one self-contained HTML file.
 
     Raises:
         ValueError: it cannot be written there.
@@ -120,8 +120,8 @@ def write_page(thought: Thought, path: Path) -> Path:
 
 
 def figures(thought: Thought) -> dict[str, Figure]:
-    """Matplotlib figures by name: ``scene`` and what is seen in a window, ``futures``, own ``states``, what was
-    ``found`` again of others, and the ``choice`` of goal and action; those without anything to show are left out.
+    """Return Matplotlib figures by name: ``scene`` with the observed windows, ``futures``, own ``states``, retrieved
+    memories of others (``found``), and the ``choice`` of goal and action; empty ones are left out.
     """
     drawn = {"choice": _draw_choice(thought)}
     seen = {key: values for key, values in thought.observation.items() if values.ndim == 3}
@@ -135,7 +135,7 @@ def figures(thought: Thought) -> dict[str, Figure]:
 
 
 def _draw_scene(thought: Thought, seen: dict[str, Tensor]) -> Figure:
-    """The world, and each window."""
+    """Draw the world, and each observed window."""
     figure, panels = _panels((thought.picture is not None) + len(seen), 4.5)
     for panel in panels:
         panel.set_axis_off()
@@ -148,7 +148,7 @@ def _draw_scene(thought: Thought, seen: dict[str, Tensor]) -> Figure:
 
 
 def _draw_futures(thought: Thought) -> Figure:
-    """Rewards of the candidates beside those that followed."""
+    """Draw imagined rewards of the candidates beside the true rewards."""
     futures = thought.futures
     assert futures is not None
     figure, (rewards,) = _panels(1, 4.0)
@@ -165,8 +165,8 @@ def _draw_futures(thought: Thought) -> Figure:
 
 
 def _draw_states(thought: Thought) -> Figure:
-    """Own state as foreseen and as it came, a panel for each number; of many those that were foreseen worst."""
-    from matplotlib.figure import Figure  # slow to import, and only wanted here
+    """Draw the predicted and the true own state, a panel for each number; of many the ones predicted worst."""
+    from matplotlib.figure import Figure  # slow to import, and only needed here
 
     futures, belief = thought.futures, thought.belief
     assert futures is not None and belief is not None, "a world model dreams in beliefs"
@@ -188,7 +188,7 @@ def _draw_states(thought: Thought) -> Figure:
 
 
 def _draw_found(numbers: list[int], found: Tensor) -> Figure:
-    """From which steps it remembers what each other did in moments like this one."""
+    """Draw the weights of earlier steps in the memory retrieved of each other agent."""
     figure, (panel,) = _panels(1, 3.0)
     for number, shares in zip(numbers, found, strict=True):
         panel.plot(shares.numpy(), label=f"agent {number}")
@@ -198,8 +198,8 @@ def _draw_found(numbers: list[int], found: Tensor) -> Figure:
 
 
 def _draw_choice(thought: Thought) -> Figure:
-    """Probabilities of goals and actions; of an agent without a policy the values of its actions, and of continuous
-    actions what was taken, with the deviation of what would be sampled.
+    """Draw probabilities of goals and actions; for an agent without a policy the values of its actions, and for
+    continuous actions the taken ones, with the standard deviation of samples.
     """
     numbers = thought.numbers
     if not thought.probabilities and numbers is not None:
@@ -236,21 +236,21 @@ def _bars(panel: Axes, title: str, names: list[str], lengths: Tensor, chosen: in
 
 
 def _panels(count: int, height: float) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
+    from matplotlib.figure import Figure  # slow to import, and only needed here; such a figure needs no display
 
     figure = Figure(figsize=(5.5 * count, height), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
 def _png(figure: Figure) -> str:
-    """The figure as PNG in base64."""
+    """Return the figure as PNG in base64."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=90)
     return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _plain(value: Any) -> Any:
-    """Records and tensors as what JSON knows."""
+    """Return records and tensors as values of JSON."""
     if isinstance(value, Tensor):
         return value.tolist()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""What was unusual in an agent's thinking, as sentences that follow from numbers, in the order in which errors spread:
+"""Diagnosis of an agent's step: sentences that follow from numbers, in the order in which errors propagate:
 perception, world model, social model, policy.
 """
 
@@ -9,22 +9,22 @@ import math
 from torchrl_agent.explain.thought import UNSEEN, Belief, Futures, Goal, Names, Others, Thought
 
 UNCERTAIN = 1.5
-"""A belief whose deviation is so many times the episode's usual one."""
+"""Threshold of a belief's standard deviation, as a multiple of the episode's mean."""
 STATE_ERROR = 0.2
-"""A number of the own state that was foreseen so far off."""
+"""Threshold of the prediction error of a number of the own state."""
 REWARD_ERROR = 0.5
-"""Rewards over the horizon that were foreseen so far off in sum, in the agent's units."""
+"""Threshold of the error of the predicted sum of rewards over the horizon, in the agent's units."""
 SURE = 0.5
 """A probability above this is a prediction that can be wrong."""
 METER_ERROR = 0.3
-"""A meter of another that was thought so far off."""
+"""Threshold of the error of a predicted meter of another agent."""
 DIRE = 0.2
-"""A meter below this should be somebody's goal."""
+"""A meter below this should be a target of the goal."""
 NOTHING_UNUSUAL = "nothing unusual"
 
 
 def diagnose(thought: Thought) -> list[str]:
-    """Sentences, each with its module before it; :data:`NOTHING_UNUSUAL` if there is nothing to say."""
+    """Return sentences, each prefixed with its module; :data:`NOTHING_UNUSUAL` if there is none."""
     result: list[str] = []
     if thought.belief is not None:
         result += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]
@@ -39,7 +39,7 @@ def diagnose(thought: Thought) -> list[str]:
 
 
 def diagnose_belief(belief: Belief) -> list[str]:
-    """Whether it knows less about its surroundings than usual."""
+    """Report a belief that is more uncertain than usual."""
     times = 1.0 if belief.usual is None else math.exp(belief.uncertainty - belief.usual)
     if times <= UNCERTAIN:
         return []
@@ -47,7 +47,7 @@ def diagnose_belief(belief: Belief) -> list[str]:
 
 
 def diagnose_futures(futures: Futures, names: list[str]) -> list[str]:
-    """Whether what really followed was foreseen: the worst number of the own state, the rewards, the end."""
+    """Report errors of the predicted futures: the worst number of the own state, the rewards, the end."""
     result = []
     error = (futures.foreseen_states - futures.true_states).abs()
     if error.numel() and error.max() > STATE_ERROR:
@@ -69,7 +69,7 @@ def diagnose_futures(futures: Futures, names: list[str]) -> list[str]:
 
 
 def diagnose_others(others: Others, names: Names) -> list[str]:
-    """Whether somebody was misread: need, next action and the worst meter of each."""
+    """Report errors of the social predictions: need, next action and the worst meter of each other agent."""
     result = []
     for slot, number in enumerate(others.number.tolist()):
         thought = int(others.goal[slot].argmax())
@@ -95,7 +95,7 @@ def diagnose_others(others: Others, names: Names) -> list[str]:
 
 
 def diagnose_goal(goal: Goal) -> list[str]:
-    """Whether the goal leaves out the lowest of the meters that some goal is about, although it is dire."""
+    """Report a goal without a target for the lowest relevant meter, although that is below :data:`DIRE`."""
     matters = (goal.targets > 0).any(0)
     if not bool(matters.any()):
         return []

@@ -1,4 +1,4 @@
-"""The page about one step of an agent's thinking: sections of sentences and tables, as text and as HTML."""
+"""The page of one explained step: sections of sentences and tables, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from torchrl_agent.explain.thought import NOBODY, UNSEEN, ActionValues, Belief, 
 from torchrl_agent.modules.dynamics import HIGH_VARIANCE, NOTHING, NOVEL_STATE
 
 REASONS = {NOTHING: "none", NOVEL_STATE: "novel state", HIGH_VARIANCE: "high variance"}
-"""Of little confidence, in words."""
+"""Reasons of low confidence, in words."""
 SHOWN = 24
-"""Numbers of an observation without words that are written out."""
+"""Largest number of values shown of an observation without names."""
 SMALLEST = 0.005
-"""What is written as 0 of an observation with words is left out."""
+"""Values of an observation with names that are smaller round to 0 and are left out."""
 STEPS = 8
-"""Steps of an imagined future whose rewards are written out."""
+"""Largest number of steps of an imagined future whose rewards are shown."""
 CELLS = 4
-"""Cells of a window's channel that are named one by one."""
+"""Largest number of cells of a window's channel that are listed one by one."""
 UNLIKELY = 0.01
-"""Actions below this probability, unless chosen, and earlier steps below this share are left out."""
+"""Actions below this probability, unless chosen, and earlier steps below this weight are left out."""
 FOUND = 5
-"""Earlier steps that are named where another's past is found again."""
+"""Largest number of earlier steps that are listed of a retrieved memory."""
 STYLE = """body { font: 15px/1.45 sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: .6em 0 } th, td { padding: .15em .7em; text-align: left }
 th { border-bottom: 1px solid #888 } tr:nth-child(even) td { background: #f3f3f3 } img { max-width: 100% }"""
@@ -45,7 +45,7 @@ class Section:
 
 
 def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
-    """The page in the order of reading; modules that the agent lacks are left out."""
+    """Return the sections of the page in their order; modules that the agent lacks are left out."""
     names, chosen = thought.names, int(thought.action[0])
     parts = [Section("Scene", _scene(thought), ["scene"])]
     if thought.belief is not None:
@@ -62,7 +62,7 @@ def sections(thought: Thought, diagnosis: list[str]) -> list[Section]:
 
 
 def headline(thought: Thought) -> str:
-    """Which step this is."""
+    """Return the title: step, agent, world and ablated modules."""
     who = "the agent" if thought.agent is None else f"agent {thought.agent}"
     unheard = f"; nobody hears: {', '.join(thought.silent)}" if thought.silent else ""
     steps = f"steps 0 to {thought.length - 1} of its episode"
@@ -70,7 +70,7 @@ def headline(thought: Thought) -> str:
 
 
 def as_text(thought: Thought, diagnosis: list[str]) -> str:
-    """The page for a terminal."""
+    """Return the page as text for a terminal."""
     lines = [headline(thought)]
     for section in sections(thought, diagnosis):
         lines += ["", section.title, "-" * len(section.title)]
@@ -80,12 +80,12 @@ def as_text(thought: Thought, diagnosis: list[str]) -> str:
 
 
 def as_html(thought: Thought, diagnosis: list[str], pictures: dict[str, str]) -> str:
-    """The page as HTML that needs nothing else.
+    """Return the page as self-contained HTML.
 
     Args:
-        thought: what to show.
+        thought: the record to show.
         diagnosis: sentences at its end.
-        pictures: PNG in base64 by name; those that are lacking are left out.
+        pictures: PNG in base64 by name; missing ones are left out.
     """
     parts = [f"<h1>{escape(headline(thought))}</h1>"]
     for section in sections(thought, diagnosis):
@@ -112,8 +112,8 @@ def _scene(thought: Thought) -> list[str | Table]:
 
 
 def _vector(name: str, values: Tensor, names: Names) -> str:
-    """What the numbers [K] of an observation are, without those that are 0; where the world has no words for them, the
-    first of them all.
+    """Return the numbers [K] of an observation by name, without those that are 0; where the world has no names, the
+    first numbers.
     """
     if name not in names.observation:
         more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
@@ -126,7 +126,7 @@ def _vector(name: str, values: Tensor, names: Names) -> str:
 
 
 def _window(name: str, picture: Tensor, names: Names) -> list[str]:
-    """What the channels [C, height, width] of a picture around the agent show."""
+    """Return the content of the channels [C, height, width] of a picture around the agent, in words."""
     lines, (height, width) = [], picture.shape[1:]
     for index, channel in enumerate(picture):
         cells = channel.nonzero().tolist()
@@ -257,7 +257,7 @@ def _others(others: Others, names: Names) -> list[str | Table]:
 
 
 def _found(number: int, shares: Tensor) -> str:
-    """The steps that most of it comes from, in the order of the episode."""
+    """Return the steps of the largest weights, in the order of the episode."""
     steps = shares.topk(min(FOUND, len(shares))).indices.sort().values.tolist()
     told = [f"step {step} {shares[step]:.0%}" for step in steps if shares[step] >= UNLIKELY]
     return f"what agent {number} did in moments like this one, found again from: {', '.join(told) or 'nothing'}"

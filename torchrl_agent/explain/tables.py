@@ -1,4 +1,4 @@
-"""Numbers and tables of the page about one step, for a terminal and as HTML."""
+"""Numbers and tables of the page of one step, for a terminal and as HTML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl_agent.core.tables import aligned
 
 MOST_DIGITS = 6
-"""Decimals of numbers that hardly differ."""
+"""Largest number of decimals, for numbers that hardly differ."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Table:
 
 
 def as_lines(table: Table) -> list[str]:
-    """Lines for a terminal."""
+    """Return the table as lines for a terminal."""
     return [f"  {line}" for line in aligned([table.header, *table.rows], words=len(table.header))]
 
 
 def as_html_table(table: Table) -> str:
-    """The same as HTML."""
+    """Return the table as HTML."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
@@ -38,13 +38,13 @@ def as_html_table(table: Table) -> str:
 
 
 def as_number(value: Tensor | float) -> str:
-    """A number on its own: two decimals."""
+    """Return a single number with two decimals."""
     return f"{float(value):.2f}"
 
 
 def as_numbers(values: Tensor) -> list[str]:
-    """Numbers [...] that are compared with each other, row by row: two decimals, or as many more as show two digits of
-    their spread.
+    """Return numbers [...] that are compared with each other, row by row: with two decimals, or as many more as show
+    two digits of their spread.
     """
     spread = float(values.max() - values.min()) if values.numel() else 0.0
     digits = 1 - math.floor(math.log10(spread)) if 0 < spread < math.inf else 2

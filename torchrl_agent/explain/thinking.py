@@ -1,4 +1,4 @@
-"""Plays an episode and opens the agent's head in one of its steps."""
+"""Run an episode and record the outputs of the agent's modules in one of its steps."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec,
 from torchrl_agent.modules.world_model import PolicyImprovement
 
 METERS = "meters"
-"""Observation that the world's names of meters are about."""
+"""Observation to which the world's names of meters belong."""
 LONGEST = 100_000
-"""Steps after which an episode is given up."""
+"""Largest number of steps of an episode."""
 
 
 class _Frame(NamedTuple):
-    """What is kept of every step."""
+    """Record of every step."""
 
     action: Tensor
     reward: Tensor
@@ -52,26 +52,28 @@ class _Frame(NamedTuple):
     """Own state after the step."""
     terminated: Tensor
     written: Tensor | None
-    """Under which keys the step was remembered of each other, by number, [A + 1, K]; None without associations."""
+    """Keys under which the step was written to the memory of each other agent, by number, [A + 1, K]; None without an
+    associative memory.
+    """
 
 
 class _Moment(NamedTuple):
-    """What is kept of the step to explain."""
+    """Record of the step to explain."""
 
     row: TensorDictBase
     actions: Tensor
-    """Of everybody in the world who learns, [agents, heads]."""
+    """Actions of all learning agents of the world, [agents, heads]."""
     after: TensorDictBase
-    """What followed, like ``row``."""
+    """The following tensordict, like ``row``."""
     picture: Any
 
 
 def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_unit: float = 1.0) -> Thought:
-    """Play one episode with the most likely actions and open the agent's head at a step.
+    """Run one episode with the most likely actions and record the agent's outputs at a step.
 
     Args:
-        env: a world as the agent plays it (``agent.attach``).
-        agent: who plays.
+        env: a world with the agent's transforms (``agent.attach``).
+        agent: the agent that acts.
         world: row of ``env``.
         index: number of the agent, 0 in a world of one agent.
         step: counted from 0.
@@ -120,7 +122,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
 
 
 def world_names(env: EnvBase) -> Names:
-    """Words that the world offers (``names()`` of our worlds)."""
+    """Return the names that the world offers (``names()`` of this project's worlds)."""
     offered = ability(env, "names", dict)()
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
     return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
@@ -131,7 +133,7 @@ _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
 
 @torch.no_grad()
 def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
-    """The agent's episode until it, or the world, comes to its end."""
+    """Run the agent's episode until the agent or the world terminates."""
     frames: list[_Frame] = []
     moment, root, policy = None, env.reset(), acting_policy(agent)
     with set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -152,7 +154,7 @@ def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tupl
 
 
 def _row(root: TensorDictBase, group: str | None, world: int, index: int) -> TensorDictBase:
-    """The agent's own tensordict [1] in a world, in memory of its own, with the world's ``state`` if it shows one."""
+    """Return a copy of the agent's own tensordict [1] in a world, with the world's ``state`` if there is one."""
     if group is None:
         return root[world : world + 1].clone()
     row = root.get(group)[world : world + 1, index].clone()
@@ -166,7 +168,7 @@ def _frame(agent: Agent, played: TensorDictBase, world: int, index: int) -> _Fra
     if agent.group is not None and keys.ALIVE in after.keys():
         terminated = terminated | ~after[keys.ALIVE].reshape(())
     nothing = torch.zeros(0)
-    names = [] if agent.perception is None else agent.perception.known  # none where pictures are all there is
+    names = [] if agent.perception is None else agent.perception.known  # none where all observations are pictures
     known = torch.cat([after[name] for name in names], -1)[0] if names else nothing
     log_std = row[keys.BELIEF, "log_std"].mean() if agent.perception is not None else nothing
     action, reward = row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(())
@@ -212,7 +214,7 @@ def _numbers(agent: Agent, row: TensorDictBase, heads: int) -> Numbers | None:
 
 
 def _record(kind: Any, part: TensorDictBase) -> Any:
-    """What a module wrote, as a record on the CPU."""
+    """Return a module's output as a record on the CPU."""
     return kind.from_tensordict(part.cpu())
 
 
@@ -243,8 +245,8 @@ def _belief(
 
 
 def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
-    """Candidates as the policy saw them, each once; an agent that dreams in training only gets one, of what it really
-    did.
+    """Return the candidates that the policy read, each once; an agent that imagines only in training gets one, of the
+    actions that it took.
     """
     model = agent.world_model
     if model is None:
@@ -254,7 +256,7 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
     actions = torch.stack([frame.action[0] for frame in followed])
     taken = model.imagine(belief, known, actions.reshape(1, 1, -1))
     candidates = row.get(keys.FUTURES, taken)
-    first = candidates["actions"][0, :, 0].tolist()  # the likeliest fills up where few are legal
+    first = candidates["actions"][0, :, 0].tolist()  # the most likely one fills up where few are legal
     candidates = candidates[:, [index for index, action in enumerate(first) if action not in first[:index]]]
     foreseen = _record(records.Futures, taken[0, 0])
     return Futures(
@@ -271,7 +273,7 @@ def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_uni
 
 
 def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
-    """What first actions [1, P] gained in the policy's logits by what imagination promised, [P]."""
+    """Return the gains of first actions [1, P] in the policy's logits from imagination, [P]."""
     for part in agent.actor_head:
         if isinstance(part, PolicyImprovement):
             return part.gains(row.get(keys.IMAGINATION_FEATURES)).gather(-1, first)[0].cpu()
@@ -279,7 +281,7 @@ def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
 
 
 def _others(agent: Agent, moment: _Moment, frames: list[_Frame]) -> Others | None:
-    """Of the last of these frames."""
+    """Return the social predictions of the last of these frames, beside the truth."""
     row = moment.row
     if keys.SOCIAL not in row.keys():
         return None
@@ -310,8 +312,8 @@ def _found(query: Tensor, number: Tensor, frames: list[_Frame]) -> Tensor:
 
 
 def _acted(agent: Agent, moment: _Moment) -> Tensor:
-    """What everybody did in the step, by number: learners' actions are known; of others the labels tell it afterward,
-    if they are in sight then, else it is :data:`~torchrl_agent.explain.thought.UNSEEN`.
+    """Return the actions of all agents in the step, by number: learners' actions are known; those of others are in the
+    labels of the next step if they are in sight then, else :data:`~torchrl_agent.explain.thought.UNSEEN`.
     """
     perception, labels = agent.perception, _privileged(moment.after)
     assert perception is not None, "without perception nobody is seen"

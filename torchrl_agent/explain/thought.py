@@ -1,4 +1,4 @@
-"""What one agent thinks in one step of an episode, as records of tensors on the CPU; one row, no batch dimensions."""
+"""Records of one agent's outputs in one step of an episode: tensors on the CPU; one row, no batch dimensions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from torch import Tensor
 
 UNSEEN = -1
-"""Number of an action that nobody saw."""
+"""Number of an action that was not observed."""
 NOBODY = -1
-"""Number of who is in an empty slot."""
+"""Number of the agent in an empty slot."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Words of a world, empty where it offers none; numbers stand in for them."""
+    """Names of a world, empty where it offers none; numbers replace them."""
 
     actions: tuple[str, ...] = ()
     meters: tuple[str, ...] = ()
     observation: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By key: of a vector what each number is, of a picture what each channel is."""
+    """By key: names of each number of a vector, or of each channel of a picture."""
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
 
@@ -41,15 +41,15 @@ class Names:
 
 @dataclass(frozen=True)
 class Belief:
-    """The belief: ``mean`` and ``log_std`` [D], and what the agent exactly knows of itself, [K]."""
+    """The belief: ``mean`` and ``log_std`` [D], and the agent's exact knowledge of its own state, [K]."""
 
     mean: Tensor
     log_std: Tensor
     proprioception: Tensor
     known_names: list[str]
-    """Of each number in ``proprioception``."""
+    """Names of the numbers in ``proprioception``."""
     usual: float | None
-    """Mean of ``log_std`` over dimensions and over the episode; None if no loss of perception's own has taught it."""
+    """Mean of ``log_std`` over dimensions and over the episode; None if perception has no loss of its own."""
 
     @property
     def uncertainty(self) -> float:
@@ -59,9 +59,9 @@ class Belief:
 
 @dataclass(frozen=True)
 class Futures:
-    """Futures: the candidates, as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), one of each
-    first action, and what it foresees of the L actions that were then really taken, beside what followed. Rewards are
-    in the agent's units.
+    """Futures: the candidates, as ``world_model.WorldModel.imagine`` writes them ([P], [P, H], [P, H, K]), one for each
+    first action; and predictions of the L actions that were taken afterward, beside the truth. Rewards are in the
+    agent's units.
     """
 
     actions: Tensor
@@ -79,16 +79,16 @@ class Futures:
     true_rewards: Tensor
     true_dones: Tensor
     gains: Tensor | None = None
-    """What the first actions of the candidates gained in the policy's logits, [P], where dreams improve the policy."""
+    """Gains of the candidates' first actions in the policy's logits, [P], where imagination improves the policy."""
 
 
 @dataclass(frozen=True)
 class Others:
-    """Of every visible other its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
-    ``meters`` [V, M], ``confidence`` and ``reason`` [V], how much ``attention`` [V] the policy gives it, None where it
-    does not choose, how much of what was ``found`` again of it comes from each step of the episode so far [V, steps],
-    None without associations; and the truth, None where the world does not tell. Of who does not learn and went out of
-    sight, nobody tells what it did next: :data:`UNSEEN`.
+    """For every visible other agent its ``number``, probabilities of ``goal`` [V, G] and ``next_action`` [V, actions],
+    ``meters`` [V, M], ``confidence`` and ``reason`` [V]; the policy's ``attention`` [V] to it, None without attention;
+    weights of the episode's steps so far in the memory retrieved of it, ``found`` [V, steps], None without an
+    associative memory; and the truth, None where the world gives no labels. The next action of an agent that does not
+    learn and went out of sight is :data:`UNSEEN`.
     """
 
     number: Tensor
@@ -114,21 +114,21 @@ class Goal:
     priority: float
     target: Tensor
     targets: Tensor
-    """Of all goals, [G, M]."""
+    """Targets of all goals, [G, M]."""
     meters: Tensor
     meter_names: list[str]
     steps_left: int
     decided: bool
     steps: int
-    """For how many steps a goal is held at most."""
+    """Largest number of steps for which a goal is held."""
     option: bool = False
-    """The critic values what is still paid for it, and nothing else."""
+    """True if the critic's value is the reward to come for this goal alone."""
 
 
 @dataclass(frozen=True)
 class ActionValues:
-    """What an agent without a policy thinks its actions are worth: ``values`` [A] in the agent's units, ``legal`` [A],
-    and ``epsilon``, the share of random legal actions that it took in training when the checkpoint was written.
+    """Action values of an agent without a policy: ``values`` [A] in the agent's units, ``legal`` [A], and ``epsilon``,
+    the fraction of random legal actions in training when the checkpoint was written.
     """
 
     values: Tensor
@@ -138,8 +138,8 @@ class ActionValues:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The continuous part of an action: what was taken, ``mean`` and ``deviation`` of what would be sampled, [D]; of
-    SAC both before they are squashed into the bounds.
+    """The continuous part of an action: ``taken``, and ``mean`` and ``deviation`` of the distribution, [D]; for SAC the
+    latter two before the squashing into the bounds.
     """
 
     taken: Tensor
@@ -150,38 +150,38 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Thought:
-    """A step of an agent with everything that led to its action; modules that the agent lacks are None."""
+    """Record of an agent's step with everything that led to its action; modules that the agent lacks are None."""
 
     world: int
     agent: int | None
-    """Its number; None in a world of one agent."""
+    """Number of the agent; None in a world of one agent."""
     step: int
     length: int
-    """Steps that the agent plays in the episode."""
+    """Number of the agent's steps in the episode."""
     names: Names
     picture: Any
     """The scene before the action, uint8 [height, width, 3]; None if the world cannot be drawn."""
     observation: dict[str, Tensor]
     privileged: dict[str, Tensor]
-    """Labels that the agent cannot see; empty if the world gives none."""
+    """Labels that the agent does not observe; empty if the world gives none."""
     visible: Tensor | None
-    """Numbers of the others in its slots, :data:`NOBODY` where nobody is; None if it is shown no others."""
+    """Numbers of the other agents in its slots, :data:`NOBODY` in empty ones; None if it observes no others."""
     action: Tensor
-    """What it does, [heads + D]."""
+    """The action, [heads + D]."""
     probabilities: list[Tensor]
-    """Of each head's choices when they are sampled; none of continuous actions."""
+    """Probabilities of each head's choices; empty for continuous actions."""
     value: float
     reward: float
-    """What the action brought, in the agent's units, like ``value``."""
+    """Reward of the action, in the agent's units, like ``value``."""
     reward_unit: float
-    """The world's reward that makes one of the agent's units."""
+    """The world's reward that is one of the agent's units."""
     belief: Belief | None = None
     futures: Futures | None = None
     others: Others | None = None
     goal: Goal | None = None
     action_values: ActionValues | None = None
-    """Of an agent that values actions (DQN)."""
+    """Action values of a DQN agent."""
     numbers: Numbers | None = None
-    """Of an agent with continuous actions."""
+    """Continuous actions of an agent that has them."""
     silent: tuple[str, ...] = ()
-    """Modules that nobody heard in this episode."""
+    """Modules that were ablated in this episode."""

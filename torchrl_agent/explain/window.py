@@ -1,4 +1,4 @@
-"""A window, what the agent sees of the cells around it, as a picture."""
+"""Picture of a window, the agent's observation of the cells around it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ EMPTY: Color = (0.08, 0.1, 0.15)
 SELF = "#ff4fa3"
 """Color of the agent's own mark."""
 NAMED = 9
-"""Cells of a side up to which the cells have names in them; smaller ones would be unreadable."""
+"""Largest side, in cells, of a window with names in its cells; in larger ones they would be unreadable."""
 
 
 def draw_window(panel: Axes, key: str, seen: Tensor, names: Names) -> None:
-    """Draw each cell in the color of what is in it, and what else is there as a disc.
+    """Draw each cell in the color of its first channel, and its further channels as discs.
 
     Args:
-        panel: to draw on.
-        key: of the observation.
-        seen: its channels [C, height, width]; a cell of which all are 0 is empty.
+        panel: axes to draw on.
+        key: key of the observation.
+        seen: its channels [C, height, width]; a cell is empty if all of its channels are 0.
         names: the world's words and colors; without colors each channel gets one of its own.
     """
-    from matplotlib.lines import Line2D  # slow to import, and only wanted here
+    from matplotlib.lines import Line2D  # slow to import, and only needed here
     from matplotlib.patches import Patch
 
     height, width = seen.shape[1:]
@@ -61,12 +61,12 @@ def draw_window(panel: Axes, key: str, seen: Tensor, names: Names) -> None:
 
 
 def channel_color(names: Names, key: str, index: int) -> Color:
-    """What the world draws a channel in; else one of matplotlib's twenty colors."""
+    """Return the world's color of a channel; else one of matplotlib's twenty colors."""
     offered = names.colors.get(key, ())
     if index < len(offered):
         red, green, blue = (part / 255 for part in offered[index])
         return red, green, blue
-    from matplotlib import colormaps  # slow to import, and only wanted here
+    from matplotlib import colormaps  # slow to import, and only needed here
 
     red, green, blue, _ = colormaps["tab20"](index % 20)
     return red, green, blue

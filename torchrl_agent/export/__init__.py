@@ -1,9 +1,9 @@
-"""A trained agent as a file that runs without this project: a PyTorch program (torch.export), or ONNX for other
-runtimes.
+"""Export of a trained agent to a file that runs without this project: a PyTorch program (torch.export), or ONNX for
+other runtimes.
 
-A file takes and gives tensors by name, any number of rows at once, and keeps nothing between calls: an agent with
-memory is handed its states, and ``is_init`` where an episode begins. The frozen normalizer is inside. In a world of
-several agents it is one agent's module, and a row is an agent.
+The inputs and outputs of a file are named tensors of any number of rows, and it keeps no state between calls: an agent
+with memory takes its states as inputs, and ``is_init`` where an episode begins. The frozen normalizer is included. In
+a world of several agents it is one agent's module, and a row is an agent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from torchrl_agent.modules.specs import group_spec
 from torchrl_agent.runs.load import load_agent
 
 SUFFIXES = {"torch_export": ".pt2", "onnx": ".onnx"}
-"""Formats, and how their files are called."""
+"""File suffixes by format."""
 ONNX_PACKAGES = ("onnx", "onnxscript")
 BATCH = "batch"
 
@@ -50,12 +50,12 @@ def export_run(
     checkpoint: str = "last",
     trust: bool = False,
 ) -> list[Path]:
-    """Write a part of a run's agent as a file, with a JSON file beside it that says what goes in and comes out.
+    """Write a part of a run's agent as a file, with a JSON file beside it that describes its inputs and outputs.
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
-        module: ``perception`` (observations to beliefs), ``world_model`` (a belief and a plan to what follows),
-            ``social_model`` (who is in sight to what they want), ``policy`` (observations to actions: the whole
+        module: ``perception`` (observations to beliefs), ``world_model`` (a belief and a plan to futures),
+            ``social_model`` (agents in sight to predictions of them), ``policy`` (observations to actions: the whole
             agent), or ``all`` that the agent has.
         format: ``torch_export`` (read by ``torch.export.load``), ``onnx``, or ``run``: a run folder to share, see
             :func:`~torchrl_agent.export.run_folder.write_run`.
@@ -114,17 +114,17 @@ def _check_whole(module: str) -> None:
 
 
 def trace(part: Part, example: dict[str, Tensor]) -> torch.export.ExportedProgram:
-    """The part as a program for any number of rows."""
+    """Trace the part as a program for any number of rows."""
     rows = ({name: {0: torch.export.Dim(BATCH, min=1)} for name in example},)
     with torch.no_grad():
         program = torch.export.export(Plain(part).eval(), (example,), dynamic_shapes=rows, strict=False)
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # which would tell where on this machine the code lives
+        node.meta.pop("stack_trace", None)  # which would reveal the code's path on this machine
     return program
 
 
 def _example(experiment: Experiment, agent: Agent, part: Part) -> dict[str, Tensor]:
-    """Two rows of input to trace the part with: all zeros, every action legal."""
+    """Return two rows of input to trace the part with: all zeros, every action legal."""
     spec: Composite = group_spec(agent.attach(experiment.make_world(evaluation=True, num_envs=2)))
     example = {}
     for key in part.module.in_keys:
@@ -177,7 +177,7 @@ def _onnx_bytes(program: torch.export.ExportedProgram, part: Part, example: dict
         dynamo=True,
         input_names=list(example),
         output_names=[flat_name(key) for key in part.out_keys],
-        dynamic_shapes=({name: {0: BATCH} for name in example},),  # gives the rows their name
+        dynamic_shapes=({name: {0: BATCH} for name in example},),  # names the dimension of rows
         verbose=False,
     )
     return converted.model_proto.SerializeToString()
@@ -185,7 +185,7 @@ def _onnx_bytes(program: torch.export.ExportedProgram, part: Part, example: dict
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporters say about packages of their own."""
+    """Context that suppresses the exporters' messages about their own packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -198,7 +198,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _inputs(part: Part, example: dict[str, Tensor]) -> list[NestedKey]:
-    """The part's inputs, in the order of the example."""
+    """Return the part's inputs, in the order of the example."""
     return [key for key in part.module.in_keys if flat_name(key) in example]
 
 
@@ -219,6 +219,6 @@ def _target(run: Path, name: str, format: str, output: Path | str | None, severa
 
 
 def _absent(module: str, found: list[str]) -> str:
-    """What to say of a part that the agent does not have."""
+    """Return the error message for a part that the agent lacks."""
     hint = "; a perception comes with model.memory=gru or model.perception.enabled=true" if module != "policy" else ""
     return f"this agent has no module {module!r} to export: use {', '.join(found)} or all{hint}."

@@ -1,4 +1,4 @@
-"""The parts of an agent that run alone: what each reads, what it gives, and what that means."""
+"""The parts of an agent that run alone, with their inputs, outputs and meanings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MEANINGS: dict[NestedKey, str] = {
     (keys.SOCIAL, "goal"): "unnormalized log-probabilities of what each visible other needs; zeros in empty slots",
     (keys.SOCIAL, "next_action"): "unnormalized log-probabilities of what it will do next",
     (keys.SOCIAL, "meters"): "what its meters are thought to be",
-    (keys.SOCIAL, "confidence"): "probability of the likeliest need",
+    (keys.SOCIAL, "confidence"): "probability of the most likely need",
     (keys.SOCIAL, "reason"): DOUBT,
     (keys.SOCIAL, "attention"): "how much each visible other matters to the policy; they sum to 1",
 }
@@ -54,31 +54,31 @@ ACTION_VALUES: dict[NestedKey, str] = {
     keys.ACTION: "the legal action of the highest value",
     keys.LOGITS: "values of the actions, in the units of scaled rewards; no probabilities, and before the mask",
 }
-"""What they are of an agent that values actions (DQN)."""
+"""Meanings of the outputs of an agent with action values (DQN)."""
 
 
 @dataclass
 class Part:
-    """A part of an agent that can be exported: what runs, the keys that it gives, and two rows of zeros for inputs that
-    no world shows.
+    """A part of an agent that can be exported: its module, its output keys, and two rows of zeros for inputs that no
+    world provides.
     """
 
     module: TensorDictModuleBase
     out_keys: list[NestedKey]
     examples: dict[NestedKey, Tensor] = field(default_factory=dict)
     meanings: dict[NestedKey, str] = field(default_factory=dict)
-    """Where they are not the usual ones (see :func:`meaning`)."""
+    """Meanings that differ from the usual ones (see :func:`meaning`)."""
 
 
 class Plain(nn.Module):
-    """A TensorDict module as a plain one, from tensors by name [B, ...] to tensors by name [B, ...]."""
+    """Plain module around a TensorDict module, from tensors by name [B, ...] to tensors by name [B, ...]."""
 
     def __init__(self, part: Part) -> None:
         super().__init__()
         self.module, self.in_keys, self.out_keys = part.module, part.module.in_keys, part.out_keys
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Nothing is sampled: the action is the most likely one."""
+        """Run the module without sampling: the action is the most likely one."""
         tensordict = TensorDict({}, next(iter(inputs.values())).shape[:1])
         for key in self.in_keys:
             if flat_name(key) in inputs:
@@ -89,8 +89,8 @@ class Plain(nn.Module):
 
 
 class Foresight(TensorDictModuleBase):
-    """A world model alone: from a belief [B, D], the agent's own state (as the world shows it) and a ``plan`` of
-    actions [B, H] to what would follow (see ``WorldModel.imagine``).
+    """A world model alone: from a belief [B, D], the agent's own state (as observed) and a ``plan`` of actions [B, H]
+    to the imagined future (see ``WorldModel.imagine``).
     """
 
     def __init__(self, model: WorldModel, known: list[str]) -> None:
@@ -108,7 +108,7 @@ class Foresight(TensorDictModuleBase):
 
 
 class Sight(TensorDictModuleBase):
-    """What perception hands on of the others in sight, without a belief."""
+    """Perception's cues of the other agents in sight, without a belief."""
 
     def __init__(self, perception: Perception) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Sight(TensorDictModuleBase):
 
 
 def parts(agent: Agent) -> dict[str, Part]:
-    """What can be exported of an agent, by name."""
+    """Return the parts of an agent that can be exported, by name."""
     found, perception, model, social = {}, agent.perception, agent.world_model, agent.social_model
     if perception is not None:
         module = TensorDictSequential(agent.normalizer, perception)
@@ -146,12 +146,12 @@ def parts(agent: Agent) -> dict[str, Part]:
 
 
 def flat_name(key: NestedKey) -> str:
-    """A key of a tensordict as the name of an input or output: ``("next", "hidden")`` is ``next_hidden``."""
+    """Return a tensordict's key as the name of an input or output: ``("next", "hidden")`` is ``next_hidden``."""
     return key if isinstance(key, str) else "_".join(key)
 
 
 def meaning(key: NestedKey) -> str:
-    """What an input or output is, in words."""
+    """Return the meaning of an input or output, in words."""
     if isinstance(key, tuple) and key[0] == keys.NEXT:
         return f"state to hand to the next step as {key[1]}"
     if key in keys.MEMORY and key != keys.IS_INIT:

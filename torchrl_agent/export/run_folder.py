@@ -1,4 +1,4 @@
-"""A run folder to share: the configuration, the agent alone, its figures and its model card, a few hundred kB."""
+"""Export of a run folder to share: the configuration, the agent alone, its figures and its model card."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from torchrl_agent.transforms import read_statistics
 
 FORMAT = "run"
 COPIED = ("code.json", "metrics.csv")
-"""Files of a run that are taken along as they are."""
+"""Files of a run that are copied unchanged."""
 TOLD = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
-"""What is taken over of a run's summary."""
+"""Keys that are copied from a run's summary."""
 
 
 def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", trust: bool = False) -> Path:
-    """Write a new run folder that holds an agent without what only its training needs: optimizer, worlds, replay
-    buffer, other members, files of pre-trained modules. Whatever takes a run takes it, but it cannot be resumed.
+    """Write a new run folder that holds an agent without the state that only training needs: optimizer, worlds, replay
+    buffer, other members, files of pre-trained modules. It works everywhere as a run, except that it cannot be resumed.
 
     The agent is evaluated in both ways of acting, so that the figures are those of the weights that are written.
 
@@ -84,7 +84,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", tr
 
 
 def _alone(experiment: Experiment) -> Experiment:
-    """The experiment of one agent, which has all of its weights: on any device, in no population, from no files."""
+    """Return the experiment of a single agent with all its weights: any device, no population, no pre-trained files."""
     return dataclasses.replace(
         experiment,
         device="auto",
@@ -97,7 +97,7 @@ def _alone(experiment: Experiment) -> Experiment:
 
 
 def _agent_state(state: dict[str, Any]) -> dict[str, Any]:
-    """What playing and explaining need of a checkpoint: weights, statistics of observations and of rewards."""
+    """Return the parts of a checkpoint for acting and explaining: weights, statistics of observations and rewards."""
     algorithm = state["algorithm"]
     scaler = {name: value for name, value in algorithm["reward_scaler"].items() if name != "returns"}
     return {
@@ -108,7 +108,7 @@ def _agent_state(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(source: Path) -> dict[str, Any]:
-    """What the run's own summary says of its training."""
+    """Return the entries of the run's summary about its training."""
     path = source / SUMMARY
     if not path.is_file():
         raise ValueError(f"{source} has no summary.json yet: let its training end, or stop it, before you share it.")
@@ -121,7 +121,7 @@ def _summary(source: Path) -> dict[str, Any]:
 
 
 def _origin(path: Path, experiment: Experiment, state: dict[str, Any]) -> dict[str, Any]:
-    """Where the agent comes from: its run and checkpoint by their names, and modules that did not begin with it."""
+    """Return the agent's origin: names of its run and checkpoint, and its pre-trained and frozen modules."""
     folder = path.parent.parent.resolve()
     population = f"{folder.parent.parent.name}/{MEMBERS}/" if folder.parent.name == MEMBERS else ""
     return {

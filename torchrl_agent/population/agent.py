@@ -1,4 +1,4 @@
-"""Members of a population as the agent of one world: each plays its share of it."""
+"""Members of a population as one agent of a batch of worlds: each acts in its part of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from torchrl_agent.population.stack import Stack, entries
 
 
 class Member(nn.Module):
-    """All that a member learns and keeps: its agent, its objective with the coefficients in it, and its reward scaler.
+    """State of a member: its agent, its objective with the coefficients in it, and its reward scaler.
 
     Args:
-        algorithm: what it would learn by if it were alone.
+        algorithm: the algorithm that would train it alone.
     """
 
     def __init__(self, algorithm: Any) -> None:
@@ -33,7 +33,7 @@ class Member(nn.Module):
 
 
 class MembersAgent(nn.Module):
-    """What a collector needs of an agent, of P of them: member ``m`` plays the ``m``-th equal share of the worlds.
+    """Interface of an agent for a collector, for P agents: member ``m`` acts in the ``m``-th equal part of the worlds.
 
     Args:
         stack: of :class:`Member`.
@@ -43,7 +43,7 @@ class MembersAgent(nn.Module):
     def __init__(self, stack: Stack, template: Agent) -> None:
         super().__init__()
         self.stack = stack
-        self.__dict__["template"] = template  # its own parameters are nobody's
+        self.__dict__["template"] = template  # its own parameters belong to no member
         self.group, self.memory = template.group, template.memory
         self.recorded_keys, self.input_keys = template.recorded_keys, template.input_keys
         self.__dict__["critic"] = template.critic
@@ -54,19 +54,19 @@ class MembersAgent(nn.Module):
         return MembersPolicy(self.stack, self.template.policy, self.group)
 
     def policy_and_value(self) -> TensorDictModuleBase:
-        """The same with their critics' values."""
+        """The same, with their critics' values."""
         return MembersPolicy(self.stack, self.template.policy_and_value(), self.group)
 
     def attach(self, env: EnvBase) -> EnvBase:
-        """The world as such agents play it."""
+        """The world, prepared for such agents."""
         return self.template.attach(env)
 
 
 class MembersPolicy(TensorDictModuleBase):
-    """A policy of every member, each for its share of the worlds.
+    """Policies of all members, each for its part of the worlds.
 
     Args:
-        stack: of members.
+        stack: stack of members.
         policy: the template's.
         group: key of the agents' tensordict in a world of several.
     """
@@ -78,7 +78,7 @@ class MembersPolicy(TensorDictModuleBase):
         self.in_keys, self.out_keys = list(policy.in_keys), list(policy.out_keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write what the policies write, for worlds [N]."""
+        """Write the outputs of the policies, for worlds [N]."""
         shares = (self.stack.size, -1)
         seen = {key: value.unflatten(0, shares) for key, value in entries(tensordict, self.in_keys).items()}
         written = self.stack.call(self._act, seen, 1, randomness="different")
@@ -91,26 +91,26 @@ class MembersPolicy(TensorDictModuleBase):
 
 
 class PolicyGroup(NamedTuple):
-    """Players of one kind, and where they sit."""
+    """Players of one kind, and the seats that they hold."""
 
     stack: Stack
     """Their weights."""
     policy: TensorDictModuleBase
-    """Of the template."""
+    """Policy of the template."""
     rows: Tensor
-    """``world * seats + seat`` of each, int64 [players, K]."""
+    """Rows (``world * seats + seat``) of each player, int64 [players, K]."""
 
 
 class SeatedPolicy(TensorDictModuleBase):
-    """Policies that play against each other: everybody acts in its own seats.
+    """Policies that play against each other: each acts in its own seats.
 
-    Rows are grouped by constant lists, so that who holds a seat may change by its weights alone, and nothing has a
-    shape that depends on data.
+    Rows are grouped by constant lists, so that the holder of a seat may change by its weights alone, and no shape
+    depends on data.
 
     Args:
-        parties: players by their kinds; the first one's policy says what is read and written. What others do not write
-            is 0 in their rows.
-        scripted: players of the world with the seats that they hold, bool [N, seats].
+        parties: players by their kinds; the policy of the first kind decides which keys are written. Keys that others
+            do not write are 0 in their rows.
+        scripted: scripted players of the world with the seats that they hold, bool [N, seats].
         group: key of the agents' tensordict.
     """
 
@@ -129,7 +129,7 @@ class SeatedPolicy(TensorDictModuleBase):
         self.out_keys = list(parties[0].policy.out_keys) if parties else [(group, keys.ACTION)]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write everybody's answers, for worlds [N]."""
+        """Write the outputs of all players, for worlds [N]."""
         worlds, seats = tensordict.get(self.group).shape
         written: dict[NestedKey, Tensor] = {}
         for index, (stack, policy) in enumerate(self.parties):
@@ -154,7 +154,7 @@ class SeatedPolicy(TensorDictModuleBase):
 
 
 def act_in_group(policy: TensorDictModuleBase, tensordict: TensorDictBase, group: str | None) -> TensorDictBase:
-    """What a policy writes into a tensordict whose group has lost its batch size."""
+    """Return the outputs of a policy for a tensordict whose group has lost its batch size."""
     if group is not None:
         agents = tensordict.get(group)
         agents.batch_size = next(iter(agents.values())).shape[:2]
@@ -162,15 +162,15 @@ def act_in_group(policy: TensorDictModuleBase, tensordict: TensorDictBase, group
 
 
 class LeagueAgent(MembersAgent):
-    """Members that play against frozen opponents besides.
+    """Members that also play against frozen opponents.
 
     Args:
-        stack: of members.
+        stack: stack of members.
         template: the agent whose architecture they have.
-        seats: who sits where.
+        seats: the holder of each seat.
         slots: past selves.
-        present: copies of members as they are, whom exploiters meet.
-        scripted: players of the world.
+        present: copies of the present members, which exploiters meet.
+        scripted: scripted players of the world.
     """
 
     def __init__(
@@ -189,12 +189,12 @@ class LeagueAgent(MembersAgent):
     @override
     @property
     def policy(self) -> TensorDictModuleBase:
-        """Everybody's policies."""
+        """Policies of all players."""
         return self._seated(self.template.policy)
 
     @override
     def policy_and_value(self) -> TensorDictModuleBase:
-        """The same with values of those who learn."""
+        """The same, with values of the members that learn."""
         return self._seated(self.template.policy_and_value())
 
     def _seated(self, policy: TensorDictModuleBase) -> SeatedPolicy:

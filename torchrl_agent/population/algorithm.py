@@ -1,4 +1,4 @@
-"""All members of a population learn at once, each what it would learn alone."""
+"""Training of all members of a population at once, each as it would be trained alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from torchrl_agent.population.genes import PLACES, numbers_of
 from torchrl_agent.population.stack import RowAdam, Stack, Values, entries, stack_rows
 
 WORLDS_OWN = "scaler.returns"
-"""Running returns of a member's worlds: they go with the worlds, whoever plays them."""
+"""Running returns of a member's worlds: they belong to the worlds, whichever member acts in them."""
 TOTAL = "total"
 """Sum of the losses."""
 UNIT = "unit"
@@ -47,12 +47,12 @@ class MembersAlgorithm(Algorithm):
     Agents with memory learn member by member, by one compiled function: ``torch.vmap`` cannot run their sequences.
 
     Args:
-        algorithms: PPO or A2C, each with a member's fresh agent and for its share of the worlds.
+        algorithms: PPO or A2C, each with a member's fresh agent and for its part of the worlds.
 
     Attributes:
         numbers: hyper-parameters that may differ between members, by their names in a configuration, [P] on the device:
-            what is written there holds from the next update on.
-        lr_scale: share of its learning rate with which each member learns, [P].
+            values written there hold from the next update on.
+        lr_scale: factor on the learning rate of each member, [P].
 
     Raises:
         ValueError: the algorithm or its configuration cannot be that of a population.
@@ -94,35 +94,35 @@ class MembersAlgorithm(Algorithm):
     @override
     @property
     def mode(self) -> str:
-        """How updates are made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        """Mode in which updates run, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
         return "CUDA graph" if self.captured.captured else self.losses.mode
 
     def seat(self, agent: MembersAgent) -> None:
-        """Let the members play as this agent says."""
+        """Let the members act by this agent."""
         self.agent = self.behavior = agent
 
     @override
     def make_loss(self) -> torch.nn.Module:
-        """The template's."""
+        """Loss module of the template."""
         return self.template.loss
 
     @override
     def anneal(self, progress: float) -> None:
-        """Move the weights of the entropy bonus from the members' own ones to the last."""
+        """Anneal the coefficients of the entropy bonus from the members' own ones to the final one."""
         start, end = self.numbers["algorithm.entropy_coeff"], self.config.final_entropy_coeff
         now = start if end is None else start + (end - start) * min(progress, 1.0)
         self.stack.others()["loss.objective.entropy_coeff"].copy_(now)
 
     def write_numbers(self) -> None:
-        """Let :attr:`numbers` hold from now on."""
+        """Write :attr:`numbers` into the members' tensors, so that they hold from now on."""
         others = self.stack.others()
         for name, place in PLACES.items():
             if place in others:
                 others[place].copy_(self.numbers[name])
 
     def copy(self, source: Tensor) -> None:
-        """Make member ``i`` what member ``source[i]`` is (int64 [P], of all ranks' members): weights, statistics,
-        optimizer and numbers; the worlds go on.
+        """Copy member ``source[i]`` to member ``i`` (int64 [P], of all ranks' members): weights, statistics, optimizer
+        and numbers; the worlds go on.
         """
         mine = [value for name, value in self.stack.others().items() if name != WORLDS_OWN]
         rows = [self.stack.flat, *mine, *self.optimizer.tensors().values(), *self.numbers.values(), self.skips_in_row]
@@ -132,8 +132,8 @@ class MembersAlgorithm(Algorithm):
 
     @torch.no_grad()
     def begin_anew(self, member: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give a member these weights and statistics, by their names in a :class:`Member`, and an optimizer that knows
-        nothing; its worlds go on.
+        """Reset a member to these weights and statistics, by their names in a :class:`Member`, and to a fresh optimizer
+        state; its worlds go on.
         """
         for name, value in self.stack.member(member).items():
             if name != WORLDS_OWN:
@@ -145,11 +145,11 @@ class MembersAlgorithm(Algorithm):
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Improve all members on a rollout [T, rows], of which each has its equal share; returns diagnostics [P].
+        """Train all members on a rollout [T, rows], of which each has an equal part; return diagnostics [P].
 
         Args:
             rollout: see ``agent_rows``.
-            learning_rate: what the schedule makes of the configured one; members' own move in proportion.
+            learning_rate: learning rate of the schedule; members' own rates move in proportion.
         """
         share = learning_rate / self.config.learning_rate.initial
         torch.mul(self.numbers["algorithm.learning_rate.initial"] * self.lr_scale, share, out=self.rates)
@@ -157,10 +157,10 @@ class MembersAlgorithm(Algorithm):
         return {**self.captured(rollout), "learning_rate": self.rates}
 
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Advantages, and the updates of an iteration."""
+        """Compute advantages and make the updates of an iteration."""
         data, explained, unit = self.advantages(rollout)
         self.running.fill_(1.0)
-        # all members draw the same frames, which tells nobody anything about the others
+        # all members draw the same frames, which gives no member information about the others
         count = next(iter(data.values())).shape[1]
         history = [
             self.update({key: _drawn(value, draw) for key, value in data.items()})
@@ -173,8 +173,8 @@ class MembersAlgorithm(Algorithm):
     @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[dict[NestedKey, Tensor], Tensor, Tensor]:
-        """What updates are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), how much of the
-        targets' variance the critics explain, and what rewards are divided by, [P].
+        """Data that minibatches are drawn from, [P, frames] (sequences [P, rows, T] for agents with memory), the
+        fraction of the targets' variance that the critics explain, and the divisor of rewards, [P] each.
         """
         own = (self.stack.size, -1)
         played = {key: value.unflatten(1, own).transpose(0, 1) for key, value in entries(rollout).items()}
@@ -199,7 +199,7 @@ class MembersAlgorithm(Algorithm):
         return advantage, target, earned[keys.REWARD], earned[UNIT], explained
 
     def _earn(self, played: TensorDictBase) -> dict[str, Tensor]:
-        """Scaled rewards of a member, their unit, and what its controller learns from (:data:`PAID`)."""
+        """Scaled rewards of a member, their unit, and the signals that its controller learns from (:data:`PAID`)."""
         scaler, following = self.template.scaler, played.get(keys.NEXT)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)
         reward = scaler.update_and_scale(following.get(keys.REWARD), done, played.get(keys.ALIVE, None))
@@ -218,14 +218,14 @@ class MembersAlgorithm(Algorithm):
 
     @property
     def _dims(self) -> int:
-        """Batch dimensions of what a member learns from: frames, or sequences of them."""
+        """Number of batch dimensions of a member's data: 1 for frames, 2 for sequences of them."""
         return 1 if self.together else 2
 
     # --- an update ----------------------------------------------------------------------------------------------------
 
     @spanned("update")
     def update(self, minibatch: Values) -> TensorDict:
-        """One step of every member whose loss and gradient are finite; diagnostics [P]."""
+        """Make one step of every member whose loss and gradient are finite; return diagnostics [P]."""
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(not self.together)
         with self.updater.autocast(), modes[0], modes[1]:
             gradient, metrics = self._gradient(minibatch) if self.together else self._gradients_one_by_one(minibatch)
@@ -250,7 +250,7 @@ class MembersAlgorithm(Algorithm):
             found = self.losses(row, others, {key: value[index].clone() for key, value in minibatch.items()})
             with span("backward"):
                 gradients.append(torch.autograd.grad(found[TOTAL], row)[0])
-            for name, value in self.stack.others().items():  # what losses keep account of
+            for name, value in self.stack.others().items():  # buffers that losses update
                 value[index].copy_(others[name])
             metrics.append({name: value.detach() for name, value in found.items()})
         return torch.stack(gradients), stack_rows(metrics)
@@ -268,7 +268,9 @@ class MembersAlgorithm(Algorithm):
 
     @torch.no_grad()
     def _step(self, gradient: Tensor, total: Tensor, kl: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A step of the optimizer; the gradients' norms, who made it, and for whom something was not finite, [P]."""
+        """Make an optimizer step; return the gradients' norms, and masks of members that stepped and that were not
+        finite, [P].
+        """
         limit = getattr(self.config, "target_kl", None)
         if limit is not None:  # once over it, a member makes no other update in this iteration
             self.running.mul_(kl <= 1.5 * limit)
@@ -309,7 +311,7 @@ class MembersAlgorithm(Algorithm):
         return {"name": self.template.name, **ranks.join_rows(mine, 0)}
 
     def optimizer_state_of(self, member: int) -> dict[str, Any]:
-        """What the optimizer knows of a member, as that of a lone learner would keep it."""
+        """Optimizer state of a member, in the format of a single learner's."""
         optimizer, agent = self.template.updater.optimizer, self.template.agent
         names = {parameter: name for name, parameter in Member(self.template).named_parameters()}
         mean, square = (self.stack.split(each) for each in (self.optimizer.mean, self.optimizer.square))
@@ -357,7 +359,7 @@ class MembersAlgorithm(Algorithm):
 
 
 def check_algorithm(algorithm: Algorithm) -> None:
-    """Raise ValueError if members of a population cannot learn by it."""
+    """Raise ValueError if an algorithm cannot train members of a population."""
     if not isinstance(algorithm, OnPolicyActorCritic) or type(algorithm).draws is OnPolicyActorCritic.draws:
         raise ValueError(
             f"population.members is above 1 but {algorithm.name} learns one agent at a time: use algorithm=ppo or a2c."

@@ -1,4 +1,4 @@
-"""What a configuration says about a population."""
+"""Configuration of a population and its league."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from torchrl_agent.core.bounds import FRAMES, any_number, choice, count, number,
 MOST_MEMBERS = 1000
 """Largest population: each member has networks and an optimizer of its own."""
 SCALES = ("log", "linear", "one_minus")
-"""How a gene moves: by factors, by shares of its range, or by factors of what is missing to 1 (discounts)."""
+"""Scales on which a gene moves: by factors, by fractions of its range, or by factors of 1 - value (discounts)."""
 RATING = "rating"
-"""What members of a league may be judged by, besides statistics of episodes."""
+"""Fitness by which members of a league may be judged, besides statistics of episodes."""
 CHOICES = ("hard", "even", "uniform")
-"""How a league draws opponents: by how often they win, by how even the games are, or all alike."""
+"""Ways in which a league draws opponents: by how often they win, by how even the games are, or uniformly."""
 SPREADS = ("same", "perturb", "resample")
-"""What the members' first genes are: as configured, one mutation away from it, or anything within the bounds."""
+"""Initial genes of the members: as configured, one mutation away from it, or random within the bounds."""
 MATINGS = ("rank", "distant", "within")
-"""Who marries whom: neighbors by fitness, those whose genes differ most, or kin, whose genes differ least."""
+"""Pairings of parents: neighbors by fitness, those whose genes differ most, or kin, whose genes differ least."""
 INHERITANCES = ("best", "mean", "fresh")
-"""Weights of a child: those of the fitter parent, the mean of both, or as a first member begins."""
+"""Weights of a child: those of the fitter parent, the mean of both, or those of a freshly initialized member."""
 SCHOOLINGS = {"full": 1.0, "finetune": 0.1, "frozen": 0.0}
-"""Share of its learning rate with which a child learns until the next generation."""
+"""Factor on a child's learning rate until the next generation."""
 LEAST_MEMBERS = 4
 NEUTRAL = "neutral"
-"""A gene that nobody reads: what it does is drift."""
+"""A gene without any effect: it only drifts."""
 TRAIT = "world.traits."
-"""Begin of genes that are traits of the people in a member's worlds."""
+"""Prefix of genes that are traits of the people in a member's worlds."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class GeneConfig:
 
 @dataclass
 class FamilyConfig:
-    """What a generation leaves to the next, for ``population.evolve=genetic``."""
+    """Parents and inheritance of a generation, for ``population.evolve=genetic``."""
 
     mating: str = choice("rank", MATINGS)
     """rank (neighbors by fitness), distant (the most different genes) or within (kin: the least different)."""
@@ -67,9 +67,7 @@ class FamilyConfig:
 
 @dataclass
 class PopulationConfig:
-    """Agents that learn at once in one program. What a configuration says of worlds, minibatches and frames is said of
-    each of them.
-    """
+    """Agents that learn at once in one program. Settings of worlds, minibatches and frames apply to each of them."""
 
     members: int = count(1, MOST_MEMBERS)
     """Number of agents; 1 is a single one."""
@@ -104,7 +102,7 @@ class PopulationConfig:
 
 @dataclass
 class LeagueConfig:
-    """Whom members of a population meet in a world of two seats, besides themselves."""
+    """Opponents of a population's members in a world of two seats, besides themselves."""
 
     enabled: bool = False
     """Members meet each other, their past selves and scripted players; otherwise each one plays with itself."""
@@ -184,8 +182,8 @@ def check_population(config: PopulationConfig, total_frames: int) -> None:
     name = "every" if config.every >= config.warmup else "warmup"
     if config.evolve != "none" and getattr(config, name) > total_frames:
         raise ValueError(
-            f"population.{name}={getattr(config, name)} is beyond the {total_frames} frames of the training, so nobody "
-            "would ever look: make it smaller."
+            f"population.{name}={getattr(config, name)} is beyond the {total_frames} frames of the training, so no "
+            "evolution step would ever come: make it smaller."
         )
 
 
@@ -219,5 +217,5 @@ def check_family(config: FamilyConfig, members: int, num_genes: int) -> None:
 
 
 def num_parents(config: FamilyConfig, members: int) -> int:
-    """How many of so many members have children."""
+    """Number of members that have children."""
     return int(config.parents * members + 0.5)

@@ -1,7 +1,7 @@
-"""Who lives on, and how genes move: rules over numbers of members, which know no world, no network and no file.
+"""Selection of members and mutation of genes: rules over members' numbers, independent of worlds, networks and files.
 
-Random choices come from one generator on the CPU, which a checkpoint holds: a resumed run decides what the other would
-have decided.
+Random choices come from one generator on the CPU, which a checkpoint holds: a resumed run makes the choices that
+the other would have made.
 """
 
 from __future__ import annotations
@@ -20,44 +20,45 @@ from torchrl_agent.trust.targets import find
 Genes = dict[str, Tensor]
 """Hyper-parameters by their names in a configuration, float64 [P] each."""
 Rule = Callable[[Tensor, Genes, torch.Generator], Tensor]
-"""From the members' fitness [P] (NaN where it is unknown), their genes and a generator to whom each one is to be a copy
-of, int64 [P], or to its two parents, [P, 2], the first of whom it is otherwise a copy of: itself, to stay."""
+"""Function from the members' fitness [P] (NaN where it is unknown), their genes and a generator to the member that each
+one becomes a copy of, int64 [P], or to its two parents, [P, 2], where all that is not inherited from both is copied
+from the first. A member that stays is its own source."""
 
 
 @dataclass
 class EvolutionStep:
-    """What one look at the members found and did."""
+    """Result of one evolution step."""
 
     frames: int
-    """Of each member."""
+    """Frames of each member."""
     fitness: Tensor
-    """[P], NaN where too little was known."""
+    """Fitness of each member, [P]; NaN where too little was known."""
     parents: Tensor
-    """Of each member, int64 [P, 2]: whom it is a copy of, twice, if it has one; itself, if it stayed."""
+    """Parents of each member, int64 [P, 2]: its source twice, if it is a copy; itself twice, if it stayed."""
     before: Genes
-    """Genes before the look."""
+    """Genes before the step."""
     after: Genes
-    """Genes after it."""
+    """Genes after the step."""
 
     @property
     def children(self) -> Tensor:
-        """Who did not stay what it was, bool [P]."""
+        """Mask of the members that were replaced, bool [P]."""
         return (self.parents != torch.arange(len(self.parents)).unsqueeze(1)).any(1)
 
 
 class Evolution:
-    """Keeps the members' genes and judges them at every look.
+    """Genes of the members, and the evolution steps that judge members and change genes.
 
     Args:
         config: rules and bounds.
-        configured: what the configuration says where a gene does not differ.
-        seed: of the random choices.
+        configured: configured values, for genes that do not differ.
+        seed: seed of the random choices.
 
     Attributes:
-        genes: of the members.
+        genes: genes of the members.
         founders: the first member that each one descends from, int64 [P].
-        looks: all of them, oldest first.
-        births: how often a member has been replaced, by a copy or a child.
+        looks: all evolution steps, oldest first.
+        births: number of replacements of a member, by a copy or a child.
 
     Raises:
         ValueError: a configured value lies outside its bounds, or a rule of one's own cannot be found.
@@ -90,7 +91,7 @@ class Evolution:
         return values
 
     def is_due(self, frames: int) -> bool:
-        """Whether it is time for the next look, after so many frames of each member."""
+        """True if the next evolution step is due after this many frames of each member."""
         if self.config.evolve == "none":
             return False
         if not self.looks:
@@ -98,7 +99,7 @@ class Evolution:
         return frames - self.looks[-1].frames >= self.config.every
 
     def look(self, frames: int, fitness: Tensor) -> EvolutionStep:
-        """Judge the members by their fitness [P], let copies take over and mutate."""
+        """Make an evolution step: judge members by fitness [P], replace some by copies or children, and mutate."""
         judged = torch.where(frames - self._copied_at >= self.config.grace, fitness.double(), torch.nan)
         parents = checked_parents(self.rule(judged, self.genes, self.random), self.config)
         look = EvolutionStep(frames, fitness, parents, self.genes, {})
@@ -112,7 +113,7 @@ class Evolution:
         return look
 
     def _handed_down(self, name: str, values: Tensor, parents: Tensor) -> Tensor:
-        """A gene as descendants of the parents have it."""
+        """Values of a gene for descendants of these parents, [P]."""
         config, gene = self.config, self.config.genes[name]
         if bool((parents[:, 0] != parents[:, 1]).any()):
             values = cross(values, parents, config.family.crossover, self.random)
@@ -141,7 +142,7 @@ class Evolution:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`, wherever its tensors are.
+        """Continue from :meth:`state_dict`, on whatever device its tensors are.
 
         Raises:
             ValueError: other genes were saved.
@@ -183,15 +184,15 @@ def find_rule(config: PopulationConfig) -> Rule:
 
 
 def _places(genes: Genes, config: PopulationConfig) -> Tensor:
-    """Of all genes where they lie between their bounds, [G, P]."""
+    """Places of all genes between their bounds, 0 to 1, [G, P]."""
     return torch.stack([place_of(values, config.genes[name]) for name, values in genes.items()])
 
 
 def checked_parents(parents: Any, config: PopulationConfig) -> Tensor:
-    """What a rule has answered, two parents of each member, [P, 2].
+    """Check the answer of a rule and return two parents of each member, [P, 2].
 
     Raises:
-        ValueError: it is no member for each member.
+        ValueError: the answer is not one or two members for each member.
     """
     members = config.members
     fits = isinstance(parents, Tensor) and parents.dtype == torch.int64
@@ -204,7 +205,7 @@ def checked_parents(parents: Any, config: PopulationConfig) -> Tensor:
 
 
 def _pairs(parents: Tensor) -> Tensor:
-    """Two parents of each member, [P, 2], where one may be all that is known, [P]."""
+    """Two parents of each member, [P, 2]; a single one, [P], is taken twice."""
     return parents if parents.ndim == 2 else parents.unsqueeze(1).repeat(1, 2)
 
 
@@ -213,13 +214,13 @@ def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin:
     section 4.1): each of the worst becomes a copy of one of as many best, drawn at random.
 
     Args:
-        fitness: [P]; who has NaN neither is replaced nor serves as a source.
-        random: draws the sources.
-        replace: share of the members at the bottom that may be replaced.
+        fitness: [P]; a member with NaN is neither replaced nor a source.
+        random: generator that draws the sources.
+        replace: fraction of the members at the bottom that may be replaced.
         margin: standard deviations of fitness by which a source must lead.
 
     Returns:
-        Whom each member is to be a copy of, int64 [P].
+        The member that each one becomes a copy of, int64 [P].
     """
     parents = torch.arange(len(fitness))
     known = (~fitness.isnan()).nonzero().flatten()
@@ -236,7 +237,7 @@ def pbt(fitness: Tensor, random: torch.Generator, replace: float = 0.25, margin:
 
 
 def mutate(values: Tensor, gene: GeneConfig, factor: float, chance: float, random: torch.Generator) -> Tensor:
-    """Genes [P], each multiplied or divided by a factor on its scale with some chance, within its bounds."""
+    """Genes [P], each multiplied or divided by a factor on its scale with the given chance, within its bounds."""
     up = torch.randint(2, values.shape, generator=random) * 2 - 1
     moves = torch.rand(values.shape, generator=random) < chance
     if gene.scale == "linear":
@@ -249,14 +250,14 @@ def mutate(values: Tensor, gene: GeneConfig, factor: float, chance: float, rando
 
 
 def deviate(values: Tensor, gene: GeneConfig, sigma: float, chance: float, random: torch.Generator) -> Tensor:
-    """Genes [P], each moved with some chance by a normal deviate, within its bounds.
+    """Genes [P], each moved with the given chance by a normal deviate, within its bounds.
 
     Args:
-        values: of the gene.
+        values: values of the gene.
         gene: its bounds and scale.
-        sigma: standard deviation as a share of the way between the bounds.
-        chance: of each value to move.
-        random: draws.
+        sigma: standard deviation as a fraction of the way between the bounds.
+        chance: probability of each value to move.
+        random: generator of the draws.
     """
     low, high = _bounds(gene)
     steps = torch.randn(values.shape, generator=random, dtype=torch.float64) * sigma * (high - low)
@@ -265,7 +266,7 @@ def deviate(values: Tensor, gene: GeneConfig, sigma: float, chance: float, rando
 
 
 def place_of(values: Tensor, gene: GeneConfig) -> Tensor:
-    """Where values lie between a gene's bounds on its scale, 0 to 1."""
+    """Places of values between a gene's bounds on its scale, 0 to 1."""
     low, high = _bounds(gene)
     return (_straight(values, gene) - low) / (high - low)
 
@@ -285,14 +286,14 @@ def _bounds(gene: GeneConfig) -> Tensor:
 
 
 def _straight(values: Tensor, gene: GeneConfig) -> Tensor:
-    """On a scale on which a gene's steps are equally long."""
+    """Transform values to the scale on which a gene's steps are equally long."""
     if gene.scale == "linear":
         return values
     return values.log() if gene.scale == "log" else -(1 - values).log()
 
 
 def _bent(values: Tensor, gene: GeneConfig) -> Tensor:
-    """Back from there."""
+    """Inverse of :func:`_straight`."""
     if gene.scale == "linear":
         return values
     return values.exp() if gene.scale == "log" else 1 - (-values).exp()

@@ -1,4 +1,4 @@
-"""Hyper-parameters in which members of a population may differ: where they lie, and which bounds they keep."""
+"""Hyper-parameters in which members of a population may differ: their places and bounds, parents and crossover."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PLACES = {
     "algorithm.clip_epsilon": "loss.objective.clip_epsilon",
     "algorithm.gamma": "scaler.gamma",
 }
-"""Hyper-parameters that lie in a member's own tensors, and where."""
+"""Hyper-parameters that are stored in a member's own tensors, with the names of these."""
 NUMBERS = (*PLACES, "algorithm.learning_rate.initial", "algorithm.lmbda", "algorithm.max_grad_norm")
 """Hyper-parameters in which members may differ, as far as their algorithm has them."""
 SHARES = ("algorithm.gamma", "algorithm.lmbda")
-"""Hyper-parameters that are nothing but shares."""
+"""Hyper-parameters that are fractions, within [0, 1]."""
 POSITIVE = ("algorithm.learning_rate.initial", "algorithm.clip_epsilon", "algorithm.max_grad_norm")
 """Hyper-parameters that cannot be 0."""
 
 
 def numbers_of(config: ActorCriticConfig) -> dict[str, float]:
-    """What a configuration says of :data:`NUMBERS`."""
+    """Configured values of :data:`NUMBERS`."""
     names = {name: name.removeprefix("algorithm.") for name in NUMBERS}
     return {
         name: float(operator.attrgetter(path)(config))
@@ -41,13 +41,13 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
     """Check that a configuration's genes are numbers that members of one program may differ in.
 
     Args:
-        config: what it says of the population.
+        config: configuration of the population.
         numbers: those of :data:`NUMBERS` that the algorithm has.
         traits: of the people in the members' worlds; besides, there is the neutral gene.
         has_modules: the agent has modules with losses of their own.
 
     Raises:
-        ValueError: a gene is another, or leaves its bounds.
+        ValueError: a gene is none of these, or leaves its bounds.
     """
     values = [*numbers, *traits, NEUTRAL]
     shares = [*SHARES, *traits]
@@ -75,13 +75,13 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
 
 
 def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.Generator) -> Tensor:
-    """A generation: the fittest stay and have children, who take the places of the others.
+    """Parents for a generation: the fittest stay and have children, which replace the others.
 
     Args:
-        fitness: [P]; who has NaN neither has children nor is replaced.
-        genes: places between their bounds, [G, P].
-        config: who may have children with whom.
-        random: draws whose the children are.
+        fitness: [P]; a member with NaN neither has children nor is replaced.
+        genes: places of the genes between their bounds, [G, P].
+        config: fraction and pairing of the parents.
+        random: generator that draws the parents.
 
     Returns:
         Two parents of each member, the fitter one first, int64 [P, 2]; itself twice, if it stays.
@@ -101,7 +101,7 @@ def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.
 
 
 def _mates(genes: Tensor, mating: str) -> Tensor:
-    """The mate of each of the able, the fittest first: its place among them, int64 [able]."""
+    """Mate of each member that may have children, the fittest first, by its place among them, int64 [able]."""
     count = genes.shape[1]
     if mating == "rank":
         places = torch.arange(count)
@@ -114,6 +114,6 @@ def _mates(genes: Tensor, mating: str) -> Tensor:
 
 
 def cross(values: Tensor, parents: Tensor, chance: float, random: torch.Generator) -> Tensor:
-    """A gene [P] of everybody's parents [P, 2]: of the first, or with some chance of the second."""
+    """Crossover of a gene [P] by parents [P, 2]: the first one's value or, with the given chance, the second one's."""
     second = torch.rand(len(values), generator=random) < chance
     return torch.where(second, values[parents[:, 1]], values[parents[:, 0]])

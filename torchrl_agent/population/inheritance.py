@@ -1,4 +1,4 @@
-"""What a generation hands down: weights to members, traits and money to the people of their worlds."""
+"""Inheritance of a generation: weights for members, traits and money for the people of their worlds."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from torchrl_agent.population.evolution import EvolutionStep, Genes
 from torchrl_agent.population.stack import tensors_of
 
 MONEY = "money"
-"""Statistic of an episode: what people owned in the end."""
+"""Statistic of an episode: money that people owned at its end."""
 
 
 class Inheritance:
-    """The people of members' worlds: those of a member have the traits that are its genes and what it inherited.
+    """Inheritance of the people of members' worlds: those of a member get its genes as traits and its inherited money.
 
     Args:
-        env: worlds of members; with ``set_people`` if there is anything to say.
-        config: genes, and what is left to children.
+        env: worlds of members; with ``set_people`` if there are traits or money to set.
+        config: genes, and the fraction of money that children inherit.
         own: the members whose worlds these are.
 
     Attributes:
         inherited: money that the lives in each member's worlds begin with, besides the world's own, [P].
 
     Raises:
-        ValueError: wealth is to be left to children in a world that reports none.
+        ValueError: children are to inherit money in a world that reports none.
     """
 
     def __init__(self, env: EnvBase, config: PopulationConfig, own: slice) -> None:
@@ -43,7 +43,7 @@ class Inheritance:
         self.traits = [name for name in config.genes if name.startswith(TRAIT)]
         self.inherited = torch.zeros(config.members, dtype=torch.float64)
         self._owned = torch.zeros(2, config.members, dtype=torch.float64)
-        """Sum of the money at the end of the episodes since the last look, and their number."""
+        """Sum of the money at the end of the episodes since the last evolution step, and their number."""
         if self.wealth and (keys.EPISODE, MONEY) not in env.observation_spec.keys(True):
             raise ValueError(
                 f"population.family.wealth is {self.wealth:g}, but the world reports no statistic {MONEY}: use "
@@ -51,7 +51,7 @@ class Inheritance:
             )
 
     def send(self, env: EnvBase, genes: Genes) -> None:
-        """Say who is born in the worlds of this rank's members, an equal share of each, from their next reset on."""
+        """Set the people of the worlds of this rank's members, an equal part for each, from their next reset on."""
         if not self.traits and not self.wealth:
             return
         share = env.batch_size[0] // len(self.inherited[self.own])
@@ -63,20 +63,20 @@ class Inheritance:
         env.set_people(traits, rows(self.inherited) if self.wealth else None)
 
     def count(self, member: int, finished: dict[str, Tensor]) -> None:
-        """Take in a member's episodes."""
+        """Add a member's finished episodes to the sums of money."""
         if self.wealth:
             money = finished[MONEY][finished[keys.EPISODE_COMPLETE] > 0].double()
             self._owned[:, member] += torch.stack((money.sum(), torch.tensor(float(len(money)))))
 
     def bequeath(self, look: EvolutionStep) -> None:
-        """Let children have their share of what their parents owned in the end."""
+        """Give children their fraction of the money that their parents owned in the end."""
         total, count = self._owned
         left = self.wealth * (total / count.clamp_min(1))[look.parents].mean(1)
         self.inherited = torch.where(look.children, left, self.inherited)
         self._owned.zero_()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What is owned and what was inherited."""
+        """Money that is owned and that was inherited."""
         return {"inherited": self.inherited.clone(), "owned": self._owned.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -88,27 +88,27 @@ class Inheritance:
 def inherit(
     algorithm: MembersAlgorithm, look: EvolutionStep, how: str, newborn: Callable[[int], Algorithm], own: slice
 ) -> None:
-    """Let rows of members follow a look.
+    """Apply an evolution step to the rows of members.
 
     Args:
-        algorithm: the members'.
-        look: who descends from whom; copies are of the first parent, with its statistics and its optimizer.
-        how: one of :data:`~torchrl_agent.population.inheritance.INHERITANCES`, the weights of those with two parents.
-        newborn: what a child begins as, whose weights are nobody's.
-        own: the members that are rows here.
+        algorithm: algorithm of the members.
+        look: the evolution step; copies are of the first parent, with its statistics and its optimizer.
+        how: one of :data:`~torchrl_agent.population.config.INHERITANCES`, the weights of those with two parents.
+        newborn: makes the algorithm of a child with fresh weights.
+        own: the members whose rows are on this rank.
     """
     flat, parents = algorithm.stack.flat.detach(), look.parents.unbind(1)
     mean = torch.stack([ranks.taken_rows(flat, each) for each in parents], 1).mean(1) if how == "mean" else None
     algorithm.copy(parents[0])
     if mean is not None:
-        flat.copy_(mean)  # of who stays, exactly what it was
+        flat.copy_(mean)  # unchanged for members that stay
     elif how == "fresh":
         for place in look.children[own].nonzero().flatten().tolist():
             algorithm.begin_anew(place, tensors_of(Member(newborn(own.start + place))))
 
 
 def lr_scales(look: EvolutionStep | None, config: PopulationConfig) -> Tensor:
-    """Share of its learning rate with which each member learns after a look, [P]."""
+    """Factor on the learning rate of each member after an evolution step, [P]."""
     lr_scale = torch.ones(config.members)
     if look is not None and config.evolve == "genetic":
         lr_scale[look.children] = SCHOOLINGS[config.family.schooling]

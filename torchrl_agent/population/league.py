@@ -1,4 +1,4 @@
-"""The books of a league: past selves, who holds which frozen seat, who beat whom, and how strong everybody is."""
+"""State of a league: past selves, holders of the frozen seats, points between players, and ratings of all players."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from torchrl_agent.population.seats import Seats, seat_table
 from torchrl_agent.population.stack import Stack
 
 FADES = 0.98
-"""What a game counts for, an iteration later: members change."""
+"""Weight that a game keeps from one iteration to the next: members change."""
 
 
 def make_seats(config: LeagueConfig, members: int, worlds: int) -> Seats:
-    """The seats that a league's configuration asks for, with so many worlds of each member."""
+    """Seats by a league's configuration, with the given number of worlds of each member."""
     shares = list(config.scripted.values())
     return seat_table(worlds, members, config.slots, config.past, shares, config.exploiters)
 
 
 class League:
-    """Whom the members of a population meet, and what came of it. It knows no world, no policy and no learning.
+    """Opponents of a population's members, and results of games; independent of worlds, policies and learning.
 
     Args:
-        config: whom they meet.
-        seats: who sits where, see :func:`make_seats`.
+        config: opponents of the members.
+        seats: holder of each seat, see :func:`make_seats`.
         stack: the members.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Attributes:
         pool: past selves.
-        slots: what the frozen seats hold, [slots] members.
-        present: the members that are no exploiters as they were at the last draw, whom exploiters meet.
-        first: exploiters as they begin.
+        slots: members in the frozen seats, [slots].
+        present: copies, from the last draw, of the members that are no exploiters; exploiters meet them.
+        first: exploiters in their initial state.
         standings: points of members, scripted players and snapshots, in this order.
-        ratings: of these, as of the last :meth:`rate`.
-        held: place in the pool of what each slot holds, int64 [slots].
-        clean: worlds in which nobody was replaced since the game began, bool [N].
+        ratings: ratings of these, as of the last :meth:`rate`.
+        held: place in the pool of the snapshot in each slot, int64 [slots].
+        clean: mask of the worlds in which no player was replaced since the game began, bool [N].
     """
 
     def __init__(self, config: LeagueConfig, seats: Seats, stack: Stack, seed: int) -> None:
@@ -64,10 +64,10 @@ class League:
         self.clean = torch.ones(len(seats.player), dtype=torch.bool)
         self.rate()
 
-    # --- who meets whom -----------------------------------------------------------------------------------------------
+    # --- opponents ----------------------------------------------------------------------------------------------------
 
     def meet(self, device: torch.device) -> None:
-        """Let the runs that the configuration names hold the slots.
+        """Fill the slots with the agents of the runs that the configuration names.
 
         Raises:
             ValueError: an agent is of another kind than the members.
@@ -85,18 +85,18 @@ class League:
             self._hold(torch.arange(slot, len(self.held), self.config.slots), place)
 
     def snapshot(self, frames: int) -> None:
-        """Keep all members as they are now, and draw opponents: a snapshot that they meet may have gone."""
+        """Add a snapshot of every member to the pool and draw opponents: one in a slot may have been removed."""
         for member in range(self.members):
             self.keep(member, frames)
         self.draw()
 
     def keep(self, member: int, frames: int) -> None:
-        """Keep a member as it is now, after so many frames."""
+        """Add a snapshot of a member to the pool, after this many frames."""
         place = self.pool.add(member, frames, self.shares())
         self.standings.forget(self.snapshots_from + place)
 
     def draw(self) -> None:
-        """Fill the slots of every member, and copy those whom exploiters meet."""
+        """Draw snapshots for the slots of every member, and copy the members that exploiters meet."""
         if len(self.held):
             count, used = self.config.slots, self.pool.used
             drawn = torch.multinomial(self.weights(), count, replacement=len(used) < count, generator=self.random)
@@ -106,7 +106,7 @@ class League:
             self.present.put(everybody, self.stack, everybody)
 
     def weights(self) -> Tensor:
-        """With which each member draws each snapshot that there is, [mains, snapshots]."""
+        """Weights with which each member draws each snapshot in the pool, [mains, snapshots]."""
         return draw_weights(self.shares()[: self.mains, self.pool.used], self.config.choose)
 
     def _hold(self, slots: Tensor, places: Tensor | int) -> None:
@@ -116,16 +116,16 @@ class League:
         self.interrupt(self.members + (self.held != before).nonzero().flatten())
 
     def interrupt(self, players: Tensor) -> None:
-        """Let games that go on not count in which one of these players takes part, as it is another one now."""
+        """Exclude running games with one of these players from the results, as the player has been replaced."""
         self.clean &= ~torch.isin(self.seats.player, players).any(1)
 
     def follow(self, look: EvolutionStep) -> None:
-        """Judge children by the games of their first parents."""
+        """Give children the standings of their first parents."""
         self.standings.copy(look.parents[:, 0])
         self.interrupt(look.children.nonzero().flatten())
 
     def begin_anew(self, exploiter: int, frames: int) -> Mapping[str, Tensor]:
-        """Keep an exploiter as it is, and forget what it played; returns what it shall be."""
+        """Add a snapshot of an exploiter to the pool and clear its standings; return its initial tensors."""
         self.keep(exploiter, frames)
         self.standings.forget(exploiter)
         self.interrupt(torch.tensor([exploiter]))
@@ -134,7 +134,7 @@ class League:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def enter(self, finished: Mapping[str, Tensor], worlds: Tensor) -> None:
-        """Count games [games] that ended in these worlds, in the order of time."""
+        """Add the results of games [games] that ended in these worlds, in the order of time."""
         self.standings.fade(FADES)
         counted = self._counts(finished, worlds)
         players = self._places()[self.seats.player[worlds[counted]]]
@@ -142,7 +142,7 @@ class League:
         self.standings.enter(players[:, 0], players[:, 1], points[counted])
 
     def _counts(self, finished: Mapping[str, Tensor], worlds: Tensor) -> Tensor:
-        """Games that are told of: whole ones, in which nobody was replaced, bool [games]."""
+        """Mask of the games that count: whole ones, in which no player was replaced, bool [games]."""
         places = torch.arange(len(worlds))
         first = torch.full((len(self.clean),), len(worlds)).scatter_reduce(0, worlds, places, "amin")
         clean = self.clean[worlds] | (places != first[worlds])
@@ -156,11 +156,11 @@ class League:
         return torch.cat((torch.arange(members), frozen, torch.arange(copies), members + torch.arange(scripted)))
 
     def shares(self) -> Tensor:
-        """Share of the points that members and scripted players take from each snapshot, [players, pool]."""
+        """Fraction of the points that members and scripted players take from each snapshot, [players, pool]."""
         return self.standings.shares()[: self.snapshots_from, self.snapshots_from :]
 
     def rate(self) -> None:
-        """Make ratings of the standings, anchored at the first scripted player that is met, if there is one."""
+        """Compute ratings from the standings, anchored at the first scripted player that is met, if there is one."""
         met = [place for place, share in enumerate(self.config.scripted.values(), self.members) if share]
         anchor = met[0] if met else None
         self.ratings = bradley_terry(self.standings.points, self.standings.games, anchor)
@@ -173,8 +173,8 @@ class League:
         return points, games
 
     def of_members(self) -> dict[str, Tensor]:
-        """How each member fares, [members]: its rating, and its shares of the points against past selves and scripted
-        players, NaN where it has met nobody.
+        """Results of each member, [members]: its rating, and its fractions of the points against past selves and
+        scripted players, NaN where it has met none.
         """
         opponents = {"past": slice(self.snapshots_from, None)}
         opponents |= {name: slice(at, at + 1) for at, name in enumerate(self.config.scripted, self.members)}
@@ -182,8 +182,8 @@ class League:
         return {"rating": self.ratings.rating[: self.members], **shares}
 
     def summary(self) -> dict[str, float]:
-        """How strong the best is, how many snapshots there are, how much ratings hide, and how many opponents one draws
-        in effect: the exponential of the entropy.
+        """Rating of the best member, number of snapshots, misfit of the ratings, and effective number of opponents of a
+        member: the exponential of the entropy.
         """
         weights = self.weights()
         chances = weights / weights.sum(1, keepdim=True)
@@ -209,7 +209,7 @@ class League:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from it, wherever its tensors are."""
+        """Continue from :meth:`state_dict`, on whatever device its tensors are."""
         self.pool.load_state_dict(state["pool"])
         for name, stack in self._stacks().items():
             stack.load_state_dict(state[name])

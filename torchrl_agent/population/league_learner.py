@@ -23,9 +23,9 @@ from torchrl_agent.population.learner import PopulationLearner
 from torchrl_agent.population.seats import Seats, check_seats
 
 EXPLOITED = 0.7
-"""Share of the points at which an exploiter has shown what it had to, and begins anew."""
+"""Fraction of the points at which an exploiter has succeeded and is reset."""
 PATIENCE = 4
-"""Snapshots after which one that has not begins anew, too."""
+"""Number of snapshots after which an exploiter that has not succeeded is reset, too."""
 BOTH_SEE = (keys.EPISODE_RETURN, keys.EPISODE_LENGTH, keys.EPISODE_DRAW, keys.EPISODE_COMPLETE)
 """Statistics of a game that are the same from both seats."""
 
@@ -39,10 +39,10 @@ class LeagueLearner(PopulationLearner):
     Args:
         env: worlds of all members, with two seats.
         algorithms: one per member, with its fresh agent and for the rows that it learns from.
-        config: how they evolve.
-        league: whom they meet.
-        seats: who sits where, see :func:`~torchrl_agent.population.league.make_seats`.
-        seed: of evolution's and the league's choices.
+        config: evolution of the members.
+        league: opponents of the members.
+        seats: holder of each seat, see :func:`~torchrl_agent.population.league.make_seats`.
+        seed: seed of the choices of evolution and of the league.
         total_frames, experiment, newborn: as for :class:`~torchrl_agent.population.learner.PopulationLearner`.
 
     Attributes:
@@ -69,7 +69,7 @@ class LeagueLearner(PopulationLearner):
         """Rows of members."""
         super().__init__(env, algorithms, config, seed, total_frames, experiment, newborn)
         self._begun = torch.zeros(self.members, dtype=torch.int64)
-        """Frames after which each member began anew, as exploiters do."""
+        """Frames after which each member was last reset, as exploiters are."""
         self._snapshot_at = league.snapshot_every
         if league.against:
             self.league.meet(self.device)
@@ -89,11 +89,11 @@ class LeagueLearner(PopulationLearner):
         frozen, scripted = (self.league.slots, self.league.present), [known[name] for name in config.scripted]
         algorithm.seat(LeagueAgent(stack, algorithm.template.agent, self.seats, *frozen, scripted))
 
-    # --- what an iteration does ---------------------------------------------------------------------------------------
+    # --- parts of an iteration ----------------------------------------------------------------------------------------
 
     @override
     def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """Those of members: from what a frozen or a scripted player does nobody learns."""
+        """Rows of members: no member learns from the actions of a frozen or a scripted player."""
         return super().rows(rollout)[:, self._learning]
 
     @override
@@ -108,7 +108,7 @@ class LeagueLearner(PopulationLearner):
     @override
     def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
         self.league.enter(finished, worlds)
-        # worlds speak from the first seat's view, which is not always the member's whose world it is
+        # statistics are from the first seat's view, which is not always that of the member that owns the world
         second = (self.seats.player[worlds, 0] != self.seats.home[worlds]).float()
         lost = 1 - finished[keys.EPISODE_WIN] - finished[keys.EPISODE_DRAW]
         seen = {name: value for name, value in finished.items() if name in BOTH_SEE}
@@ -117,12 +117,12 @@ class LeagueLearner(PopulationLearner):
 
     @override
     def measures(self) -> list[str]:
-        """What both seats see alike, who wins, and the rating."""
+        """Statistics that both seats share, wins, and the rating."""
         return [*(name for name in super().measures() if name in (*BOTH_SEE, keys.EPISODE_WIN)), RATING]
 
     @override
     def fitness(self) -> Tensor:
-        """Ratings, if members are judged by them, [P]; NaN for who has played too little."""
+        """Ratings, if members are judged by them, [P]; NaN for members with too few games."""
         if self.evolution.config.fitness != RATING:
             return super().fitness()
         _, games = self.league.taken(slice(None))
@@ -136,7 +136,7 @@ class LeagueLearner(PopulationLearner):
 
     @override
     def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Rate the players, look at the members, keep snapshots and draw opponents, whatever it is time for."""
+        """Rate the players, make an evolution step, keep snapshots and draw opponents, whichever is due."""
         config = self.league.config
         drawing = self.number % config.refresh == 0
         if drawing or self.evolution.is_due(self.frames):
@@ -162,7 +162,7 @@ class LeagueLearner(PopulationLearner):
         self.league.follow(look)
 
     def _renew_exploiters(self) -> None:
-        """Let exploiters begin anew that have won, or have got nowhere for long; the pool keeps them as they were."""
+        """Reset exploiters that have won, or have not succeeded for long; the pool keeps their snapshots."""
         points, games = self.league.taken(slice(self.league.mains))
         for exploiter in range(self.league.mains, self.members):
             judged = games[exploiter] >= self.evolution.config.least_episodes
@@ -177,7 +177,7 @@ class LeagueLearner(PopulationLearner):
 
     @override
     def bookkeeping(self) -> dict[str, Any]:
-        """Those of the population, and the league."""
+        """State of the population, and of the league."""
         mine = {"begun": self._begun.clone(), "snapshot_at": self._snapshot_at}
         return {**super().bookkeeping(), "league": {**self.league.state_dict(), **mine}}
 

@@ -1,4 +1,4 @@
-"""A population in its world: the learner of several agents at once."""
+"""Learner of a population: several agents at once in one batch of worlds."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ logger = logging.getLogger(__name__)
 
 
 class PopulationLearner(Learner):
-    """Members that learn at once, each in an equal share of the worlds, and evolve.
+    """Members that learn at once, each in an equal part of the worlds, and evolve.
 
     Frames are counted for each member, as if it were alone.
 
-    Members of several ranks are dealt out among them, with their worlds: gradients stay on their rank, copies travel.
-    Every rank counts the episodes of all members. What shows or saves a member is called by all ranks.
+    Several ranks divide the members among them, with their worlds: gradients stay on their rank, copies are sent. Every
+    rank counts the episodes of all members. Methods that show or save a member are called by all ranks.
 
     Args:
-        env: worlds of all members of this rank.
-        algorithms: one per member of this rank, with its fresh agent and for its share of the worlds.
-        config: how they evolve.
-        seed: of evolution's choices.
+        env: the worlds of all members of this rank.
+        algorithms: one per member of this rank, with its fresh agent and for its part of the worlds.
+        config: evolution of the members.
+        seed: seed of the choices of evolution.
         total_frames: of each member.
-        experiment: what it was made from.
-        newborn: an algorithm as these, with an agent made with the seed given: what a child begins as that has nobody's
+        experiment: the experiment that it was made from.
+        newborn: makes an algorithm like these, with an agent made with the given seed, for a child that inherits no
             weights.
 
     Attributes:
         own: the members of this rank, by their numbers.
-        evolution: the members' genes, and who descends from whom.
-        member_metrics: of each member, of the last iteration.
+        evolution: the members' genes and their descent.
+        member_metrics: metrics of each member in the last iteration.
 
     Raises:
         ValueError: the worlds, the algorithm or a gene cannot be those of a population.
@@ -96,30 +96,30 @@ class PopulationLearner(Learner):
         self.windows = [EpisodeWindow(size) for _ in range(self.members)]
         self.member_metrics: list[dict[str, float]] = [{} for _ in range(self.members)]
         self._since_look = torch.zeros(2, self.members, dtype=torch.float64)
-        """Sum of the fitness of episodes since the last look, and their number."""
+        """Sum of the fitness of episodes since the last evolution step, and their number."""
         self._broken: list[int] = []
         self._shown: Member = copy.deepcopy(Member(algorithms[0]))
         self.best_agent()
 
     def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
-        """Say who plays where: each member in its own share of the worlds, at its own place in their curriculum."""
+        """Assign worlds to members: each acts in its own part of the worlds, at its own place in their curriculum."""
         if ability(env, "split_curriculum") is not None:
             env.split_curriculum(self.members)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
     def measures(self) -> list[str]:
-        """What members may be judged by."""
+        """Statistics by which members may be judged."""
         return list(self.collector.statistics)
 
     def fitness(self) -> Tensor:
-        """Mean fitness of each member's episodes since the last look, [P]; NaN where too few have finished."""
+        """Mean fitness of each member's episodes since the last evolution step, [P]; NaN where too few finished."""
         total, count = self._since_look
         known = count >= self.evolution.config.least_episodes
         return torch.where(known, total / count.clamp_min(1), math.nan)
 
     def best(self) -> int:
-        """The member that is furthest: by its curriculum, then by its latest episodes' returns."""
+        """Number of the best member: by its curriculum, then by its latest episodes' returns."""
         scores = [
             (metrics.get("curriculum/stage", 0.0), _comparable(metrics.get("rollout/ep_rew_mean")))
             for metrics in self.member_metrics
@@ -144,7 +144,7 @@ class PopulationLearner(Learner):
 
     @override
     def tolerates_nonfinite(self, rollout: TensorDict) -> bool:
-        """Whether at least one member wrote nothing but finite numbers. The others skip their updates from such frames,
+        """True if at least one member wrote only finite numbers. The others skip their updates from such frames,
         and evolution may replace them.
         """
         written = [rollout.get(key) for key in self.collector.policy.out_keys if key in rollout.keys(True)]
@@ -157,10 +157,10 @@ class PopulationLearner(Learner):
         return len(broken) < self.members
 
     def _of_members(self, flags: Tensor) -> Tensor:
-        """Whether all of each member's flags, bool [T, N, ...], in a rollout are true, bool [P]."""
+        """True for members of which all flags, bool [T, N, ...], in a rollout are true, bool [P]."""
         return flags.reshape(len(flags), self.algorithm.stack.size, -1).all(-1).all(0)
 
-    # --- what an iteration does ---------------------------------------------------------------------------------------
+    # --- parts of an iteration ----------------------------------------------------------------------------------------
 
     @override
     def collect(self) -> TensorDict:
@@ -170,8 +170,8 @@ class PopulationLearner(Learner):
 
     @override
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Learn from a rollout; diagnostics as scalars on the CPU, means over the members (of updates that were skipped
-        in a row the fewest).
+        """Learn from a rollout; return diagnostics as scalars on the CPU, means over the members (of updates skipped in
+        a row the minimum).
         """
         with ranks.alone():
             of_members = super().improve(rollout, learning_rate)
@@ -184,11 +184,11 @@ class PopulationLearner(Learner):
 
     @override
     def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
-        """Take in the members' episodes, and tell their curricula; means over the members."""
+        """Record the members' episodes and update their curricula; return means over the members."""
         return self._enter(finished_episodes(rollout, self.collector.statistics), finished_worlds(rollout))
 
     def _enter(self, finished: dict[str, Tensor], worlds: Tensor) -> dict[str, float]:
-        """The same of episodes [episodes], and the worlds in which they ended."""
+        """The same for episodes [episodes] and the worlds in which they ended."""
         reports, member = [], self._home(worlds)
         for index, window in enumerate(self.windows):
             mine = {name: values[member == index] for name, values in finished.items()}
@@ -204,7 +204,7 @@ class PopulationLearner(Learner):
         return {name: _mean([report[name] for report in reports if name in report]) for name in reports[0]}
 
     def _home(self, worlds: Tensor) -> Tensor:
-        """The member whose each of these worlds is."""
+        """Number of the member that owns each of these worlds."""
         return worlds // (self.num_envs // self.algorithm.stack.size)
 
     def _count_fitness(self, member: int, finished: dict[str, Tensor]) -> None:
@@ -217,7 +217,7 @@ class PopulationLearner(Learner):
 
     @override
     def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Look at the members if it is time; metrics of the population."""
+        """Make an evolution step if one is due; return metrics of the population."""
         returns = [each.get("rollout/ep_rew_mean", math.nan) for each in self.member_metrics]
         known = [value for value in returns if not math.isnan(value)] or [math.nan]
         found = {"population/return_best": max(known), "population/return_worst": min(known)}
@@ -235,7 +235,7 @@ class PopulationLearner(Learner):
         return found
 
     def _take_over(self, look: EvolutionStep) -> None:
-        """Let rows follow a look: weights, statistics, optimizer, curricula; the worlds go on."""
+        """Apply an evolution step to the rows: weights, statistics, optimizer, curricula; the worlds go on."""
         config = self.evolution.config
         how = config.family.inherit if config.evolve == "genetic" else "best"
         inherit(self.algorithm, look, how, self._newborn, self.own)
@@ -248,11 +248,11 @@ class PopulationLearner(Learner):
         self._since_look.zero_()
         played = [window.state_dict() for window in self.windows]
         for window, parent in zip(self.windows, parents, strict=True):
-            window.load_state_dict(played[parent])  # what it is known by until it has played itself
+            window.load_state_dict(played[parent])  # it is judged by these until it has episodes of its own
         self.member_metrics = [dict(self.member_metrics[parent]) for parent in parents]
 
     def _newborn(self, child: int) -> Algorithm:
-        """What a child begins as, whose weights are nobody's: another one for every birth of the run."""
+        """Algorithm of a child with fresh weights, with another seed for every birth of the run."""
         if self._make_newborn is None:
             raise ValueError(
                 "population.family.inherit is fresh, which needs an experiment: make the learner from one."
@@ -277,9 +277,7 @@ class PopulationLearner(Learner):
         return {**state, "algorithm": {**state["algorithm"], "reward_scaler": self._shown.scaler.state_dict()}}
 
     def member_state(self, member: int) -> dict[str, Any]:
-        """The checkpoint from which a member would go on alone: its worlds begin afresh then, where it is in the
-        curriculum.
-        """
+        """Checkpoint from which a member can continue alone, with its worlds reset at its place in the curriculum."""
         agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.best_agent(member), self._shown.scaler))
         curricula = ability(self.env, "curricula", ())
         owner, place = divmod(member, self.algorithm.stack.size)
@@ -301,7 +299,7 @@ class PopulationLearner(Learner):
 
     @override
     def bookkeeping(self) -> dict[str, Any]:
-        """Episodes and evolution."""
+        """State of episode statistics and evolution."""
         return {
             "episodes": [window.state_dict() for window in self.windows],
             "since_look": self._since_look.clone(),
@@ -324,7 +322,7 @@ class PopulationLearner(Learner):
 
     @override
     def load_agent(self, state: dict[str, Any]) -> None:
-        """Nothing: the members are the algorithm's."""
+        """Do nothing: the algorithm loads the members."""
 
 
 def _comparable(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""Past selves of a league's members, and which of them they meet again."""
+"""Pool of past selves of a league's members, and the weights with which opponents are drawn from it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from torch import Tensor
 from torchrl_agent.population.stack import Stack
 
 FREE = -1
-"""Owner of a place that holds nobody."""
+"""Owner of an empty place."""
 FLOOR = 1e-3
-"""Added to everybody's weight, so that nobody is forgotten for good."""
+"""Added to the weight of every opponent, so that none is excluded permanently."""
 
 
 class Pool:
-    """Snapshots of members, at most so many.
+    """Snapshots of members, at most ``size``.
 
     Args:
         stack: the members.
-        size: places.
+        size: number of places.
 
     Attributes:
         snapshots: the weights, a row for each place.
         owner: the member that each was, int64 [size]; :data:`FREE` where there is none.
-        frames: that it had seen then, int64 [size].
+        frames: frames that the member had seen then, int64 [size].
     """
 
     def __init__(self, stack: Stack, size: int) -> None:
@@ -40,13 +40,14 @@ class Pool:
         return (self.owner != FREE).nonzero().flatten()
 
     def add(self, member: int, frames: int, shares: Tensor) -> int:
-        """Keep a member as it is now; returns its place.
+        """Add a snapshot of a member; return its place.
 
         Args:
-            member: whom.
-            frames: that it has seen.
-            shares: of the points that each player of the league takes from each snapshot, [players, size]. If there is
-                no place left, one of the two that fare most alike goes, unless it is the first or newest of its owner.
+            member: number of the member.
+            frames: frames that it has seen.
+            shares: fractions of the points that each player of the league takes from each snapshot, [players, size]. If
+                no place is free, one of the two snapshots with the most similar results is removed, unless it is the
+                first or newest of its owner.
         """
         free = (self.owner == FREE).nonzero().flatten()
         place = int(free[0]) if len(free) else self._superfluous(shares)
@@ -61,7 +62,7 @@ class Pool:
         return int(nearest.argmin())
 
     def _kept(self) -> Tensor:
-        """Places of the first and the newest snapshot of every owner, as far as that leaves one to give away."""
+        """Places of the first and the newest snapshot of every owner, as far as that leaves one to remove."""
         kept = []
         for owner in self.owner.unique().tolist():
             mine = (self.owner == owner).nonzero().flatten()
@@ -70,24 +71,25 @@ class Pool:
         return torch.tensor(sorted(set(kept)) if len(set(kept)) < self.size else [], dtype=torch.int64)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything."""
+        """Snapshots, their owners and their frames."""
         tensors = {name: value.clone() for name, value in self.snapshots.state_dict().items()}
         return {"snapshots": tensors, "owner": self.owner.clone(), "frames": self.frames.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from it."""
+        """Continue from :meth:`state_dict`."""
         self.snapshots.load_state_dict(state["snapshots"])
         self.owner.copy_(state["owner"])
         self.frames.copy_(state["frames"])
 
 
 def draw_weights(shares: Tensor, choose: str) -> Tensor:
-    """Weights of opponents by the share of the points that one takes from them: prioritized fictitious self-play
+    """Weights of opponents by the fraction p of the points that one takes from them: prioritized fictitious self-play
     (Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Methods).
 
     Args:
-        shares: [...].
-        choose: ``hard``, (1 - p)^2: who is hard to beat; ``even``, p (1 - p): who is as strong; or ``uniform``.
+        shares: fractions p, [...].
+        choose: ``hard``, (1 - p)^2: opponents that are hard to beat; ``even``, p (1 - p): equally strong ones; or
+            ``uniform``.
     """
     if choose == "uniform":
         return torch.ones_like(shares)

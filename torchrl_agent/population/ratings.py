@@ -1,4 +1,4 @@
-"""Who beats whom: a table of points, and numbers that sum it up."""
+"""Points between players: a table of points, and ratings that summarize it."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ PRIOR = 1 / 36
 ROUNDS = 100
 """Newton steps at most."""
 LEAST_GAMES = 8
-"""Pairs that met less often say nothing about how well ratings fit."""
+"""Fewest games of a pair that counts in the misfit of the ratings."""
 
 
 class Ratings(NamedTuple):
     """Strengths of players."""
 
     rating: Tensor
-    """[M]; 400 points are odds of 10 to 1."""
+    """Rating of each player, [M]; 400 points are odds of 10 to 1."""
     error: Tensor
     """Standard errors of the difference to the anchor, [M]."""
     misfit: float
-    """Largest difference between a share of points and what ratings say of it: how much one number per player hides."""
+    """Largest difference between a fraction of points and its prediction by ratings, which one number per player
+    hides."""
 
 
 class Standings:
     """Points that players took from each other, older ones counting less.
 
     Args:
-        players: how many there are places for.
+        players: number of places.
 
     Attributes:
-        points: which the row took from the column, a draw being half of one, float64 [M, M].
-        games: of both, float64 [M, M].
+        points: points that the row took from the column, a draw counting 1/2, float64 [M, M].
+        games: games of both, float64 [M, M].
     """
 
     def __init__(self, players: int) -> None:
@@ -48,8 +49,8 @@ class Standings:
         self.games = torch.zeros_like(self.points)
 
     def enter(self, first: Tensor, second: Tensor, points: Tensor) -> None:
-        """Count games [games] of two players each, of which the first took so many points; those of a player against
-        itself tell nothing.
+        """Add games [games] of two players each, with the points of the first; games of a player against itself are
+        left out.
         """
         kept = first != second
         first, second, points = first[kept], second[kept], points[kept].double()
@@ -58,19 +59,19 @@ class Standings:
             self.games.index_put_((one, other), torch.ones_like(won), accumulate=True)
 
     def fade(self, factor: float) -> None:
-        """Let all that was count for less."""
+        """Scale all earlier results by a factor."""
         self.points *= factor
         self.games *= factor
 
     def forget(self, player: int) -> None:
-        """Free a player's place."""
+        """Clear the results of a player, to free its place."""
         for table in (self.points, self.games):
             table[player] = 0
             table[:, player] = 0
 
     def copy(self, source: Tensor) -> None:
-        """Let the first players be judged by the games of those whose copies they are, int64 [players]: but for what
-        they played against each other.
+        """Give the first players the results of those that they are copies of, int64 [players], except from games
+        against each other.
         """
         count = len(source)
         for table in (self.points, self.games):
@@ -81,7 +82,7 @@ class Standings:
             table[:count, :count][:, copied] = 0
 
     def shares(self, prior: float = 1.0) -> Tensor:
-        """Share of the points that the row takes from the column, [M, M]: with so many draws before any game."""
+        """Fraction of the points that the row takes from the column, [M, M], with ``prior`` draws before any game."""
         return (self.points + prior / 2) / (self.games + prior)
 
     def state_dict(self) -> dict[str, Any]:
@@ -89,29 +90,30 @@ class Standings:
         return {"points": self.points.clone(), "games": self.games.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue them."""
+        """Continue from :meth:`state_dict`."""
         self.points.copy_(state["points"])
         self.games.copy_(state["games"])
 
 
 def bradley_terry(points: Tensor, games: Tensor, anchor: int | None = None) -> Ratings:
-    """Ratings under which a player's share of the points against another is ``1 / (1 + 10^((theirs - own) / 400))``:
+    """Ratings under which a player's fraction of the points against another is ``1 / (1 + 10^((theirs - own) / 400))``:
     the most probable ones (Bradley and Terry 1952), by Newton's method.
 
     Args:
-        points: which the row took from the column, [M, M].
-        games: of both, [M, M].
+        points: points that the row took from the column, [M, M].
+        games: games of both, [M, M].
         anchor: the player whose rating is 1000; without one the mean is.
     """
     points, games = points.double(), games.double()
     size = len(points)
     strength, identity = torch.zeros(size, dtype=torch.float64), torch.eye(size, dtype=torch.float64)
     for _ in range(ROUNDS):
+        # Newton's step on the log-posterior: predicted fractions, gradient, variances of the points, negative Hessian
         expected = torch.sigmoid(strength.unsqueeze(1) - strength)
         slope = (points - games * expected).sum(1) - PRIOR * strength
         weight = games * expected * (1 - expected)
         curvature = torch.diag(weight.sum(1)) - weight + PRIOR * identity
-        # far from the end Newton's step is too long
+        # far from the optimum Newton's step is too long
         step = torch.linalg.solve(curvature, slope).clamp(-1, 1)
         strength = strength + step
         if step.abs().max() < 1e-9:

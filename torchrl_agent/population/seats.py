@@ -1,5 +1,5 @@
-"""Who holds which seat of which world in a league. Seats are fixed, so that shapes are; what changes is whose weights a
-frozen seat holds.
+"""Holders of the seats of all worlds in a league. Seats are fixed, so that shapes are fixed; only the weights in a
+frozen seat change.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torchrl_agent import keys
 from torchrl_agent.core.abilities import ability
 
 SEATS = 2
-"""Seats of a world in which two play against each other."""
+"""Number of seats of a world for games of two."""
 
 
 class Seats(NamedTuple):
     """The seats of all worlds. Players are numbered: members first, those that meet each other and their past selves
-    before the exploiters; then frozen slots, so many for each of the first kind; then frozen copies of the first kind
-    as they are now, whom exploiters meet; then scripted players.
+    before the exploiters; then frozen slots, the same number for each of the first kind; then frozen copies of the
+    present members of the first kind, which exploiters meet; then scripted players.
     """
 
     player: Tensor
-    """Who holds each seat, int64 [N, 2]."""
+    """Holder of each seat, int64 [N, 2]."""
     home: Tensor
-    """The member whose world it is, which holds at least one of its seats, int64 [N]."""
+    """Member that owns each world and holds at least one of its seats, int64 [N]."""
     counts: tuple[int, int, int, int]
     """Members, slots, present copies, and scripted players."""
 
     @property
     def members(self) -> Tensor:
-        """Rows (``world * 2 + seat``) of every member, int64 [P, K]: what it learns from."""
+        """Rows (``world * 2 + seat``) of every member, from which it learns, int64 [P, K]."""
         return self._rows(0)
 
     @property
@@ -64,22 +64,22 @@ def seat_table(
     scripted: Sequence[float] = (),
     exploiters: int = 0,
 ) -> Seats:
-    """Seats in which all members are seated equally often, and all slots, and everybody on both sides.
+    """Seats in which all members are seated equally often, and all slots, and every player on both sides.
 
     A member's worlds are next to each other: first those against its slots, then those against scripted players, then
     those in which it meets every member in turn, itself included. Exploiters meet copies of the others, in more worlds,
     as they learn from one seat of each alone.
 
     Args:
-        worlds: of each member that is no exploiter.
-        members: all of them, exploiters too.
-        slots: frozen opponents of each one.
-        past: share of its worlds against them, rounded down to what is balanced.
-        scripted: share of its worlds against each scripted player, likewise.
-        exploiters: how many of the members, the last ones, are.
+        worlds: number of worlds of each member that is no exploiter.
+        members: number of members, with the exploiters.
+        slots: number of frozen opponents of each one.
+        past: fraction of its worlds against them, rounded down to a balanced number.
+        scripted: fraction of its worlds against each scripted player, likewise.
+        exploiters: number of exploiters, the last of the members.
 
     Raises:
-        ValueError: a share is too small for one balanced round, or shares exceed the worlds.
+        ValueError: a fraction is too small for one balanced round, or fractions exceed the worlds.
     """
     mains = members - exploiters
     frozen = _balanced("league.past", past, worlds, SEATS * slots)
@@ -111,13 +111,13 @@ def seat_table(
 
 
 def _against(member: int, opponents: Tensor, swapped: Tensor) -> Tensor:
-    """A member's worlds against these opponents, who have the first seat where that is swapped, int64 [worlds, 2]."""
+    """A member's worlds against these opponents, which have the first seat where ``swapped``, int64 [worlds, 2]."""
     pairs = torch.stack((torch.full_like(opponents, member), opponents), 1)
     return torch.where(swapped.unsqueeze(1), pairs.flip(1), pairs)
 
 
 def _balanced(name: str, share: float, worlds: int, block: int) -> int:
-    """The largest number of worlds within a share that is a multiple of ``block``."""
+    """The largest number of worlds within a fraction of them that is a multiple of ``block``."""
     count = 0 if block == 0 else int(share * worlds) // block * block
     if share and block and not count:
         raise ValueError(
@@ -127,8 +127,8 @@ def _balanced(name: str, share: float, worlds: int, block: int) -> int:
 
 
 def pairings(players: int, games: int) -> Tensor:
-    """Seats of a tournament in which each two meet in so many worlds, half of them with either in the first seat, int64
-    [N, 2].
+    """Seats of a tournament in which every pair meets in ``games`` worlds, half of them with either in the first seat,
+    int64 [N, 2].
     """
     first, second = torch.triu_indices(players, players, 1)
     pairs = torch.stack((first, second), 1).repeat_interleave(games, 0)

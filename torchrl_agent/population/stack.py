@@ -17,9 +17,9 @@ from torch.func import functional_call
 Values = Mapping[NestedKey, Tensor]
 """Entries of a tensordict, by key."""
 Function = Callable[[TensorDictBase], Mapping[NestedKey, Tensor] | TensorDictBase]
-"""What a member does with a tensordict."""
+"""Function of a member on a tensordict."""
 OneMember = Callable[[dict[str, Tensor], dict[str, Tensor], Values], dict[NestedKey, Tensor]]
-"""The same with a member's parameters, its other tensors, and entries."""
+"""The same of a member's parameters, its other tensors, and entries."""
 
 
 class Stack(nn.Module):
@@ -40,7 +40,7 @@ class Stack(nn.Module):
     def __init__(self, modules: Sequence[nn.Module], parts: Sequence[Sequence[nn.Parameter]] | None = None) -> None:
         super().__init__()
         template = modules[0]
-        # beside the registered modules: its own parameters are nobody's
+        # beside the registered modules: its own parameters belong to no member
         self.__dict__["_template"] = _Template(template)
         parts = [list(template.parameters())] if parts is None else parts
         known = {parameter: name for name, parameter in template.named_parameters()}
@@ -64,7 +64,7 @@ class Stack(nn.Module):
         return self.flat.shape[0]
 
     def others(self) -> dict[str, Tensor]:
-        """All that is no parameter that learns, by its name in the template, [P, ...]."""
+        """All tensors except parameters that learn, by their names in the template, [P, ...]."""
         return {name: getattr(self, place) for name, place in self._places.items()}
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
@@ -73,11 +73,11 @@ class Stack(nn.Module):
         return {name: piece.reshape(*flat.shape[:-1], *shape) for name, piece, shape in pieces}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything by its name in the template, [P, ...]."""
+        """All tensors by their names in the template, [P, ...]."""
         return self.split(self.flat.detach()) | self.others()
 
     def member(self, index: int) -> dict[str, Tensor]:
-        """Everything of one member by its name in the template; what is written there is the member's."""
+        """All tensors of one member by their names in the template; writing to them changes the member."""
         return {name: value[index] for name, value in self.tensors().items()}
 
     @torch.no_grad()
@@ -100,7 +100,7 @@ class Stack(nn.Module):
 
     @torch.no_grad()
     def put(self, rows: Tensor, source: Stack, theirs: Tensor) -> None:
-        """Make these members, int64 [n], what those of another stack of the kind are."""
+        """Copy members of another stack of the kind to these members, int64 [n]."""
         pairs = [(self.flat, source.flat), *zip(self.others().values(), source.others().values(), strict=True)]
         for mine, other in pairs:
             mine[rows] = other.detach()[theirs]
@@ -108,8 +108,8 @@ class Stack(nn.Module):
     # --- calling ------------------------------------------------------------------------------------------------------
 
     def one(self, function: Function, batch_dims: int) -> OneMember:
-        """A function of the template, of entries with so many batch dimensions, as a function of whose tensors it shall
-        compute with; it may write to buffers.
+        """Turn a function of the template, on entries with this many batch dimensions, into one that is also given the
+        tensors to compute with; it may write to buffers.
         """
 
         def run(parameters: dict[str, Tensor], others: dict[str, Tensor], values: Values) -> dict[NestedKey, Tensor]:
@@ -122,12 +122,12 @@ class Stack(nn.Module):
     def call(
         self, function: Function, values: Values, batch_dims: int, *, together: bool = True, randomness: str = "error"
     ) -> dict[NestedKey, Tensor]:
-        """What a function of the template makes of every member's entries [P, ...].
+        """Apply a function of the template to every member's entries [P, ...].
 
         Args:
-            function: what it uses of the template are the member's tensors while it runs; it may write to buffers.
+            function: while it runs, the template has the member's tensors; it may write to buffers.
             values: entries of the members' tensordicts.
-            batch_dims: of each of these tensordicts.
+            batch_dims: batch dimensions of each of these tensordicts.
             together: by ``torch.vmap``; else member after member, for what it cannot run.
             randomness: of ``torch.vmap``: ``different`` lets members draw different numbers.
         """
@@ -139,14 +139,14 @@ class Stack(nn.Module):
 
 
 class _Template(nn.Module):
-    """A module in which functions run that know it."""
+    """Module in which functions that refer to the template run."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, function: Function, values: Values, batch_dims: int) -> dict[NestedKey, Tensor]:
-        """The function's answer to the entries."""
+        """Apply the function to the entries."""
         shape = next(iter(values.values())).shape[:batch_dims]
         found = function(TensorDict(dict(values), shape))
         return dict(found.items(True, True)) if isinstance(found, TensorDictBase) else dict(found)
@@ -158,7 +158,7 @@ def stack_rows(rows: Sequence[Mapping[NestedKey, Tensor]]) -> dict[NestedKey, Te
 
 
 def entries(tensordict: TensorDictBase, keys: Iterable[NestedKey] | None = None) -> dict[NestedKey, Tensor]:
-    """The tensors of a tensordict by key, those asked for that are there."""
+    """Tensors of a tensordict by key: all, or those of ``keys`` that it has."""
     if keys is None:
         return dict(tensordict.items(True, True))
     return {key: value for key in keys if (value := tensordict.get(key, None)) is not None}
@@ -176,10 +176,10 @@ BETAS = (0.9, 0.999)
 
 
 class RowAdam:
-    """Adam (Kingma and Ba 2015) on a tensor [P, D] whose rows know nothing of each other.
+    """Adam (Kingma and Ba 2015) on a tensor [P, D] whose rows are independent of each other.
 
     Args:
-        flat: what learns.
+        flat: the parameters that learn.
         ranges: of the columns whose gradient is clipped together, the first and the one after the last.
         epsilon: in the denominator.
 
@@ -195,16 +195,17 @@ class RowAdam:
 
     @torch.no_grad()
     def step(self, gradient: Tensor, rate: Tensor, max_norm: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of the rows that want it and whose gradient is finite; the others keep weights, moments and count.
+        """Make one step of the rows that are ``wanted`` and whose gradient is finite; the others keep weights, moments
+        and count.
 
         Args:
             gradient: [P, D].
             rate: learning rates, [P].
             max_norm: largest norms of the gradient of each range, [P].
-            wanted: bool [P].
+            wanted: rows that are to make the step, bool [P].
 
         Returns:
-            The norms of the whole gradients before clipping and which rows made the step, [P] each.
+            The norms of the whole gradients before clipping, and a mask of the rows that made the step, [P] each.
         """
         norms = torch.stack([gradient[:, begin:end].norm(dim=1) for begin, end in self.ranges], 1)
         norm = norms.norm(dim=1)
@@ -214,6 +215,7 @@ class RowAdam:
         factor = torch.cat([factors[:, [i]].expand(-1, width) for i, width in enumerate(widths)], 1)
         rows = made.unsqueeze(1)
         gradient = torch.where(rows, gradient * factor, 0.0)
+        # running means of the gradient and of its square, then the step with both corrected for their bias
         mean = self.mean.lerp(gradient, 1 - BETAS[0])
         square = self.square * BETAS[1] + gradient.square() * (1 - BETAS[1])
         steps = self.steps + 1
@@ -224,7 +226,7 @@ class RowAdam:
         return norm, made
 
     def tensors(self) -> dict[str, Tensor]:
-        """What it remembers, by name, [P, ...] each."""
+        """State of the optimizer by name, [P, ...] each."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:

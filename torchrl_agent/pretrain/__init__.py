@@ -1,4 +1,4 @@
-"""Pre-training: one module of an agent learns from rollouts of hand-written and random players, before PPO begins."""
+"""Pre-training: one module of an agent learns from rollouts of scripted and random policies, before PPO begins."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from torchrl_agent.training.metrics import to_host
 from torchrl_agent.transforms import RewardScaler
 
 LOOKS = 20
-"""Rows of metrics.csv, each with a look at the validation worlds."""
+"""Number of rows of metrics.csv, each with an evaluation on the validation worlds."""
 
 __all__ = ["PretrainConfig", "learn", "pretrain", "switch_on"]
 
 
 @dataclass
 class PretrainConfig:
-    """How a module is pre-trained."""
+    """Settings of a pre-training."""
 
     frames: int = count(40_000, FRAMES)
     """Steps to record, summed over worlds."""
@@ -61,20 +61,20 @@ class PretrainConfig:
 
 
 def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:
-    """Pre-train a module and leave ``module.pt``, ``config.yaml``, ``metrics.csv`` and ``report.json`` in a folder. At
-    every look at the validation worlds, the weights with the lowest loss there are kept.
+    """Pre-train a module and write ``module.pt``, ``config.yaml``, ``metrics.csv`` and ``report.json`` to a folder. The
+    weights with the lowest loss on the validation worlds are kept.
 
     Args:
         module: perception, world_model, social_model or policy.
         experiment: world, agent, and length and discount of PPO's rollouts; ``pretrained`` and ``frozen`` apply too.
-        config: how much.
+        config: settings of the pre-training.
         output: a new folder; by default ``runs/pretrain-MODULE-<time>``.
 
     Returns:
         the report, with its ``folder``.
 
     Raises:
-        ValueError: what was asked for cannot work; nothing is written then.
+        ValueError: the settings cannot work; nothing is written then.
     """
     start, module = time.perf_counter(), module
     _check(config)
@@ -115,7 +115,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
 
 
 def make_updater(lesson: Lesson, learning_rate: float, compile: bool) -> Updater:
-    """What makes the updates: Adam, with the gradient clipped as a whole."""
+    """Return the updater: Adam, with the gradient clipped by its global norm."""
     return Updater(
         lesson.losses,
         torch.optim.Adam(lesson.parameters, learning_rate),
@@ -130,8 +130,8 @@ def make_updater(lesson: Lesson, learning_rate: float, compile: bool) -> Updater
 def learn(
     lesson: Lesson, updater: Updater, data: Sequences, config: PretrainConfig
 ) -> Iterator[tuple[int, dict[str, float], dict[str, float]]]:
-    """Make the updates; yields, some twenty times, the number of the last one, its losses (``train/...``) and those of
-    the validation worlds.
+    """Make the updates; yield, about :data:`LOOKS` times, the number of the last one, its losses (``train/...``) and
+    those of the validation worlds.
     """
     every = max(1, config.updates // LOOKS)
     shown: dict[str, str] = {}
@@ -150,7 +150,7 @@ def learn(
 
 
 def switch_on(module: str, experiment: Experiment) -> Experiment:
-    """A copy of the experiment in which the module is there, and has losses to learn from.
+    """Return a copy of the experiment in which the module is enabled, and has losses to learn from.
 
     Raises:
         ValueError: there is no such module, or it cannot learn without another one.
@@ -179,7 +179,7 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
 
 
 def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tuple[Lesson, Sequences]:
-    """Agent and data; the normalizer has learned from the data, unless pre-trained modules brought its statistics."""
+    """Return agent and data; the normalizer is updated on the data, unless pre-trained modules had its statistics."""
     torch.manual_seed(experiment.seed)
     if experiment.threads is not None:
         torch.set_num_threads(experiment.threads)
@@ -200,12 +200,12 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
 
 
 def _batch(data: Sequences, config: PretrainConfig) -> int:
-    """Sequences per update."""
+    """Return the number of sequences per update."""
     return min(data.train.shape[0], max(1, config.batch_frames // data.train.shape[1]))
 
 
 def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[str, Any]:
-    """Figures of the policy, and of the players that it learned from, in the evaluation world."""
+    """Return figures of the policy, and of the policies that it imitated, in the evaluation world."""
     config = experiment.evaluation
     figures = {"policy": evaluate(experiment, lesson.agent)}
     for name in players:

@@ -1,4 +1,4 @@
-"""Rollouts of hand-written and random players, as sequences that an agent's losses can read."""
+"""Rollouts of scripted and random policies, as sequences for an agent's losses."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from torchrl_agent.transforms import RewardScaler
 
 RANDOM = "random"
 HELD_BACK = 5
-"""Of so many worlds of each player, one is held back: half of those choose the weights, the others judge them."""
+"""One in this many worlds of each policy is held out: half of them for validation, the others for test."""
 STRETCH = 5
-"""Steps for which a player who is disturbed does something else, on average."""
+"""Mean length, in steps, of a disturbed policy's stretches of other actions."""
 MOST_DISTURBED = 0.8
-"""Share of steps in such stretches at most: with a single step between any two it is 5/6."""
+"""Largest fraction of steps in such stretches: with a single step between any two it is 5/6."""
 STATES = (keys.HIDDEN, keys.CELL, keys.OTHERS_HIDDEN)
 
 
 @dataclass
 class Sequences:
-    """What players did, for learning and for judging it.
+    """Recorded sequences of scripted policies, for training, validation and test.
 
     Attributes:
-        train: [rows, T] frames: what the agent reads, ``action``, scaled ``reward``, ``done``, ``terminated``,
+        train: [rows, T] frames: the agent's inputs, ``action``, scaled ``reward``, ``done``, ``terminated``,
             ``value_target`` (discounted rewards to the episode's or the recording's end), ``shifted_valid`` (alive),
-            and the labels of others if they are shown.
-        validation: likewise, of other worlds, by which the best weights are chosen.
-        test: likewise, of others still, which those weights are judged by.
-        players: their names.
-        frames: steps summed over worlds.
-        scaler: of the rewards.
+            and the labels of other agents if the agent observes any.
+        validation: likewise, of other worlds, to choose the best weights.
+        test: likewise, of further worlds, to evaluate those weights.
+        players: names of the policies.
+        frames: number of steps, summed over worlds.
+        scaler: scaler of the rewards.
     """
 
     train: TensorDictBase
@@ -59,16 +59,16 @@ class Sequences:
 def choose_players(
     env: Any, names: Sequence[str] | None, imitate: bool, disturbed: float = 0.0
 ) -> dict[str, TensorDictModuleBase]:
-    """The named players of a world; by default its first (the expert), and unless it is to be imitated, random actions.
+    """Return the named policies of a world; by default its first (the expert) and, unless imitated, random actions.
 
     Args:
         env: the world.
-        names: of players.
-        imitate: whether they are to be imitated.
-        disturbed: share of steps in which they do something random instead, in stretches.
+        names: names of the policies.
+        imitate: True if they are to be imitated.
+        disturbed: fraction of steps in which they act randomly instead, in stretches.
 
     Raises:
-        ValueError: there is no such player, or none to imitate.
+        ValueError: there is no such policy, or none to imitate.
     """
     there = env.players() if ability(env, "players") is not None else {RANDOM: RandomPolicy(env.full_action_spec)}
     experts = [name for name in there if name != RANDOM]
@@ -89,15 +89,14 @@ def choose_players(
 
 
 class Disturbed(TensorDictModuleBase):
-    """A player who now and then is led astray: for stretches of steps, each world's by itself, another acts in its
-    place. So what it does is seen from many more states than it comes to by itself, with what that leads to (noise
-    injection, Laskey et al. 2017).
+    """Policy with noise injection (Laskey et al. 2017): for stretches of steps, drawn per world, another policy acts in
+    its place. Its actions and their outcomes are so recorded in many more states than it reaches by itself.
 
     Args:
-        player: who plays.
-        other: who acts in a stretch, such as random actions.
+        player: the policy.
+        other: the policy that acts in a stretch, such as random actions.
         env: their world.
-        share: of the steps that are in a stretch, 0 to :data:`MOST_DISTURBED`.
+        share: fraction of the steps that are in a stretch, 0 to :data:`MOST_DISTURBED`.
     """
 
     def __init__(self, player: TensorDictModuleBase, other: TensorDictModuleBase, env: EnvBase, share: float) -> None:
@@ -108,7 +107,7 @@ class Disturbed(TensorDictModuleBase):
         self.astray = torch.zeros(env.batch_size[0], dtype=torch.bool, device=env.device)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the action of one of both."""
+        """Write the action of one of the two policies."""
         intended, strange = (player(tensordict).get(self.key) for player in (self.player, self.other))
         chance = torch.rand(self.astray.shape, device=self.astray.device)
         self.astray = torch.where(self.astray, chance >= 1 / STRETCH, chance < self.begins)
@@ -119,24 +118,24 @@ class Disturbed(TensorDictModuleBase):
 def collect(
     env: EnvBase, agent: Agent, players: dict[str, TensorDictModuleBase], frames: int, length: int, goals: bool
 ) -> TensorDict:
-    """Let the players play, each in worlds of its own (world i has player i modulo their number).
+    """Collect frames of the policies, each in its own worlds (world i has policy i modulo their number).
 
     Args:
-        env: the very world that the players know.
-        agent: what to record is what it reads.
+        env: the same world object that the policies were made for.
+        agent: agent whose inputs are recorded.
         players: policies by name.
-        frames: at least so many steps, summed over worlds.
+        frames: least number of steps, summed over worlds.
         length: T; whole sequences are recorded.
-        goals: let the agent look on, to record which goals its manager would set itself.
+        goals: also run the agent, to record the goals that its manager would choose.
 
     Returns:
-        frames [steps, rows] as ``agent_rows`` gives them; every agent of every world is a row.
+        frames [steps, rows] as returned by ``agent_rows``; every agent of every world is a row.
     """
     world, group = agent.attach(env), agent.group
     choose = _mixture(list(players.values()), env)
     steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
     alive = [] if group is None else [keys.ALIVE]
-    decided = agent.manager.replayed_keys if goals and agent.manager is not None else ()  # thoughts are made anew
+    decided = agent.manager.replayed_keys if goals and agent.manager is not None else ()  # outputs are computed anew
     left_out = {keys.STATE, *agent.replayed_keys} - set(decided)
     mine = [key for key in agent.recorded_keys if key not in left_out]
     recorded = [
@@ -159,18 +158,18 @@ def collect(
 def make_sequences(
     rollout: TensorDictBase, agent: Agent, worlds: int, players: Sequence[str], length: int, scaler: RewardScaler
 ) -> Sequences:
-    """Cut what was recorded into sequences; the normalizer (unless frozen) and the reward scaler learn from it first.
+    """Cut the recorded frames into sequences; first update the normalizer (unless frozen) and the reward scaler.
 
     Args:
         rollout: from :func:`collect`, [steps, rows].
-        agent: whose normalizer learns.
-        worlds: their number.
-        players: names.
+        agent: agent whose normalizer is updated.
+        worlds: number of worlds.
+        players: names of the policies.
         length: T.
-        scaler: of rewards.
+        scaler: scaler of the rewards.
 
     Raises:
-        ValueError: too few worlds to hold some back.
+        ValueError: too few worlds to hold some out.
     """
     rows, later, alive = rollout.shape[1], rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
     if worlds < 3 * len(players):
@@ -185,13 +184,13 @@ def make_sequences(
     data.set(keys.REWARD, scaler.scale(later.get(keys.REWARD)))
     data.set(keys.VALUE_TARGET, discounted_returns(data.get(keys.REWARD), data.get(keys.DONE), float(scaler.gamma)))
     data.set(keys.VALID, torch.ones(rollout.shape, dtype=torch.bool, device=rollout.device) if alive is None else alive)
-    data = data.transpose(0, 1).reshape(-1, length)  # a row's sequences stand side by side
+    data = data.transpose(0, 1).reshape(-1, length)  # a row's sequences are adjacent
     if keys.IS_INIT in data.keys():  # memory is empty at the start of each sequence
         data.get(keys.IS_INIT)[:, 0] = True
         for state in STATES:
             if state in data.keys():
                 data.get(state).zero_()
-    groups = worlds // len(players)  # worlds of every player; the last ones are held back
+    groups = worlds // len(players)  # worlds of every policy; the last ones are held out
     held = max(2, groups // HELD_BACK)
     world = torch.arange(data.shape[0], device=data.device) // (data.shape[0] // rows) // (rows // worlds)
     part = torch.div(world, len(players), rounding_mode="floor")
@@ -202,7 +201,7 @@ def make_sequences(
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
-    """What follows each step, [T, rows, 1], up to the episode's end; nothing is known beyond the last step."""
+    """Return the discounted return after each step, [T, rows, 1], up to the episode's or the recording's end."""
     total, found = torch.zeros_like(reward[0]), []
     for step in reversed(range(reward.shape[0])):
         total = reward[step] + gamma * torch.where(done[step], 0.0, total)
@@ -211,7 +210,7 @@ def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
 
 
 def _mixture(players: list[TensorDictModuleBase], env: EnvBase) -> Callable[[TensorDictBase], TensorDictBase]:
-    """One policy that lets each player act in its own worlds."""
+    """Return one policy that lets each given policy act in its own worlds."""
     key = env.action_key
     turn = torch.arange(env.batch_size[0], device=env.device) % len(players)
 

@@ -1,4 +1,4 @@
-"""What each module is taught in pre-training: which losses, and which figures tell how well it went."""
+"""Pre-training of each module: its losses, and the figures of its evaluation."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from torchrl_agent.modules.networks import first_head, masked_mean
 from torchrl_agent.modules.records import most_frequent
 
 ROWS_AT_ONCE = 64
-"""Sequences that are judged at a time, which bounds memory."""
+"""Number of sequences that are evaluated at a time, which bounds memory."""
 ILLEGAL = -1e30
 """Log-probabilities below this are those of actions that the mask forbids."""
 
 
 class Lesson:
-    """One module's pre-training, without its loop.
+    """Pre-training of one module, without its loop.
 
     Args:
-        agent: who has the module; its losses are those that PPO would use too.
+        agent: agent that has the module; its losses are those of training with PPO.
         module: perception, world_model, social_model or policy.
-        heads: choices of each discrete action.
+        heads: number of choices of each discrete action.
 
     Raises:
-        ValueError: all that could learn is frozen.
+        ValueError: all parameters of the module are frozen.
     """
 
     def __init__(self, agent: Agent, module: str, heads: Sequence[int]) -> None:
@@ -53,12 +53,12 @@ class Lesson:
         return self.loss if self.module == "perception" else None
 
     def losses(self, sequences: TensorDictBase) -> TensorDict:
-        """``loss_*`` of sequences [R, T], and some diagnostics; to be asked in TorchRL's recurrent mode."""
+        """Return ``loss_*`` of sequences [R, T], and some diagnostics; to be called in TorchRL's recurrent mode."""
         return self.loss(self._encode(sequences, judged=False))
 
     @torch.no_grad()
     def validate(self, sequences: TensorDictBase) -> dict[str, float]:
-        """Mean losses."""
+        """Return the mean losses of sequences [R, T]."""
         parts = sequences.split(ROWS_AT_ONCE)
         with set_recurrent_mode(True):
             found = torch.stack([self.losses(part) * (part.shape[0] / sequences.shape[0]) for part in parts]).sum(0)
@@ -66,7 +66,7 @@ class Lesson:
 
     @torch.no_grad()
     def figures(self, train: TensorDictBase, test: TensorDictBase) -> dict[str, Any]:
-        """What the module can do, beside what is possible without it (see the ``figures`` of its loss)."""
+        """Return figures of the module, beside those of trivial baselines (see the ``figures`` of its loss)."""
         some = train[torch.randperm(train.shape[0], device=train.device)[: max(ROWS_AT_ONCE, test.shape[0])]]
         with set_recurrent_mode(True):
             data, known = (
@@ -75,8 +75,8 @@ class Lesson:
         return self.loss.figures(data, known)
 
     def _encode(self, sequences: TensorDictBase, judged: bool = True) -> TensorDictBase:
-        """The sequences [R, T] with what the module makes of them; the social model's loss runs it itself, so only
-        where it is ``judged`` it has run before.
+        """Return the sequences [R, T] with the module's outputs; the social model's loss runs the module itself, so
+        here it runs only if it is ``judged``.
         """
         agent, data = self.agent, sequences.copy()
         if self.module == "policy":
@@ -86,11 +86,11 @@ class Lesson:
 
 
 class Best:
-    """The weights with the lowest loss on the validation worlds so far, the first ones included.
+    """The weights with the lowest loss on the validation worlds so far, including the initial ones.
 
     Attributes:
-        update: number of the update that they come from, 0 for none.
-        losses: theirs, on the validation worlds.
+        update: number of the update after which they were kept, 0 for none.
+        losses: their losses on the validation worlds.
     """
 
     def __init__(self, lesson: Lesson, losses: dict[str, float]) -> None:
@@ -98,12 +98,12 @@ class Best:
         self._keep(0, losses)
 
     def look(self, update: int, losses: dict[str, float]) -> None:
-        """Keep the weights of now if they are better."""
+        """Keep the current weights if they are better."""
         if total_loss(losses) < total_loss(self.losses):
             self._keep(update, losses)
 
     def restore(self) -> None:
-        """Put the best weights back."""
+        """Restore the best weights."""
         self.lesson.learning.load_state_dict(self.weights)
 
     def _keep(self, update: int, losses: dict[str, float]) -> None:
@@ -112,13 +112,14 @@ class Best:
 
 
 def total_loss(losses: dict[str, float]) -> float:
-    """Sum of the ``loss_*``."""
+    """Return the sum of the ``loss_*``."""
     return sum(value for name, value in losses.items() if name.startswith("loss_"))
 
 
 class CloningLoss(nn.Module):
-    """Cross-entropy of a player's actions under the policy's ``logits``, for sequences [R, T]; frames of the dead and
-    actions that the mask forbids (which the world ignores) do not count. Writes ``loss_cloning`` and ``accuracy``.
+    """Cross-entropy of a scripted policy's actions under the policy's ``logits``, for sequences [R, T]; frames of dead
+    agents and actions that the mask forbids (which the world ignores) do not count. Writes ``loss_cloning`` and
+    ``accuracy``.
     """
 
     def __init__(self, heads: Sequence[int]) -> None:
@@ -126,7 +127,7 @@ class CloningLoss(nn.Module):
         self.heads = list(heads)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Means over the frames that count."""
+        """Return means over the frames that count."""
         logits, action = tensordict.get(keys.LOGITS), tensordict.get(keys.ACTION)
         mask, valid = tensordict.get(keys.ACTION_MASK, None), tensordict.get(keys.VALID)
         choice: Any = MaskedCategorical(logits, mask)
@@ -144,11 +145,11 @@ class CloningLoss(nn.Module):
         )
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
-        """How often the likeliest action is the player's, in the first head of the action.
+        """Return the fraction of frames in which the most likely action is the imitated one, for the first action head.
 
         Args:
             data: test sequences [R, T] with the policy's ``logits``.
-            train: training sequences, for what is most frequent.
+            train: training sequences, for the most frequent action.
         """
         (action, legal, counted), (usual, _, usually) = (self._first_heads(part) for part in (data, train))
         logits = data.get(keys.LOGITS)[..., : self.heads[0]].masked_fill(~legal, -torch.inf)
@@ -159,7 +160,7 @@ class CloningLoss(nn.Module):
         }
 
     def _first_heads(self, data: TensorDictBase) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the first head: actions [R, T], which were legal [R, T, choices], and which frames count [R, T]."""
+        """Return of the first head actions [R, T], masks of legal choices [R, T, choices] and counted frames [R, T]."""
         action, mask = first_head(data.get(keys.ACTION), self.heads), data.get(keys.ACTION_MASK, None)
         everything = torch.ones(*action.shape, self.heads[0], dtype=torch.bool, device=action.device)
         legal = everything if mask is None else mask[..., : self.heads[0]]

@@ -1,4 +1,4 @@
-"""Where time goes: measured (``profile.py``), or computed for a GPU that is not there (``roofline.py``)."""
+"""Profiles of training: time by spans and operators (``profile.py``), and speed of a configuration (``speed.py``)."""
 
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.profiling.profile import profile_training

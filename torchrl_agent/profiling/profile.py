@@ -1,4 +1,4 @@
-"""Where the time of training goes: the spans of its parts (``core/spans.py``), as torch.profiler sees them."""
+"""Profile of training: times of the spans of its parts (``core/spans.py``), as torch.profiler records them."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ WARMUP = 2
 
 @dataclass
 class Profile:
-    """What :func:`profile_training` found."""
+    """Result of :func:`profile_training`."""
 
     iterations: int
     seconds: float
-    """Of one profiled iteration."""
+    """Time of one profiled iteration."""
     seconds_without: float
-    """Of one iteration before, without the profiler."""
+    """Time of one iteration before, without the profiler."""
     ranges: list[Range]
-    """In the order of the loop, inner ones after the one around them."""
+    """Ranges in the order of the loop, inner ones after the enclosing one."""
     operators: list[Operator]
-    """The most expensive ones first."""
+    """Operators, the most expensive first."""
 
 
 def profile_training(experiment: Experiment, output: Path, iterations: int = 1, top: int = 20) -> Profile:
-    """Profile some iterations of training after a warm-up; writes ``ranges.csv``, ``operators.csv`` and ``trace.json``
-    (for chrome://tracing or ui.perfetto.dev) into a folder.
+    """Profile some iterations of training after a warm-up; write ``ranges.csv``, ``operators.csv`` and ``trace.json``
+    (for chrome://tracing or ui.perfetto.dev) to a folder.
 
     Args:
-        experiment: what to train; it may be compiled or not.
+        experiment: experiment to train, compiled or not.
         output: the folder, made if it is missing.
         iterations: iterations to profile.
-        top: operators to keep.
+        top: number of operators to keep.
 
     Raises:
         ValueError: a number below 1, a configuration that cannot work, or a folder that cannot be written to.
@@ -82,7 +82,7 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _record(training: Iterator[Iteration], learner: Learner, iterations: int) -> tuple[profile, float]:
-    """The profile of the next iterations, and the seconds that they took."""
+    """Return the profile of the next iterations, and their seconds."""
     activities = [ProfilerActivity.CPU]
     if learner.device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -104,7 +104,7 @@ def _csv(rows: list[Range] | list[Operator]) -> str:
 
 
 def table(found: Profile) -> str:
-    """Ranges, indented by nesting, and operators, for people."""
+    """Return a table of ranges, indented by nesting, and of operators."""
 
     def cells(name: str, entry: Range | Operator) -> list[str]:
         return [name, f"{entry.calls:,}", f"{entry.cpu_ms:,.1f}", f"{entry.cuda_ms:,.1f}"]

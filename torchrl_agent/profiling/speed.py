@@ -1,4 +1,4 @@
-"""Speed, measured the same way everywhere: ratios come from one run, compile time stands apart."""
+"""Measurement of speed, the same for every configuration; compile time is separate."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from torchrl_agent.training.learner import Learner
 from torchrl_agent.trust.targets import CALL
 
 BLOCK = 16
-"""Steps of the world per measured call."""
+"""Number of steps of the world per measured call."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What one row of speeds is measured with."""
+    """Settings of the measurement of one row of speeds."""
 
     config: str
     overrides: tuple[str, ...]
@@ -38,20 +38,20 @@ class Timed:
     seconds: float
     """Shortest time of each measurement."""
     world_only: bool = False
-    """Leave policy and training out."""
+    """True to leave policy and training out."""
 
     def command(self) -> list[str]:
-        """Command line that measures it and prints the row as JSON."""
+        """Return the command line that measures the row and prints it as JSON."""
         command = [sys.executable, "-m", "torchrl_agent.cli", "bench", "speed", self.config, *self.overrides, "--row"]
         command += ["--num-envs", str(self.num_envs), "--modes", self.mode, "--seconds", str(self.seconds)]
         return command + ["--world-only"] * self.world_only + ["--trust"] * CALL.get().trust
 
 
 def measure_in_own_process(timed: Timed) -> dict[str, Any]:
-    """:func:`measure` in a fresh process, so that memory is its own and no compiled code is shared.
+    """Run :func:`measure` in a fresh process, so that memory is its own and no compiled code is shared.
 
     Raises:
-        ValueError: it failed; the sentence says why.
+        ValueError: the measurement failed; the sentence names the reason.
     """
     # the same code there, whatever the present folder holds
     path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -66,8 +66,8 @@ def measure_in_own_process(timed: Timed) -> dict[str, Any]:
 def measure(
     experiment: Experiment, num_envs: int, mode: str, seconds: float, world_only: bool = False
 ) -> dict[str, Any]:
-    """One row: steps per second (summed over the agents of a world) of the world alone, of world and policy, and of
-    training, with ``num_envs`` worlds; the latter two are None if the ``world_only`` is measured.
+    """Measure one row: steps per second (summed over the agents of a world) of the world alone, of world and policy,
+    and of training, with ``num_envs`` worlds; the latter two are None with ``world_only``.
     """
     acceleration = experiment.acceleration
     acceleration.step = acceleration.advantages = acceleration.update = mode != "eager"
@@ -104,7 +104,7 @@ def measure(
 
 
 def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: float) -> tuple[float, float, str]:
-    """Steps per second with random actions, resets included; the time of the first steps; and how they ran."""
+    """Return steps per second with random actions, resets included; the time of the first steps; and their mode."""
     env = experiment.make_world()
     root = env.reset().clone()
     actions = [env.full_action_spec[env.action_key].rand() for _ in range(BLOCK)]
@@ -126,7 +126,7 @@ def _world_only(experiment: Experiment, learner: Learner, mode: str, seconds: fl
 
 
 def device_name(device: torch.device) -> str:
-    """The device in words."""
+    """Return the device's name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return (
@@ -135,7 +135,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _peak_memory_mb(device: torch.device) -> int | None:
-    """Of the device, or of this process; None on systems that do not tell (Windows)."""
+    """Return the peak memory of the device, or of this process; None on systems that do not report it (Windows)."""
     if device.type == "cuda":
         return round(torch.cuda.max_memory_allocated(device) / 2**20)
     try:
@@ -147,13 +147,13 @@ def _peak_memory_mb(device: torch.device) -> int | None:
 
 
 def header() -> str:
-    """Names of the columns of :func:`line`."""
+    """Return the names of the columns of :func:`line`."""
     names = " ".join(f"{name:>14}" for name in ("world/s", "+policy/s", "training/s"))
     return f"{'level':>6} {'worlds':>8} {'agents':>7} {'mode':>10} {names} {'compile s':>10} {'memory MB':>10}"
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row for people."""
+    """Return a row as a line of text."""
     rates = (row[name] for name in ("world", "world_policy", "training"))
     numbers = " ".join(f"{'' if rate is None else format(rate, ','):>14}" for rate in rates)
     memory = row["peak_memory_mb"]

@@ -1,4 +1,4 @@
-"""How long a call takes, measured the same way by every benchmark."""
+"""Time of a call, measured the same way by every benchmark."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 WARMUP = 4
-"""Calls before the clock starts: first calls compile, and CUDA graphs are captured at the fourth."""
+"""Number of calls before the clock starts: the first ones compile, and CUDA graphs are captured at the fourth."""
 ROUNDS = 3
 LARGE = 1024
-"""Rows and columns of the matrices whose product the machine's peak is measured with; a few of them fit into caches."""
+"""Rows and columns of the matrices whose product measures the machine's peak; a few of them fit into caches."""
 
 
 def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.device) -> float:
-    """Of the fastest of three rounds that take at least ``seconds`` together, after warming up."""
+    """Return the seconds per call of the fastest of three rounds of at least ``seconds`` in sum, after a warm-up."""
     for _ in range(WARMUP):
         function()
     best = float("inf")
@@ -32,14 +32,14 @@ def seconds_per_call(function: Callable[[], Any], seconds: float, device: torch.
 
 
 def peak_flops(seconds: float, device: torch.device) -> float:
-    """Operations per second of a product of two large matrices in float32, with the threads and in the precision of
-    products that the process has: what the machine is good for at most.
+    """Return the machine's peak: operations per second of a product of two large float32 matrices, with the process's
+    threads and precision of products.
     """
     matrix = torch.rand(LARGE, LARGE, device=device)
     return 2 * LARGE**3 / seconds_per_call(lambda: matrix @ matrix, seconds, device)
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished all submitted work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,4 +1,4 @@
-"""What is in a trace of torch.profiler: time by named range, nested as the ranges are, and by operator."""
+"""Summary of a trace of torch.profiler: time by named range, with their nesting, and by operator."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 ITERATION = "iteration"
 OPTIMISER_STEP = "Optimizer.step#Adam.step"
-"""How PyTorch names the range that it puts around an optimizer's step itself."""
+"""Name of PyTorch's own range around an optimizer's step."""
 LAUNCHES = ("cuda_runtime", "cuda_driver")
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
-"""Kineto's categories of the calls that launch something on a CUDA device, and of what they launch."""
+"""Kineto's categories of launched work on a CUDA device; :data:`LAUNCHES` are those of the launching calls."""
 
 
 @dataclass
@@ -23,19 +23,19 @@ class Range:
     """A part of training in the profiled iterations."""
 
     name: str
-    """With the ranges around it, such as ``iteration/collect/policy and world``."""
+    """Name with the enclosing ranges, such as ``iteration/collect/policy and world``."""
     calls: int
     cpu_ms: float
-    """Time on the host with all that is inside, waiting for the device included."""
+    """Time on the host including inner ranges and waiting for the device."""
     cuda_ms: float
     """Time of the device kernels launched in it; 0 without CUDA."""
     share: float
-    """Of the iterations' host time."""
+    """Fraction of the iterations' host time."""
 
 
 @dataclass
 class Operator:
-    """An operator in the profiled iterations, itself only."""
+    """An operator in the profiled iterations, without the operators that it calls."""
 
     name: str
     calls: int
@@ -44,35 +44,35 @@ class Operator:
 
 
 class Event(NamedTuple):
-    """An entry of a trace, with a length."""
+    """An entry of a trace, with a duration."""
 
     kind: str
     """Kineto's category: ``cpu_op``, ``user_annotation``, one of :data:`LAUNCHES` or of :data:`KERNELS`."""
     name: str
     thread: int
     start: float
-    """In microseconds, as ``duration``."""
+    """Start in microseconds, like ``duration``."""
     duration: float
     launch: int
-    """The number that a kernel shares with the call that launched it; 0 without."""
+    """Correlation number shared by a kernel and the call that launched it; 0 without."""
     operator: int
-    """The number of an operator, on the kernels that it launched as well; 0 without."""
+    """Number of an operator, shared by the kernels that it launched; 0 without."""
 
     @property
     def end(self) -> float:
-        """When it was over, in microseconds."""
+        """End in microseconds."""
         return self.start + self.duration
 
 
 def read_trace(path: Path) -> list[Event]:
-    """The events of a trace that :meth:`torch.profiler.profile.export_chrome_trace` wrote.
+    """Read the events of a trace that :meth:`torch.profiler.profile.export_chrome_trace` wrote.
 
     An eager iteration of a whole agent is two million events: the profiler's own ``events()`` takes 10 GB and two
     minutes for them, the trace 1.7 GB and ten seconds.
     """
 
     def shortened(fields: dict[str, Any]) -> Any:
-        """What is kept of an object of the file, called for inner ones first."""
+        """Return the kept part of an object of the file; called for inner objects first."""
         if "ph" not in fields:
             return fields  # an event's arguments, or the whole file
         if fields["ph"] != "X" or fields.get("cat") not in ("cpu_op", "user_annotation", *LAUNCHES, *KERNELS):
@@ -86,7 +86,7 @@ def read_trace(path: Path) -> list[Event]:
 
 
 def summarize(events: list[Event]) -> list[Range]:
-    """The ranges in a trace, nested by time.
+    """Return the ranges in a trace, nested by time.
 
     A kernel counts for every range that was open when it was launched, on whichever thread: backward passes launch
     theirs from a thread of their own on CUDA.
@@ -116,7 +116,7 @@ def summarize(events: list[Event]) -> list[Range]:
 
 
 def _with_inner(name: str, found: dict[str, Range]) -> list[Range]:
-    """A range, then the ranges inside it."""
+    """Return a range, then the ranges inside it."""
     inner = [other for other in found if other.rpartition("/")[0] == name]
     return [found[name], *(entry for other in inner for entry in _with_inner(other, found))]
 
@@ -126,7 +126,7 @@ def _ours(name: str) -> bool:
 
 
 def most_expensive(events: list[Event], top: int) -> list[Operator]:
-    """The operators in a trace that took longest themselves, on the host or on the device."""
+    """Return the operators of a trace with the largest own time, on the host or on the device."""
     result: dict[str, Operator] = {}
     names: dict[int, str] = {}
     around: dict[int, list[Event]] = defaultdict(list)
@@ -148,5 +148,5 @@ def most_expensive(events: list[Event], top: int) -> list[Operator]:
 
 
 def _outer_first(event: Event) -> tuple[float, float]:
-    """Sorts events by their start, those that contain others before them."""
+    """Return the key that sorts events by start, enclosing ones first."""
     return event.start, -event.duration

@@ -1,4 +1,4 @@
-"""A film of a policy playing, for worlds that can be drawn (that have ``draw(world) -> image``)."""
+"""A film of a policy that acts, for worlds that can be drawn (that have ``draw(world) -> image``)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchrl_agent.optimization.compilation import AccelerationConfig
 from torchrl_agent.training.evaluator import Stepper
 
 PICTURES_PER_SECOND = 20
-"""About so many pictures are drawn for a second of a film at most."""
+"""Largest number of pictures drawn for a second of a film, approximately."""
 DEFAULT_FPS = 10.0
 """Steps of the game per second in a film of a world that names no rate."""
 
@@ -45,18 +45,18 @@ def film_policy(
     acceleration: AccelerationConfig | None = None,
     fps: float | None = None,
 ) -> Path:
-    """Play all worlds of ``env``, write them side by side as a film and return its path.
+    """Run a policy in all worlds of ``env``, write them side by side as a film and return its path.
 
     Args:
         env: a world with few rows.
         policy: writes actions.
         path: ``.gif``, or ``.mp4`` with the extra ``video``.
         steps: longest film, in steps of the game; it ends early when every world has finished an episode.
-        every: draw each so many steps of the game, or each step of the world where one of those is longer; by default
-            so that a second has about 20 pictures at most. The film's length does not depend on it.
+        every: steps of the game between two pictures, or one step of the world where that is longer; by default so that
+            a second has about 20 pictures at most. The film's length does not depend on it.
         deterministic: take the most likely action.
         acceleration: on CUDA, what to compile and capture.
-        fps: steps of the game per second of the film; by default what the world says (:func:`film_rate`).
+        fps: steps of the game per second of the film; by default the world's rate (:func:`film_rate`).
 
     Raises:
         ValueError: the world cannot be drawn, or the film cannot be written.

@@ -1,4 +1,4 @@
-"""The folder of a run: made, found again, held while somebody trains in it, and from which code it was written."""
+"""The folder of a run: made, found again, held while a process trains in it, with a record of the running code."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ WRITTEN = (
     "wandb",
     "wandb_id.txt",
 )
-"""What a run may have written before its first checkpoint."""
+"""Names of what a run may have written before its first checkpoint."""
 LAST = ("code.json", "checkpoints")
-"""What is taken away after all else."""
+"""Names of what is deleted last."""
 
 
 SUMMARY = "summary.json"
@@ -41,7 +41,7 @@ FILMS = "films"
 
 
 class TakenError(ValueError):
-    """There is something already where a run's folder would be."""
+    """The path of a run's folder is taken already."""
 
 
 def new_run(experiment: Experiment, locks: Locks, here: Path | None = None) -> Path:
@@ -50,13 +50,13 @@ def new_run(experiment: Experiment, locks: Locks, here: Path | None = None) -> P
     free.
 
     Args:
-        experiment: whose run it is; it gets the name.
-        locks: those of this training.
-        here: where ``run.folder`` begins unless it is absolute; by default the working directory.
+        experiment: experiment of the run; its ``run.name`` is set.
+        locks: locks of this training.
+        here: folder in which ``run.folder`` lies unless it is absolute; by default the working directory.
 
     Raises:
-        HeldError: somebody else holds the folder.
-        TakenError: it is there already.
+        HeldError: another training holds the folder.
+        TakenError: it exists already.
         ValueError: it cannot be made.
     """
     base = Path(experiment.run.folder).expanduser()
@@ -82,8 +82,8 @@ def run_folder(experiment: Experiment) -> Path:
 
 
 def reserve_names(experiment: Experiment) -> str:
-    """A default name for runs called NAME-1, NAME-2, ..., of which the first gets its folder now, so that nobody else
-    begins with it.
+    """A default name for runs called NAME-1, NAME-2, ..., of which the first gets its folder now, so that no other run
+    takes that name.
     """
     base = Path(experiment.run.folder).expanduser()
     for name in _names(experiment):
@@ -135,7 +135,7 @@ def _take(folder: Path, here: Path, locks: Locks) -> None:
     if not _unused(place):
         raise _taken(folder)
     locks.hold(place)
-    if not _unused(place):  # somebody has had it in between
+    if not _unused(place):  # another process has had it in between
         raise _taken(folder)
     _empty(place)
 
@@ -154,24 +154,24 @@ def _cannot_be_made(folder: Path, error: OSError) -> ValueError:
 
 
 def _unused(folder: Path) -> bool:
-    """Whether there was no run in a folder, or one that ended before its first checkpoint."""
+    """True if there was no run in a folder, or one that ended before its first checkpoint."""
     inside = {path.name for path in folder.iterdir()} - {LOCK}
-    visible = {name for name in inside if not name.startswith(".")}  # hidden is what a killed process was writing
+    visible = {name for name in inside if not name.startswith(".")}  # hidden: files that a killed process was writing
     whole = set(LAST) <= visible <= set(WRITTEN)
     barely = all(name == "checkpoints" or name.startswith(".code.json.") for name in inside)
     return (whole or barely) and not checkpoints(folder / "checkpoints")
 
 
 def _empty(folder: Path) -> None:
-    """Take away what a run wrote before its first checkpoint."""
+    """Delete what a run wrote before its first checkpoint."""
     inside = [path for path in folder.iterdir() if path.name != LOCK]
-    # what tells that it was a run goes last, or a kill between would leave a folder that is nobody's
+    # what shows that it was a run goes last, or a kill in between would leave a folder of unknown origin
     for path in sorted(inside, key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """The summary of a run; nothing if it has none, or a damaged one."""
+    """The summary of a run; empty if it has none, or a damaged one."""
     found = read_json(folder / SUMMARY)
     whole = isinstance(found, dict) and isinstance(found.get("seconds"), (int, float))
     return found if whole else {}
@@ -184,13 +184,13 @@ def hold_run(folder: Path, locks: Locks) -> None:
 
 
 def running_code() -> dict[str, Any]:
-    """What makes the numbers: ``versions`` of this project and its libraries, and its :func:`code_state`."""
+    """Code that produces the results: ``versions`` of this project and its libraries, and its :func:`code_state`."""
     return {"versions": versions(), **code_state()}
 
 
 def code_state(source: Path = SOURCE) -> dict[str, str]:
     """Commit and uncommitted changes of this project, where ``source`` is its git checkout; the commit alone where pip
-    installed it from one. Of any other repository that lies around ``source`` nothing is told.
+    installed it from one. Any other repository around ``source`` is ignored.
     """
 
     def git(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Who descends from whom in a population's run, as a picture: generations from left to right, members from top to
+"""Descent of the members in a population's run, as a picture: generations from left to right, members from top to
 bottom, lines from parents to children, colored by fitness.
 """
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg")
-"""Those that hold an alternative text."""
+"""Formats that hold an alternative text."""
 PICTURE = "lineage.png"
 SECOND_PARENT, FIRST_PARENT = COLORS[:2]
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """A population's looks at its members, oldest first."""
+    """Evolution steps of a population, oldest first."""
 
     frames: list[int]
-    """Of each look."""
+    """Frames of each step."""
     fitness: list[list[float]]
-    """Of each member at each look; NaN where too little was known."""
+    """Fitness of each member at each step; NaN where too little was known."""
     parents: list[dict[int, tuple[int, int]]]
-    """Of each look, of those members that were replaced, two parents, who may be one."""
+    """For each step, the two parents of each member that was replaced; they may be the same."""
 
 
 def read_lineage(run: Path) -> Lineage:
-    """What members.csv and lineage.csv of a run say.
+    """Read the lineage of a run from its members.csv and lineage.csv.
 
     Raises:
-        ValueError: nobody has looked at members in that run, or its tables are damaged.
+        ValueError: the run has had no evolution step, or its tables are damaged.
     """
     path = run / "members.csv"
     if not path.is_file():
@@ -86,7 +86,7 @@ def describe(lineage: Lineage) -> str:
 
 
 def draw(lineage: Lineage) -> Figure:
-    """Members [top to bottom] at every look [left to right], and once more as they are after the last."""
+    """Members [top to bottom] at every evolution step [left to right], and once more after the last."""
     from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
 
     looks, members = len(lineage.frames), len(lineage.fitness[0])
@@ -112,7 +112,7 @@ def draw(lineage: Lineage) -> Figure:
 
 
 def _draw_lines(panel: Any, lineage: Lineage) -> None:
-    """From every look to the next: members that stayed in gray, children to each of their parents."""
+    """Lines from every evolution step to the next: members that stayed in gray, children to each of their parents."""
     for look, parents in enumerate(lineage.parents):
         for member in range(len(lineage.fitness[0])):
             if member not in parents:

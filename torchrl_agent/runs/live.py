@@ -1,4 +1,4 @@
-"""A policy playing in a window, at the world's own pace."""
+"""A policy that acts in a window, at the world's own pace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchrl_agent.training.collector import play
 
 
 def live_world(experiment: Experiment) -> EnvBase:
-    """One evaluation world that is seen while it is played: with its ``live_arguments``, such as
+    """One evaluation world that is visible while a policy acts in it: with its ``live_arguments``, such as
     ``render_mode="human"``, which opens a window of its own, or one that can be drawn.
     """
     world = film_world(experiment, 1, "live_arguments")
@@ -32,14 +32,14 @@ def live_world(experiment: Experiment) -> EnvBase:
 def play_live(
     env: EnvBase, policy: TensorDictModuleBase, steps: int, deterministic: bool = True, fps: float | None = None
 ) -> int:
-    """Play the first world of ``env`` until its episode ends; returns the steps played.
+    """Run a policy in the first world of ``env`` until its episode ends; return the number of steps.
 
     Args:
-        env: a world of :func:`live_world`; one with ``draw`` gets a window of ours.
+        env: a world of :func:`live_world`; one with ``draw`` gets a :class:`Window`.
         policy: writes actions.
-        steps: most steps.
+        steps: largest number of steps.
         deterministic: take the most likely action.
-        fps: steps per second in a window of ours; by default what the world says.
+        fps: steps per second in a :class:`Window`; by default the world's rate.
 
     Raises:
         ValueError: the world cannot be seen, or there is no display.
@@ -85,7 +85,7 @@ class Window:
         self.next = time.monotonic()
 
     def show(self, picture: Any, seconds: float) -> bool:
-        """Show a picture for so long; returns whether the window is still open."""
+        """Show a picture for this many seconds; return True if the window is still open."""
         if self.image is None:
             axes = self.figure.add_axes((0, 0, 1, 1))
             axes.axis("off")

@@ -25,7 +25,7 @@ def load_agent(
 
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
-        device: where to put it.
+        device: device of the agent.
         which: ``last`` or ``best``.
         overrides: changes of the run's configuration.
         member: of a population: its number, or ``best``, which it also is if none is named.

@@ -13,7 +13,7 @@ LOCK = ".lock"
 
 
 _UNFINISHED = re.compile(r"\..+(\.\d+|-[0-9a-f]{32}\.(gif|mp4))")
-"""Names of files until they are whole: of those that stay a killed process was writing."""
+"""Names of files until they are complete: those that remain were being written by a killed process."""
 
 
 class HeldError(ValueError):
@@ -21,7 +21,7 @@ class HeldError(ValueError):
 
 
 class Locks:
-    """Run folders that nobody else may write in, until they are closed or the process has ended in any way."""
+    """Run folders that no other training may write in, until they are closed or the process has ended in any way."""
 
     def __init__(self) -> None:
         self._files = ExitStack()
@@ -35,10 +35,10 @@ class Locks:
         self.close()
 
     def hold(self, folder: Path) -> None:
-        """Hold a folder that is there; again is no harm.
+        """Hold an existing folder; holding it again has no effect.
 
         Raises:
-            HeldError: somebody else holds it.
+            HeldError: another training holds it.
             ValueError: nothing can be written in it.
         """
         if folder.absolute() in self._held:
@@ -56,14 +56,14 @@ class Locks:
         self._held.add(folder.absolute())
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Release all of them."""
         self.closed = True
         self._held.clear()
         self._files.close()
 
 
 def clean(folder: Path) -> None:
-    """Take away what processes that were killed had not finished to write in a run's folder, which is held."""
+    """Delete what killed processes had not finished writing in a run's folder, which is held."""
     for place in (folder, folder / "checkpoints"):
         for path in place.iterdir():
             if path.is_file() and _UNFINISHED.fullmatch(path.name):
@@ -71,11 +71,11 @@ def clean(folder: Path) -> None:
 
 
 def _locked(file: IO[bytes]) -> bool:
-    """Whether the lock on an open file was free, and is ours now; also where the file system knows no locks."""
+    """Lock an open file; True if it was free, and also if the file system has no locks."""
     if sys.platform == "win32":
         import msvcrt  # Windows alone has it
 
-        file.seek(2**30)  # beyond the end: a locked byte could not be read by anybody else
+        file.seek(2**30)  # beyond the end: a locked byte could not be read by other processes
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError:

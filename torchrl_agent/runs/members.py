@@ -1,6 +1,6 @@
-"""The members of a population as runs of their own, and tables of who was good and who descends from whom.
+"""The members of a population as runs of their own, and tables of their fitness and descent.
 
-``members/03/`` is an ordinary run folder, so that whatever takes a run takes a member.
+``members/03/`` is an ordinary run folder, so that every function and command for runs takes a member, too.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ POPULATION = "population"
 
 
 class MembersWriter:
-    """Keeps each member's metrics, checkpoints and configuration, and the population's tables.
+    """Writer of each member's metrics, checkpoints and configuration, and of the population's tables.
 
     Nothing is written before :meth:`begin`.
 
     Args:
-        folder: of the population's run.
+        folder: folder of the population's run.
         learner: the population.
-        resumed: it goes on from a checkpoint in the folder.
+        resumed: True if it goes on from a checkpoint in the folder.
 
     Raises:
         ValueError: a member has gone on alone, or its metrics are damaged.
@@ -70,7 +70,7 @@ class MembersWriter:
         self._looks = 0
 
     def begin(self, locks: Locks) -> None:
-        """Make and hold the members' folders, without what of them is newer than the population."""
+        """Make and hold the members' folders, and delete checkpoints in them that are newer than the population."""
         for path in self._newer:
             forget_checkpoint(path)
         for place in self._folders:
@@ -83,7 +83,7 @@ class MembersWriter:
         self._describe()
 
     def write(self) -> None:
-        """Write down what the last iteration said of each member, and what a look at them did."""
+        """Write each member's metrics of the last iteration, and the tables after an evolution step."""
         for writer, metrics in zip(self._writers, self.learner.member_metrics, strict=True):
             writer.write(self.learner.frames, metrics)
         looks = self.learner.evolution.looks
@@ -110,7 +110,7 @@ class MembersWriter:
             )
 
     def summarize(self, summary: dict[str, Any]) -> None:
-        """Leave a summary of each member: the population's, with its own metrics and nothing that is the best one's."""
+        """Write a summary of each member: the population's, with its own metrics, without the best one's results."""
         for index, (place, metrics) in enumerate(zip(self._folders, self.learner.member_metrics, strict=True)):
             known = {name: None if math.isnan(value) else value for name, value in metrics.items()}
             told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
@@ -118,8 +118,9 @@ class MembersWriter:
             write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})
 
     def describe(self) -> dict[str, Any]:
-        """What a population is now, as plain values: each member's strength (``rating`` in a league, else its latest
-        episodes' ``return``; None if unknown) and genes, and how often they were looked at and how many were replaced.
+        """Present state of a population, as plain values: each member's strength (``rating`` in a league, else its
+        latest episodes' ``return``; None if unknown) and genes, and the numbers of evolution steps and of replaced
+        members.
         """
         learner, evolution = self.learner, self.learner.evolution
         name, tag = (RATING, f"league/{RATING}") if isinstance(learner, LeagueLearner) else ("return", TRAINING_RETURN)
@@ -131,7 +132,7 @@ class MembersWriter:
         return {"members": members, "looks": len(evolution.looks), "replaced": evolution.births}
 
     def picture(self) -> None:
-        """Draw who descends from whom, if anybody has looked."""
+        """Draw the lineage, if there was an evolution step."""
         if self.learner.evolution.looks:
             plot_lineage(self.folder, self.folder / PICTURE)
 
@@ -141,16 +142,16 @@ class MembersWriter:
             writer.close()
 
     def _describe(self) -> None:
-        """Let each member's configuration say what it is now."""
+        """Write the present configuration of each member."""
         for index, place in enumerate(self._folders):
             write_config(member_experiment(self.learner, index), place)
 
 
 def newer_checkpoints(place: Path, frames: int) -> list[Path]:
-    """A member's checkpoints beyond the population's frames, which a population wrote that was stopped before its own.
+    """A member's checkpoints beyond the population's frames, written by a population that was stopped before its own.
 
     Raises:
-        ValueError: the member wrote them, as it has gone on alone: that would be lost.
+        ValueError: the member wrote them, as it has gone on alone: they would be lost.
     """
     newer = [path for path in checkpoints(place / "checkpoints") if frames_of(path) > frames]
     if not all(load_checkpoint(path)["metadata"].get(POPULATION) for path in newer):
@@ -167,7 +168,7 @@ def member_folder(run: Path, member: int) -> Path:
 
 
 def find_member(run: Path, member: int | str) -> Path:
-    """The folder of a member that is there, by its number, or that of the run itself for ``best``: it holds its agent.
+    """The folder of an existing member, by its number, or that of the run itself for ``best``: it holds that agent.
 
     Raises:
         ValueError: the run is no population's, or has no such member.
@@ -203,7 +204,7 @@ def member_experiment(learner: PopulationLearner, member: int) -> Experiment:
 
 
 def member_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
-    """Fitness and genes of every member at every look."""
+    """Fitness and genes of every member at every evolution step."""
     return [
         {"frames": look.frames, "member": index, "fitness": float(look.fitness[index])}
         | {name: float(values[index]) for name, values in look.before.items()}
@@ -213,7 +214,7 @@ def member_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
 
 
 def lineage_rows(learner: PopulationLearner) -> list[dict[str, Any]]:
-    """Every copy that was made: whose, and what became of its genes."""
+    """Every replacement: the child, its parents, their fitness, and its genes beside the parents'."""
     rows: list[dict[str, Any]] = []
     for look in learner.evolution.looks:
         for child in look.children.nonzero().flatten().tolist():

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 JUDGED = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/success_rate")
-"""What TensorBoard's table of hyper-parameters shows of each run."""
+"""Metrics of each run in TensorBoard's table of hyper-parameters."""
 
 
 class MetricsWriter:
     """Writes one row per iteration to ``metrics.csv``, TensorBoard and Weights & Biases (a logger of
     :func:`wandb_logger`), x axis frames.
 
-    A run that is resumed drops the rows that the checkpoint does not know (``frames`` beyond ``resumed_at``), once it
+    A run that is resumed drops the rows that are newer than the checkpoint (``frames`` beyond ``resumed_at``), once it
     writes; before, nothing is touched.
 
     Raises:
@@ -62,7 +62,7 @@ class MetricsWriter:
             raise _damaged(self.path, error) from None
 
     def begin(self) -> None:
-        """Drop the rows that the checkpoint does not know, and open what is written to."""
+        """Drop the rows that are newer than the checkpoint, and open the outputs."""
         if self._begun:
             return
         self._begun = True
@@ -76,7 +76,7 @@ class MetricsWriter:
                 self._events = SummaryWriter(str(self.path.with_name("tensorboard")), purge_step=newer)
 
     def describe(self, configuration: str, settings: dict[str, Any]) -> None:
-        """Show what the run is made from in TensorBoard: its configuration as text, and its settings as
+        """Write the settings of the run to TensorBoard: its configuration as text, and its settings as
         hyper-parameters of the plugin of that name, in the run's own folder.
         """
         self.begin()
@@ -144,7 +144,7 @@ class MetricsWriter:
 
 
 def _rows_until(path: Path, frames: int) -> list[dict[str, str]]:
-    """The rows of a ``metrics.csv``, if there is one, up to so many frames."""
+    """The rows of a ``metrics.csv``, if there is one, up to ``frames``."""
     try:
         rows = read_metrics(path) if path.is_file() else []
         return [row for row in rows if float(row["frames"]) <= frames]
@@ -177,7 +177,7 @@ def check_wandb(project: str | None) -> None:
 
 
 def wandb_logger(folder: Path, project: str | None, configuration: str) -> WandbLogger | None:
-    """TorchRL's logger to a project of Weights & Biases, which is shown the run's configuration; None for no project.
+    """TorchRL's logger to a project of Weights & Biases, with the run's configuration; None for no project.
     The run's number there is kept in ``wandb_id.txt``, so that a resumed run goes on where it was.
     """
     if project is None:

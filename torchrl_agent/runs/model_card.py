@@ -26,9 +26,9 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
     """Write ``README.md`` into a run's folder.
 
     Args:
-        folder: the run; versions and commit are those of its code.json.
-        experiment: what was trained.
-        summary: what summary.json holds.
+        folder: folder of the run; versions and commit are those of its code.json.
+        experiment: the experiment that was trained.
+        summary: content of summary.json.
     """
     write_text(folder / "README.md", model_card(folder, experiment, summary))
 
@@ -78,7 +78,7 @@ def _origin(summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _code(folder: Path) -> dict[str, Any]:
-    """What code.json of a run says; nothing if there is none or it is damaged."""
+    """Content of a run's code.json; empty if there is none or it is damaged."""
     path = folder / "code.json"
     code = read_json(path)
     whole = isinstance(code, dict) and isinstance(code.get("versions", {}), dict)
@@ -88,7 +88,7 @@ def _code(folder: Path) -> dict[str, Any]:
 
 
 def _population(folder: Path, summary: dict[str, Any]) -> str:
-    """Its members as they are now and what evolution did; nothing of a run of one agent."""
+    """Section on the present members and their evolution; empty for a run of one agent."""
     if "population" not in summary:
         return ""
     population = summary["population"]
@@ -154,7 +154,7 @@ def _usage(folder: Path, summary: dict[str, Any]) -> str:
 
 
 def _place(folder: Path) -> str:
-    """The run as it is called from here; without the path to a folder somewhere else, which is nobody's business."""
+    """Name of the run from the working directory; without the path to a folder elsewhere, which is private."""
     name, here = run_name_of(folder), Path.cwd()
     if name.startswith(PREFIX):
         return name

@@ -1,7 +1,7 @@
 """Runs side by side: learning curves (``plot``) and tables of figures (``compare``), over the seeds of a configuration.
 
-Runs whose stored configurations differ only in ``seed`` and in ``run`` (names, what is left on disk) belong together. A
-seed that is given again begins another group, so that no seed counts twice.
+Runs whose stored configurations differ only in ``seed`` and in ``run`` (names, files) belong together. A seed that is
+given again begins another group, so that no seed counts twice.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRIC = "rollout/ep_rew_mean"
-"""What is drawn unless told."""
+"""Metric that is drawn by default."""
 LEGEND_WIDTH = 88
 """Letters in a line of the legend."""
 LINES = ("-", "--", ":", "-.")
-"""One more each time the colors are used up."""
+"""Line styles: the next one each time the colors are used up."""
 FIRST = ("run", "config", "seed", "frames", "seconds", "training_return", "return_mean", "win_rate")
 """Columns of the table, as far as the runs have them; others follow."""
 RESAMPLES = 2000
-"""Of the bootstrap."""
+"""Number of samples of the bootstrap."""
 NAMED_DIFFERENCES = 3
-"""Configurations that differ in more settings are told apart by a run's folder."""
+"""Configurations that differ in more settings are labeled by a run's folder."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, and what its configuration says."""
+    """A run folder and its configuration."""
 
     folder: Path
     name: str
     seed: int
     settings: dict[str, str]
-    """All else of the configuration, by dotted key."""
+    """The rest of the configuration, by dotted key."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def table(entries: Sequence[dict[str, Any]]) -> str:
-    """What :func:`compare` returns, for people."""
+    """The result of :func:`compare` as a text table."""
     rows: list[dict[str, Any]] = []
     for entry in entries:
         rows += [{**row, "config": entry["config"]} for row in entry["runs"]]
@@ -117,7 +117,7 @@ def table(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
-    """The runs of each configuration, by a label that tells the configurations apart; beside runs, folders of
+    """The runs of each configuration, by a label that distinguishes the configurations; beside runs, folders of
     pre-trained modules are left out, so that ``runs/*`` may hold some.
     """
     folders = [find_run(folder) for folder in folders]
@@ -220,7 +220,7 @@ def _labels(groups: list[list[Run]]) -> list[str]:
     for run, *_ in groups:
         alike = [first.settings for (first, *_) in groups if first.name == run.name]
         names = sorted({name for settings in alike for name in settings})
-        # what one of them lacks, such as another algorithm's section, is no setting in which they differ
+        # a key that one of them lacks, such as of another algorithm's section, is no setting in which they differ
         differing = [name for name in names if len({each[name] for each in alike if name in each}) > 1]
         if len(differing) > NAMED_DIFFERENCES:
             differing = []
@@ -234,7 +234,7 @@ def _labels(groups: list[list[Run]]) -> list[str]:
 
 
 def _legend(label: str, runs: list[Run]) -> str:
-    """What a curve is, in lines that the figure has room for."""
+    """Legend of a curve, in lines that fit the figure."""
     band = "smallest to largest" if len(runs) == 2 else "95\u00a0% bootstrap interval"
     what = f"seed {runs[0].seed}" if len(runs) == 1 else f"mean of {len(runs)} seeds, {band}"
     return textwrap.fill(f"{label} ({what})", LEGEND_WIDTH).replace("$", r"\$")
@@ -270,12 +270,12 @@ def _number(row: dict[str, str], name: str, folder: Path) -> float:
         return float(row.get(name) or "nan")
     except ValueError:
         raise ValueError(
-            f"{folder / 'metrics.csv'} is damaged ({name} is {row[name]!r}): mend that cell, or leave the run out."
+            f"{folder / 'metrics.csv'} is damaged ({name} is {row[name]!r}): fix that cell, or leave the run out."
         ) from None
 
 
 def _figures(run: Run) -> dict[str, Any]:
-    """A row of the table: of summary.json, or as far as metrics.csv knows for a run that has not finished."""
+    """A row of the table: from summary.json, or from metrics.csv for a run that has not finished."""
     path = run.folder / "summary.json"
     try:
         summary = read_json(path) if path.is_file() else _unfinished(run.folder)
@@ -288,7 +288,7 @@ def _figures(run: Run) -> dict[str, Any]:
 
 
 def _unfinished(folder: Path) -> dict[str, Any]:
-    """What summary.json would hold, as far as it is known."""
+    """Content of summary.json, as far as it is known before the run has finished."""
     last = _read_rows(folder)[-1]
     frames, score = (_number(last, name, folder) for name in ("frames", METRIC))
     return {"frames": frames, "seconds": None, "metrics": {METRIC: score}}
@@ -304,7 +304,7 @@ def _cell(value: Any) -> str:
 
 FORMATS = (".png", ".svg", ".pdf")
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Of Okabe and Ito: color-blind people tell them apart."""
+"""Colors of Okabe and Ito, which color-blind people can distinguish."""
 
 
 def check_format(output: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -319,7 +319,7 @@ def write_figure(figure: Figure, output: Path, about: dict[str, str] | None = No
     """Write a figure, atomically, and return its path.
 
     Args:
-        figure: what to write.
+        figure: the figure to write.
         output: the file; its suffix is the format.
         about: metadata in words that the format knows, such as ``Title`` and ``Description``.
         option: of the command that named the file, for the error.

@@ -1,4 +1,4 @@
-"""A run: the training loop, written down from the first folder to the model card."""
+"""A run: the training loop, recorded from the first folder to the model card."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ def train(
     Several ranks train it together inside :func:`torchrl_agent.core.ranks.started`; the first one writes.
 
     Args:
-        experiment: what to train.
-        resume: a run folder to continue in (from its last checkpoint); by default what ``run.resume`` says.
-        on_iteration: called after every iteration, once it is written down.
+        experiment: the experiment to train.
+        resume: a run folder to continue in (from its last checkpoint); by default as ``run.resume`` says.
+        on_iteration: called after every iteration, once it is recorded.
         on_episode: called with the statistics of each episode that ended in it, such as ``return`` and ``length``.
         on_evaluation: called after those iterations that ``evaluation.every`` had judged; the figures are metrics.
 
     Raises:
         ValueError: see :func:`~torchrl_agent.loop.learn`; also if the run's folder exists already, is in use or cannot
             be written to.
-        NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, and says what is left to go on from.
+        NonFiniteError, CollapseError: as :func:`~torchrl_agent.loop.learn`, with the checkpoint to go on from in the
+            message.
     """
     if ranks.size() > 1 and experiment.plays_apart and not experiment.has_members:
         iterations = _train_apart(experiment, resume)
@@ -76,12 +77,12 @@ def train(
 
 
 def _train_apart(experiment: Experiment, resume: Path | str | None) -> Generator[Iteration, None, None]:
-    """The training of the first rank, as one process would run it, for which the other ranks play."""
+    """The training of the first rank, as one process would run it, for which the other ranks collect."""
     check_ranks(experiment)
     check_actors(experiment)
     actors, number = ranks.size() - 1, ranks.rank() - 1
     if number >= 0:
-        with ranks.among(actors, number), DelayedSignals():  # the learner says when to stop
+        with ranks.among(actors, number), DelayedSignals():  # the learner decides when to stop
             make_actor(experiment).run()
         return
     learners: list[ActorsLearner] = []
@@ -133,7 +134,7 @@ def _train(
 
 
 def _check_whole(folder: Path) -> None:
-    """Raise ValueError if a run was exported, without what training goes on with."""
+    """Raise ValueError if a run was exported, without the state that training goes on from."""
     if "origin" in read_summary(folder):
         raise ValueError(
             f"{run_name_of(folder)} was exported without its optimizer and worlds, so it cannot be resumed: train anew "
@@ -143,7 +144,7 @@ def _check_whole(folder: Path) -> None:
 
 
 class Left(Enum):
-    """What a run has still to do."""
+    """Remaining work of a run."""
 
     FRAMES = auto()
     JUDGEMENT = auto()
@@ -151,10 +152,10 @@ class Left(Enum):
 
 
 def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: bool) -> Left:
-    """What a run that goes on after so many frames has still to do.
+    """Remaining work of a run that goes on after this many frames.
 
     Raises:
-        ValueError: nothing, and it does not go on ``by_itself``.
+        ValueError: nothing is left, and it does not go on ``by_itself``.
     """
     past = ranks.first(lambda: read_summary(folder))
     if past.get("frames") != frames:  # of an earlier end
@@ -163,7 +164,7 @@ def _what_is_left(experiment: Experiment, folder: Path, frames: int, by_itself: 
     at_mark = past.get("ended") == "mark" and experiment.evaluation.stop_at_mark
     if not trained and not at_mark:
         return Left.FRAMES
-    # a run of the last release does not say it
+    # a run of the last release does not have this key
     judged = past.get("judged", "evaluation" in past or (bool(past) and not experiment.run.final_evaluation))
     if not judged:
         return Left.JUDGEMENT
@@ -191,7 +192,7 @@ def _last_state(experiment: Experiment, folder: Path, its_own: bool) -> dict[str
 def _make_writer(
     experiment: Experiment, learner: Learner, folder: Path | None, locks: Locks, here: Path
 ) -> RunWriter | SilentWriter:
-    """What writes the run that goes on in this folder, or a new one: on the first rank."""
+    """Writer of the run that goes on in this folder, or of a new one: on the first rank."""
     if ranks.rank() > 0:
         return SilentWriter(learner)
     if folder is None:
@@ -200,7 +201,7 @@ def _make_writer(
 
 
 def _next(iterations: Iterator[Iteration], writer: RunWriter | SilentWriter) -> Iteration | None:
-    """The next iteration, written down before a signal acts; None after the last one."""
+    """The next iteration, recorded before a signal acts; None after the last one."""
     with DelayedSignals() as signals, writer.iterating():
         try:
             iteration = next(iterations, None)

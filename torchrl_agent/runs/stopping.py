@@ -53,7 +53,7 @@ class DelayedSignals:
 
 
 class Terminated(BaseException):
-    """SIGTERM has come; like KeyboardInterrupt it is no error that anybody should catch on the way."""
+    """SIGTERM has come; like KeyboardInterrupt it is no error for callers to catch on the way."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What writes a run into its folder while it trains: one writer on the first rank, its helpers on the others."""
+"""Writers of a run's folder during training: one writer on the first rank, its helpers on the others."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class RunWriter:
-    """Writes a run down: metrics after every iteration, checkpoints when they are due, in the end a summary and a model
+    """Record of a run: metrics after every iteration, checkpoints when they are due, in the end a summary and a model
     card. A context: no other process can train in the same folder, and if it is left between two iterations, by
     Ctrl-C or by closing the generator, it does what :meth:`stop` does.
 
     Args:
-        folder: of the run.
-        learner: that trains.
-        resumed: the learner goes on from a checkpoint in the folder.
-        locks: those that hold the folder; let go of when the context is left.
+        folder: folder of the run.
+        learner: the learner that trains.
+        resumed: True if the learner goes on from a checkpoint in the folder.
+        locks: locks that hold the folder; released when the context is left.
 
     Raises:
         ValueError: the folder holds what must not be lost, is damaged, or cannot be written to.
@@ -55,7 +55,7 @@ class RunWriter:
     def __init__(self, folder: Path, learner: Learner, resumed: bool, locks: Locks) -> None:
         self.folder, self.learner, self.experiment = folder, learner, learner.experiment
         self._locks, self._hash, text = locks, self.experiment.hash(), self.experiment.to_yaml()
-        # before anything is written: who is refused here has changed nothing
+        # before anything is written: a run that is refused here has changed nothing
         frames, run = learner.frames if resumed else None, self.experiment.run
         self._members = MembersWriter(folder, learner, resumed) if isinstance(learner, PopulationLearner) else None
         logger = wandb_logger(folder, run.wandb, text)
@@ -93,7 +93,7 @@ class RunWriter:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """A context in which an error of the disk, such as a full one or a folder that is gone, is a sentence."""
+        """A context that turns an error of the disk, such as a full one or a folder that is gone, into a sentence."""
         try:
             yield
         except OSError as error:
@@ -109,7 +109,7 @@ class RunWriter:
         self._between = True
 
     def write(self, metrics: dict[str, float]) -> None:
-        """Write down an iteration that the learner has just finished; a checkpoint too, if one is due."""
+        """Record an iteration that the learner has just finished; write a checkpoint too, if one is due."""
         self._metrics = metrics
         with self._told():
             (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learned before
@@ -145,7 +145,7 @@ class RunWriter:
             self._summarize(ended, judged=True, **judgment)
 
     def where_to_go_on(self) -> str:
-        """What to go on from after an error, as the end of a sentence."""
+        """Checkpoint to go on from after an error, as the end of a sentence."""
         found = checkpoints(self.folder / "checkpoints")
         if not found:
             return "no checkpoint was written yet, so begin again"
@@ -209,7 +209,7 @@ class RunWriter:
         return judgment
 
     def _film_on_the_way(self) -> None:
-        """Film the policy as it is now; where that cannot be, do not try again."""
+        """Film the present policy; if that fails, do not try again."""
         self._filmed = self.learner.frames
         path = self.folder / FILMS / f"{self.learner.frames:012}.gif"
         with ranks.alone(), forked_random(self.learner.device), self._told():
@@ -231,11 +231,11 @@ class RunWriter:
 
 
 class SilentWriter:
-    """Stands where the first rank has its :class:`RunWriter`, on every other rank. It writes nothing, but takes part in
-    whatever all ranks do together when that one saves: it sends this rank's worlds.
+    """Counterpart, on every other rank, of the first rank's :class:`RunWriter`. It writes nothing, but takes part in
+    the collective operations of a checkpoint: it sends this rank's worlds.
 
     Args:
-        learner: that trains.
+        learner: the learner that trains.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -263,7 +263,7 @@ class SilentWriter:
             self._save()
 
     def finish(self) -> None:
-        """The same, and help to show the agent that is judged."""
+        """Take part in the last checkpoint and in gathering the agent that is judged."""
         self.stop()
         self.learner.best_agent()
 

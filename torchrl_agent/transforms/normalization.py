@@ -119,8 +119,8 @@ class ObservationNormalizer(Transform):
         return values[0] if len(values) == 1 else torch.cat(values, -1)
 
     def update(self, observation: Tensor, counted: Tensor | None = None) -> None:
-        """Merge observations [..., F] into the statistics, only those of ``counted`` rows (bool [...]) if given; do nothing
-        if frozen.
+        """Merge observations [..., F] into the statistics, only those of ``counted`` rows (bool [...]) if given; do
+        nothing if frozen.
         """
         if self.enabled and not self.frozen:
             self.running.update(observation, counted)
@@ -190,8 +190,8 @@ class RewardScaler(Transform):
         return (reward * self.running.affine(self.epsilon)[1]).clamp(-self.clip, self.clip)
 
     def update(self, reward: Tensor, done: Tensor, alive: Tensor | None = None) -> None:
-        """Merge the running returns of a rollout [T, N, 1] into the statistics, only those of ``alive`` rows (bool [T, N])
-        if given; do nothing if frozen.
+        """Merge the running returns of a rollout [T, N, 1] into the statistics, only those of ``alive`` rows (bool [T,
+        N]) if given; do nothing if frozen.
         """
         if not self.enabled or self.frozen:
             return

@@ -14,7 +14,7 @@ from torchrl_agent import keys
 
 
 class TeamReturn(Transform):
-    """Compute the return of a world of several agents: the mean of theirs, as TorchRL's ``RewardSum`` sums them per agent.
+    """Compute the return of a world of several agents: the mean of theirs, which TorchRL's ``RewardSum`` sums up.
 
     Args:
         group: key of the agents' tensordict.

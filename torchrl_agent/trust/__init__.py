@@ -1,1 +1,1 @@
-"""What a configuration of any origin may name, and what needs its reader's trust: see ``docs/security.md``."""
+"""Targets that a configuration of any origin may name, and those that need its reader's trust (docs/security.md)."""

@@ -1,5 +1,5 @@
-"""Targets that any configuration may name, by the place where it names them. Each of them makes an object of numbers,
-words and other such objects; none runs a file, imports a module by its name, or writes. See ``docs/security.md``.
+"""Targets that any configuration may name, by the section that names them. Each builds an object from numbers, words
+and other such objects; none runs a file, imports a module by its name, or writes. See ``docs/security.md``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TRANSFORM_NAMES = (
     "UnsqueezeTransform",
     "VecNorm",
 )
-"""Transforms of TorchRL's that are made of numbers and words."""
+"""Transforms of TorchRL whose arguments are numbers and words."""
 _LAYERS = (
     *("Identity", "Flatten", "Unflatten", "Sequential", "ModuleList", "ModuleDict"),
     *("Linear", "Bilinear", "Embedding", "EmbeddingBag"),
@@ -100,17 +100,17 @@ TARGETS: dict[tuple[str, ...], set[str]] = {
     ("algorithm",): ALGORITHMS,
     ("tuned",): ALGORITHMS,
 }
-"""Targets by the section of a configuration below which they may stand; elsewhere there is none."""
+"""Targets by the section of a configuration in which they are allowed; elsewhere none is."""
 
 ARGUMENTS = {
     "module": re.compile(r"(pettingzoo|mpe2)(\.\w+)+"),  # which is imported
     "scenario": re.compile(r"\w+(/\w+)*"),  # VMAS runs the file of that name
 }
-"""Words that worlds may be given under these names."""
+"""Patterns of the words that worlds may be given under these names."""
 ANY_ARGUMENT = re.compile(r"[^:]*|cuda:\d+|popgym:[^:]*", re.DOTALL)
-"""Words that worlds may be given under other names: Gymnasium imports the module before a colon."""
+"""Pattern of the words that worlds may be given under other names: Gymnasium imports the module before a colon."""
 
 
 def allowed_targets(place: tuple[str, ...]) -> set[str]:
-    """Targets that may stand at a place, such as ``("world", "rules", "_target_")``."""
+    """Return the targets that are allowed at a place, such as ``("world", "rules", "_target_")``."""
     return next((names for section, names in TARGETS.items() if place[: len(section)] == section), set())

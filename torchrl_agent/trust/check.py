@@ -1,4 +1,4 @@
-"""The check of a configuration of any origin: what it names is on the list, or its reader trusts it."""
+"""Check of a configuration of any origin: its targets are on the allowed list, or its reader trusts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torchrl_agent.trust.targets import OBJECTS, search_present_folder
 
 Place = tuple[str, ...]
 Found = Iterator[tuple[str, str]]
-"""Dotted places that need trust, and what stands there, as the middle of a sentence."""
+"""Dotted places that need trust, each with the reason, as the middle of a sentence."""
 
 ON_CUDA = "on_cuda"
 """The section whose keys are dotted places themselves."""
@@ -20,13 +20,13 @@ ALGORITHM, TUNED = "algorithm", "tuned"
 WORLDS = (("world",), ("evaluation", "world"))
 KEY = re.compile(r"(?!hydra\b)[\w.]+")
 INTERPOLATION = re.compile(r"\$\{[\w.\[\]]+\}")
-"""The value of another key: all that a configuration of any origin may ask for."""
+"""Interpolation of another key's value: the only kind that a configuration of any origin may use."""
 
 
 def check(found: Iterable[tuple[str, str]], path: Path, trusted: bool, given: Collection[str] = ()) -> None:
-    """Raise ValueError for the first that was found, unless the file is trusted or it stands at one of the places that
-    were ``given`` a value by overrides, which are the reader's own words. Modules of the present folder may be imported
-    for what is let through.
+    """Raise ValueError for the first finding, unless the file is trusted or the finding stands at one of the places
+    that were ``given`` a value by overrides, which the reader wrote. Modules of the present folder may be imported for
+    accepted findings.
     """
     for place, what in found:
         if not trusted and place not in given:
@@ -38,11 +38,11 @@ def check(found: Iterable[tuple[str, str]], path: Path, trusted: bool, given: Co
 
 
 def in_file(content: Mapping[str, Any], bases: Collection[str]) -> Found:
-    """What a file needs trust for before it is put together: other files, and settings of Hydra.
+    """Find entries of a file that need trust before it is composed: other files, and settings of Hydra.
 
     Args:
-        content: of the file, nothing resolved.
-        bases: names that ``defaults`` may have.
+        content: content of the file, nothing resolved.
+        bases: names that ``defaults`` may hold.
     """
     listed = content.get("defaults", [])
     for entry in listed if isinstance(listed, list) else [listed]:
@@ -57,8 +57,8 @@ def in_file(content: Mapping[str, Any], bases: Collection[str]) -> Found:
 
 
 def in_words(content: Mapping[str, Any]) -> Found:
-    """What a configuration needs trust for before it is resolved and its algorithm is found: interpolations that read
-    more than other keys, and algorithms that are not ours (a name without a dot is never imported).
+    """Find values that need trust before a configuration is resolved and its algorithm is found: interpolations that
+    read more than other keys, and algorithms of other packages (a name without a dot is never imported).
     """
     for place, value in leaves(content):
         if isinstance(value, str) and "${" in INTERPOLATION.sub("", value):
@@ -70,7 +70,7 @@ def in_words(content: Mapping[str, Any]) -> Found:
 
 
 def in_targets(content: Mapping[str, Any]) -> Found:
-    """What a configuration needs trust for when all is resolved: other targets, and words for which worlds import."""
+    """Find values of a resolved configuration that need trust: other targets, and words that make worlds import."""
     for place, value in leaves(content):
         if place[0] in (ALGORITHM, TUNED):
             continue
@@ -88,8 +88,8 @@ def _target(place: Place, name: Any) -> Found:
 
 
 def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """Values, and lists and mappings that are empty, by their places; keys are told apart by their dots only where they
-    are places.
+    """Yield values, and empty lists and mappings, with their places; the dots of keys are split only where the keys are
+    places themselves.
     """
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Records of trust: which configurations this user trusts on this machine, kept outside of runs.
+"""Records of the configurations that this user trusts on this machine, kept outside of runs.
 
 A record is a file whose name is the hash of a configuration's text. A changed configuration has another hash, and a
 copy of a run on another machine has no record there.
@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 
 def records() -> Path | None:
-    """The folder of the records: in XDG_CONFIG_HOME or else where the system keeps a user's settings; None for a user
-    without a home folder.
+    """Return the folder of the records: in XDG_CONFIG_HOME, else in the system's folder of user settings; None for a
+    user without a home folder.
     """
     below_home = {"win32": "AppData/Roaming", "darwin": "Library/Application Support"}.get(sys.platform, ".config")
     try:
@@ -28,7 +28,7 @@ def records() -> Path | None:
 
 
 def is_recorded(text: str) -> bool:
-    """Whether the user trusts a configuration with this text."""
+    """True if the user trusts a configuration with this text."""
     folder = records()
     try:
         return folder is not None and (folder / _hash(text)).is_file()
@@ -37,7 +37,7 @@ def is_recorded(text: str) -> bool:
 
 
 def record(text: str, path: Path) -> None:
-    """Trust a configuration with this text from now on; ``path`` is what a reader of the records sees."""
+    """Record trust in a configuration with this text; ``path`` is written for a reader of the records."""
     folder = records()
     try:
         if folder is None:

@@ -1,4 +1,4 @@
-"""From a name in a configuration to what it names: the only way, taken after the configuration was checked."""
+"""Resolution of a configuration's targets to objects: the only way to them, taken after the configuration's check."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 logger = logging.getLogger(__name__)
 
 SETTINGS = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
-"""Keys of a target that are no arguments, as Hydra has them."""
+"""Keys of a target that are not arguments, as in Hydra."""
 
 
 class Call(NamedTuple):
-    """A call of the command line."""
+    """Settings of a command-line call."""
 
     trust: bool = False
-    """Every configuration that it reads is trusted."""
+    """True if every configuration that it reads is trusted."""
     folder: str | None = None
-    """Modules that are trusted are also imported from here, where no other folder has them."""
+    """Folder from which trusted modules are also imported, if no other folder has them."""
 
 
 NO_CALL = Call()
@@ -42,20 +42,20 @@ def calling(trust: bool, folder: str | None) -> Iterator[None]:
 
 
 OF_PYTHON = "python:"
-"""Beginning of the names of objects that this process gave, and no import finds."""
+"""Prefix of names that this process gave to objects that no import finds."""
 OBJECTS: dict[str, Any] = {}
 """Those objects, by their names."""
 _PROCESS = secrets.token_hex(4)
-"""Part of those names, so that what another process has saved never means an object of this one."""
+"""Part of those names, so that a name saved by another process never refers to an object of this one."""
 
 
 def name_object(thing: Any) -> str:
-    """The path at which a class or function is found, or a name that stands for it in this process alone."""
+    """Return the import path of a class or function, or a name that refers to it in this process alone."""
     path = f"{getattr(thing, '__module__', None)}.{getattr(thing, '__qualname__', None)}"
     try:
         if not path.startswith("__main__.") and find(path) is thing:
             return path
-    except Exception:  # whatever resolving a path that is none raises
+    except Exception:  # resolving an invalid path may raise anything
         logger.debug("%s is at no path", thing)
     title = getattr(thing, "__name__", type(thing).__name__)
     known = [name for name, each in OBJECTS.items() if each is thing]
@@ -65,7 +65,7 @@ def name_object(thing: Any) -> str:
 
 
 def find(path: str) -> Any:
-    """The class or function at a dotted path, or one that :func:`name_object` named.
+    """Return the class or function at a dotted path, or one that :func:`name_object` named.
 
     Raises:
         ValueError: it was named in another process.
@@ -82,14 +82,14 @@ def find(path: str) -> Any:
 
 
 def search_present_folder() -> None:
-    """Let modules of the user's own be imported from the folder in which the command was given."""
+    """Allow imports of the user's own modules from the folder in which the command was given."""
     folder = CALL.get().folder
     if folder is not None and folder not in sys.path:
         sys.path.append(folder)
 
 
 def build(config: Mapping[str, Any], *arguments: Any) -> Any:
-    """The object of ``{_target_: PATH, **named}``, made as ``PATH(*arguments, **named)``.
+    """Build the object of ``{_target_: PATH, **named}``, as ``PATH(*arguments, **named)``.
 
     Args:
         config: named arguments may hold further targets, which are made first. ``_args_`` are positional arguments;
@@ -108,7 +108,7 @@ def build(config: Mapping[str, Any], *arguments: Any) -> Any:
 
 
 def _built(value: Any) -> Any:
-    """A value with its targets made."""
+    """Return a value with its targets built."""
     if isinstance(value, Mapping):
         return build(value) if "_target_" in value else {name: _built(each) for name, each in value.items()}
     return [_built(each) for each in value] if isinstance(value, list) else value

@@ -25,11 +25,11 @@ from torchrl_agent.training.metrics import to_host, train_metrics
 
 @dataclass
 class Iteration:
-    """What one turn of the loop yields."""
+    """Result of one iteration of the loop."""
 
     number: int
     frames: int
-    """Frames seen so far."""
+    """Number of frames seen so far."""
     metrics: dict[str, float]
     learner: Learner
     rollout: TensorDict
@@ -37,7 +37,7 @@ class Iteration:
 
     @property
     def agent(self) -> Agent:
-        """Actor and critic; of a population the best."""
+        """Actor and critic; for a population, those of its best member."""
         return self.learner.best_agent()
 
 
@@ -45,19 +45,19 @@ def learn(experiment: Experiment, state: dict[str, Any] | None = None) -> Iterat
     """Train and yield after every iteration; touches no file.
 
     Args:
-        experiment: what to train.
+        experiment: the experiment to train.
         state: a checkpoint to continue from.
 
     Raises:
-        ValueError: a configuration that cannot work.
-        NonFiniteError: the world or the loss stopped being finite.
+        ValueError: the configuration cannot work.
+        NonFiniteError: values of the world or the loss stopped being finite.
         CollapseError: training collapsed more often than its governor may go back.
     """
     yield from iterate(make_learner(experiment, state))
 
 
 def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) -> Learner:
-    """What :func:`iterate` needs: a fresh learner, or one that continues from a checkpoint."""
+    """Make the learner for :func:`iterate`: a fresh one, or one that continues from a checkpoint."""
     learner = experiment.make_learner(pretrained=state is None)
     if state is not None:
         learner.load_state_dict(state)
@@ -65,10 +65,10 @@ def make_learner(experiment: Experiment, state: dict[str, Any] | None = None) ->
 
 
 def iterate(learner: Learner) -> Iterator[Iteration]:
-    """The loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
+    """Run the loop itself: :func:`learn` with a learner that you have made, and perhaps changed."""
     judge = None if learner.experiment is None else PeriodicEvaluator(learner.experiment, learner.best_agent())
     while learner.frames < learner.total_frames:
-        # play
+        # collect
         start = time.perf_counter()
         rollout = learner.collect()
         if not _can_learn_from(learner, rollout):
@@ -105,11 +105,11 @@ def iterate(learner: Learner) -> Iterator[Iteration]:
 
 
 def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
-    """Whether a rollout can be learned from: if its numbers are finite, or if the learner tolerates it that its policy
-    wrote others. If a governor has undone such a policy, another rollout has to be played.
+    """True if a rollout can be learned from: its values are finite, or the learner tolerates that its policy wrote
+    others. After a governor has rolled back such a policy, another rollout has to be collected.
 
     Raises:
-        NonFiniteError: numbers are not finite that come from the world, or from a policy without a governor.
+        NonFiniteError: values that are not finite come from the world, or from a policy without a governor.
     """
     try:
         check_finite(rollout)
@@ -122,7 +122,7 @@ def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
             if learner.governor is None or not from_policy:
                 raise
             learner.governor.rollback(f"{', '.join(names)} not finite", learner.frames, float(learner.episodes.total))
-        # the next rollout begins with the agent's memory, which holds the same numbers
+        # the next rollout begins with the agent's memory, which holds the same values
         learner.collector.root.apply_(lambda value: value.nan_to_num_(0.0, 0.0, 0.0))
         return tolerated
     return True
@@ -130,7 +130,7 @@ def _can_learn_from(learner: Learner, rollout: TensorDict) -> bool:
 
 @spanned("check")
 def check_finite(rollout: TensorDict) -> None:
-    """Look at a rollout [T, N] once, on the device; on all ranks alike.
+    """Check that a rollout [T, N] is finite, with one device sync; on all ranks alike.
 
     Raises:
         NonFiniteError: floating-point entries hold NaN or infinity; the sentence and ``culprits`` name them.

@@ -88,7 +88,7 @@ def measure(run: Run, seed: int) -> dict[str, float]:
             report = pretrain(module, experiment, PretrainConfig(**lesson), path)
             if run.kind == "pretrain":
                 return _numbers(report["figures"])
-            experiment.pretrained = replace(experiment.pretrained, **{module: str(path)})
+            setattr(experiment.pretrained, module, str(path))
             experiment.frozen = list(read_module(path).parts) if frozen else []
             if run.watched is not None:
                 taught = switch_on(module, experiment)

@@ -121,7 +121,7 @@ def follow(run, name, call):
             assert given[key].dtype == value.dtype
             exponential = key in ("futures_rewards", "futures_values")  # whose exponents differ by a millionth
             torch.testing.assert_close(given[key], value, atol=1e-5, rtol=1e-5 if exponential else 1e-6)
-        if step == RESET_AT and carried:
+        if step == RESET_AT and carried and name != "manager":  # whose goal may have no step left
             assert rows["is_init"].any() and not rows["is_init"].all()
             first = rows["is_init"].squeeze(-1)
             assert all(value[first].abs().max() > 0.05 for key, value in carried.items() if key != "goal_type")
@@ -130,7 +130,9 @@ def follow(run, name, call):
         with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):  # goals are the likeliest, too
             acted = agent.policy(root)
         _, root = env.step_and_maybe_reset(env.rand_action(acted))  # the world is seen from many sides
-    assert torch.stack(seen).std(0).min() > 1e-3  # the outputs depend on what is seen
+    deviation = torch.stack(seen).std(0)
+    varied = deviation.max() if name == "manager" else deviation.min()  # most goals' numbers are 0
+    assert varied > 1e-3  # the outputs depend on what is seen
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ READS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["mind", "dreamer"])
-@pytest.mark.parametrize("name", ["perception", "world_model", "social_model", "policy"])
+@pytest.mark.parametrize("name", ["perception", "world_model", "social_model", "manager", "policy"])
 def test_each_module_of_a_whole_mind_does_as_the_live_one(run_of, tmp_path, name, world):
     run = run_of(world, "gru")
     (path,) = export_run(run, name, output=tmp_path / "part.pt2")

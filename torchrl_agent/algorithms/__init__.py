@@ -1,4 +1,4 @@
-"""How the agent learns; knows worlds only through TorchRL specs and tensordict keys."""
+"""Learning algorithms; they know worlds only through TorchRL specs and tensordict keys."""
 
 from torchrl_agent.algorithms.a2c import A2C, A2CConfig
 from torchrl_agent.algorithms.actor_critic import ActorCritic, ActorCriticConfig, OnPolicyActorCritic

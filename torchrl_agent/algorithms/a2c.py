@@ -1,4 +1,4 @@
-"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): every frame of a rollout is learned from once."""
+"""Advantage actor-critic (Mnih et al. 2016, in its synchronous form): each frame of a rollout is used once."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ class A2C(OnPolicyActorCritic):
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Advantages, then one update with all frames, or one with each share of them."""
+        """Compute advantages, then make one update with all frames, or one with each minibatch."""
         data, explained = self.advantages(rollout)
         updates = [self.updater.update(data[draw]) for draw in self.draws(len(data))]
         return {**self.conclude(data, torch.stack(updates)), **explained}
 
     @override
     def draws(self, count: int) -> Iterator[Draw]:
-        """All at once, or each share; in a random order where modules are taught by the first frames of a draw."""
+        """All frames at once, or minibatches; in random order where modules train on the first frames of a draw."""
         parts = self.config.num_minibatches
         at_once = parts == 1 and self.agent.auxiliary_fraction == 1
         return iter([slice(None)]) if at_once else self.shuffled(count, count // parts)
 
     @override
     def make_loss(self) -> AgentLoss:
-        """The policy gradient with a critic."""
+        """Return the policy gradient with a critic."""
         config, agent = self.config, self.agent
         objective = PolicyGradientLoss(
             agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
@@ -81,7 +81,7 @@ class A2C(OnPolicyActorCritic):
 
     @override
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """Adam, or RMSprop with the epsilon outside the square root, as PyTorch has it."""
+        """Return Adam, or RMSprop with the epsilon outside the square root, as in PyTorch."""
         if self.config.optimizer == "adam":
             return super().make_optimizer(parameters)
         on_cuda, rate = self.device.type == "cuda", self.config.learning_rate.initial

@@ -1,4 +1,4 @@
-"""What PPO, A2C and IMPALA share: a critic's values, advantages, and minibatches of frames or of whole sequences."""
+"""Common base of PPO, A2C and IMPALA: values of the critic, advantages, minibatches of frames or whole sequences."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledF
 from torchrl_agent.optimization.updater import summarize_updates
 
 NEXT_VALUE = "next_value"
-"""Values of what followed each frame, by the agent's ``value_keys``, [..., keys]."""
+"""Values of the observation after each frame, by the agent's ``value_keys``, [..., keys]."""
 Draw: TypeAlias = "Tensor | slice"
-"""Which frames or sequences an update is made with."""
+"""Indices of the frames or sequences of one minibatch."""
 FRAMES_AT_ONCE = 1 << 16
-"""The critic looks at a rollout in pieces of this size, which bounds the memory of its activations."""
+"""Frames per forward pass of the critic over a rollout, which bounds the memory of its activations."""
 
 
 @dataclass
@@ -51,16 +51,16 @@ class ActorCriticConfig(AlgorithmConfig):
 
 
 class ActorCritic(Algorithm):
-    """An algorithm that learns a policy and its value from fresh rollouts, in a way that a subclass says in
-    :meth:`improve`; see :class:`~torchrl_agent.algorithms.algorithm.Algorithm`.
+    """An algorithm that learns a policy and its value from fresh rollouts; a subclass implements :meth:`improve`. See
+    :class:`~torchrl_agent.algorithms.algorithm.Algorithm`.
 
     Attributes:
-        iteration: all updates of an iteration, given its rollout; one CUDA graph if it can be.
+        iteration: all updates of an iteration, given its rollout; one CUDA graph where it can be captured.
     """
 
     frames_at_once = FRAMES_AT_ONCE
     player: LaggedPolicy | None = None
-    """The older copy of the agent that plays, if ``lag`` is above 0."""
+    """The older copy of the agent that acts, if ``lag`` is above 0."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
@@ -70,13 +70,13 @@ class ActorCritic(Algorithm):
             self.lags()
 
     def lags(self, refresh_every: int = 1) -> None:
-        """Let an older copy of the agent play."""
+        """Collect rollouts with an older copy of the agent."""
         self.player = LaggedPolicy(self.agent, self.config.lag, refresh_every)
         self.behavior, self.reads_values = self.player.agent, False  # an older critic's values would be older, too
 
     @override
     def anneal(self, progress: float) -> None:
-        """Move the weight of the entropy bonus, in its place on the device."""
+        """Set the weight of the entropy bonus in place, on the device."""
         start, end = self.config.entropy_coeff, self.config.final_entropy_coeff
         if end is not None:
             self.loss.objective.entropy_coeff.fill_(start + (end - start) * min(progress, 1.0))
@@ -98,11 +98,11 @@ class ActorCritic(Algorithm):
 
     @abstractmethod
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Everything that an iteration learns from a rollout [T, rows]; returns diagnostics as device scalars."""
+        """Make all updates of an iteration from a rollout [T, rows]; returns diagnostics as device scalars."""
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, the policy that plays too."""
+        """Tensors that learning changes, those of the acting policy included."""
         if self.player is None:
             return super().tensors()
         older = {**dict(self.behavior.named_parameters()), **dict(self.behavior.named_buffers())}
@@ -110,13 +110,13 @@ class ActorCritic(Algorithm):
 
     @override
     def on_rollback(self) -> None:
-        """Called where an earlier state was put back: versions of the player that were kept since become that state."""
+        """Called after an earlier state was restored: kept versions of the acting policy become that state."""
         if self.player is not None:
             self.player.take_back(self.agent)
 
     @override
     def state_dict(self) -> dict:
-        """Everything of an algorithm, and the policy that plays."""
+        """State of an algorithm, and of the acting policy."""
         return {**super().state_dict(), **({} if self.player is None else self.player.state_dict())}
 
     @override
@@ -130,8 +130,8 @@ class ActorCritic(Algorithm):
 
     def values(self, frames: TensorDictBase, acted: bool = False) -> Tensor:
         """State values in float32, [T, N, keys] by the agent's ``value_keys``, the critic's first. In frames that were
-        ``acted`` in they are those of the goals pursued then; in others, modules that have to choose take the
-        likeliest.
+        ``acted`` in, the recorded goals are used; in others, modules that have to choose take their most likely
+        choice.
         """
         chosen = frames.select(*self.agent.critic.in_keys, *(self.agent.replayed_keys if acted else [])).reshape(-1)
         recall = self.agent.recall() if acted else nullcontext()
@@ -140,12 +140,12 @@ class ActorCritic(Algorithm):
         return torch.cat(values).reshape(*frames.shape, -1)
 
     def recorded_values(self, frames: TensorDictBase) -> Tensor:
-        """The same of frames that have them."""
+        """Recorded state values of frames that hold them, [..., keys]."""
         return torch.cat([frames.get(key).float() for key in self.agent.value_keys], -1)
 
     def last_values(self, following: TensorDictBase) -> Tensor:
-        """Values [T, N, keys] of what followed each frame, where an episode was truncated and in the last frame; the
-        others, which are not used, may be anything.
+        """Values [T, N, keys] of the observation after each frame, valid where an episode was truncated and in the last
+        frame; the others are not used and may be anything.
         """
         done, seen = following.get(keys.DONE), following.select(*self.agent.critic.in_keys)
         pictures = following.get(keys.FINAL, None)
@@ -155,13 +155,13 @@ class ActorCritic(Algorithm):
             if pictures is not None:
                 final.update(pictures[0])
         else:
-            # which frames are last only the device knows: asking it would cost more than looking at all of them
+            # only the device knows which frames are last: a sync would cost more than evaluating all of them
             return self.values(seen)
         final, last = self.values(torch.stack((final, seen[-1]))).split(1)
         return torch.where(done, final, last)
 
     def recorded(self, rollout: TensorDict, reward: Tensor, next_values: Tensor) -> TensorDict:
-        """What a loss needs of a rollout [T, rows], besides what is estimated."""
+        """Entries of a rollout [T, rows] that a loss needs, besides the estimated ones."""
         data = rollout.select(*self.agent.recorded_keys, keys.ACTION, keys.LOG_PROB)
         data.update(self.agent.compute_targets(rollout, reward, next_values, self.config.lmbda))
         alive = rollout.get(keys.ALIVE, None)
@@ -170,14 +170,14 @@ class ActorCritic(Algorithm):
     # --- the updates and after ----------------------------------------------------------------------------------------
 
     def shuffled(self, count: int, size: int) -> Iterator[Draw]:
-        """Places of so many frames, or whole sequences, at a time, in an order shuffled on the device. What is drawn is
-        copied when its turn comes: a rollout of pictures would not fit twice.
+        """Indices of ``size`` frames, or whole sequences, at a time, in an order shuffled on the device. A minibatch is
+        copied when its turn comes: a rollout of images would not fit into memory twice.
         """
         return iter(ranks.permutation(count, self.device).split(size))
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
-        """Let the normalizer learn the frames, which before the updates would have moved the policy away from the one
-        that played; returns what the updates [updates] tell, the value loss in the world's rewards besides.
+        """Update the normalizer with the frames, which before the updates would have moved the policy away from the
+        behavior policy; returns the diagnostics of the updates [updates], and the value loss in the world's rewards.
         """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
         told = summarize_updates(history)
@@ -187,7 +187,7 @@ class ActorCritic(Algorithm):
 
 
 class OnPolicyActorCritic(ActorCritic):
-    """An actor-critic whose advantages are those of the policy that played, by generalized advantage estimation
+    """An actor-critic whose advantages are those of the behavior policy, by generalized advantage estimation
     (Schulman et al. 2016).
 
     Attributes:
@@ -198,7 +198,7 @@ class OnPolicyActorCritic(ActorCritic):
     reads_values = True
 
     fills_up = False
-    """Minibatches are filled up with frames that count nothing (PPO)."""
+    """True if minibatches are padded with frames that do not count (PPO)."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         super().__init__(agent, config, rows, acceleration)
@@ -206,7 +206,7 @@ class OnPolicyActorCritic(ActorCritic):
         self.accelerated = (self.estimate, *self.accelerated)
 
     def draws(self, count: int) -> Iterator[Draw]:
-        """What each update of an iteration is made with, of so many frames or sequences: said by algorithms whose
+        """Indices for each update of an iteration, of ``count`` frames or sequences: implemented by algorithms whose
         iteration is advantages and then such updates, which members of a population can make at once.
         """
         raise NotImplementedError
@@ -214,13 +214,12 @@ class OnPolicyActorCritic(ActorCritic):
     @spanned("advantages")
     @torch.no_grad()
     def advantages(self, rollout: TensorDict) -> tuple[TensorDict, dict[str, Tensor]]:
-        """The rollout's frames in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
-        and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of the dead do not count
+        """Frames of the rollout in one row [T * rows] (sequences [rows, T] for an agent with memory) with ``advantage``
+        and ``value_target``, and diagnostics: the critic's ``explained_variance``. Frames of dead agents do not count
         (``keys.VALID``).
 
-        Frames' own values are those that the rollout recorded, if it did. Values of next states are those of the next
-        frame, except at episodes' ends and at the end of the rollout, where the critic looks at the true terminal or
-        last observation.
+        State values are those that the rollout recorded, if it did. Values of next states are those of the next frame,
+        except at episodes' ends and at the end of the rollout, where the critic evaluates the true final observation.
         """
         judged = self.judged(rollout)
         value, next_value = judged[keys.VALUE], judged[NEXT_VALUE]
@@ -230,7 +229,7 @@ class OnPolicyActorCritic(ActorCritic):
         return self.in_rows(data), {"explained_variance": explained}
 
     def judged(self, rollout: TensorDictBase) -> dict[str, Tensor]:
-        """The critic's ``state_value`` of the frames of a rollout [T, rows], and :data:`NEXT_VALUE`."""
+        """Compute the critic's ``state_value`` of the frames of a rollout [T, rows], and :data:`NEXT_VALUE`."""
         following = rollout.get(keys.NEXT)
         done, last = following.get(keys.DONE), self.last_values(following)
         has_values = keys.VALUE in rollout.keys()
@@ -239,7 +238,7 @@ class OnPolicyActorCritic(ActorCritic):
         return {keys.VALUE: values[..., :1], NEXT_VALUE: next_values}
 
     def in_rows(self, data: TensorDict) -> TensorDict:
-        """Frames [T, rows] as they are drawn for updates: one by one, or whole sequences [rows, T]."""
+        """Frames [T, rows] as minibatches draw them: single frames [T * rows], or whole sequences [rows, T]."""
         return data.transpose(0, 1) if self.agent.sequential else data.reshape(-1)
 
     def _estimate(self, rollout: TensorDictBase, values: Tensor, next_values: Tensor) -> tuple[Tensor, ...]:

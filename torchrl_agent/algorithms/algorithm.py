@@ -1,4 +1,4 @@
-"""What every learning algorithm has: an agent, what updates it, a reward scaler."""
+"""Base class of the learning algorithms: an agent, its updater and a reward scaler."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Algorithm(ABC):
     """Improves an agent; has an :class:`~torchrl_agent.optimization.updater.Updater` and a reward scaler.
 
     Args:
-        agent: what learns.
+        agent: the agent that learns.
         config: hyper-parameters.
         rows: worlds per rollout, times their agents.
         acceleration: what to compile; by default all that can be.
@@ -62,9 +62,9 @@ class Algorithm(ABC):
     Attributes:
         loss: the objective, a module from a minibatch to ``loss_*`` and diagnostics.
         updater: makes gradient steps on it.
-        behavior: the agent that plays, which is the one that learns unless the algorithm says otherwise.
+        behavior: the agent that acts, which is the one that learns unless the algorithm sets another.
         accelerated: the functions that may be compiled.
-        captured: what of an iteration may be one CUDA graph; a subclass says it.
+        captured: the part of an iteration that may be one CUDA graph; a subclass sets it.
         graphs_on: the device that captures it, or None.
 
     Raises:
@@ -72,22 +72,22 @@ class Algorithm(ABC):
     """
 
     name: ClassVar[str]
-    """Its short name, for tables of results and a configuration's ``tuned``."""
+    """Short name, for tables of results and a configuration's ``tuned``."""
     config_class: ClassVar[type[AlgorithmConfig]] = AlgorithmConfig
-    """Hyper-parameters, with their defaults: what a configuration may have under ``algorithm``."""
+    """Hyper-parameters with their defaults: the keys that a configuration may have under ``algorithm``."""
     truncates_once = False
-    """No row of a rollout is truncated twice (see ``training/collector.py``), so few last observations need a value."""
+    """True if no rollout row is truncated twice (``training/collector.py``): few last observations need a value."""
     plays_apart: ClassVar[bool] = False
-    """Where there are several processes, one learns with it and the others play."""
+    """True if, of several processes, one learns and the others are actors."""
     joins_ranks: ClassVar[bool] = False
-    """Whether several ranks learn with it as one process would."""
+    """True if several ranks learn with it as one process would."""
     reads_values = False
-    """It wants the critic's values of the frames as they were when the agent played."""
+    """True if rollouts record the critic's values at the time the agent acted."""
     adapts_rate: ClassVar[bool] = False
-    """Its updates measure the KL that an adaptive learning rate follows."""
+    """True if its updates measure the KL that an adaptive learning rate follows."""
     captured: CudaGraphFunction
     replay: Replay | None = None
-    """Frames that are learned from again, if it keeps any: large, so they are saved apart."""
+    """Replay buffer, if it has one: large, so it is saved in a file of its own."""
 
     def __init__(self, agent: Agent, config: Any, rows: int, acceleration: AccelerationConfig | None = None) -> None:
         check_config(config)
@@ -122,12 +122,12 @@ class Algorithm(ABC):
 
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
-        """A fresh agent of the kind that this algorithm improves."""
+        """Make a fresh agent of the kind that this algorithm improves."""
         return Agent(env, model, config.gamma)
 
     @abstractmethod
     def make_loss(self) -> torch.nn.Module:
-        """The objective: a module from a minibatch to ``loss_*`` and diagnostics."""
+        """Return the objective: a module from a minibatch to ``loss_*`` and diagnostics."""
 
     @abstractmethod
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
@@ -136,20 +136,20 @@ class Algorithm(ABC):
         """
 
     def set_env(self, env: EnvBase) -> None:  # noqa: B027 - most algorithms learn from rollouts alone
-        """Take from the world what learning needs of it besides rollouts; by default nothing."""
+        """Take from the world whatever learning needs besides rollouts; by default nothing."""
 
     def anneal(self, progress: float) -> None:  # noqa: B027 - most algorithms have nothing to set
-        """Set what changes in the course of training, besides the learning rate, to what it is after the share
-        ``progress`` of it; by default nothing.
+        """Set the scheduled coefficients, besides the learning rate, to their values at the fraction ``progress`` of
+        the training; by default nothing.
         """
 
     @property
     def mode(self) -> str:
-        """How updates are made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        """Execution mode of updates, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
         return fastest(self.captured, self.updater.loss)
 
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer of these parameters, with a learning rate that is a tensor where the device allows it."""
+        """Return the optimizer of these parameters, its learning rate a tensor where the device allows it."""
         return make_adam(parameters, self.config.learning_rate.initial, self.config.adam_epsilon)
 
     def check(self, metrics: dict[str, float]) -> None:
@@ -162,18 +162,18 @@ class Algorithm(ABC):
     # --- saving -------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, by name: the tensors themselves, so that what is copied into them holds in
-        captured graphs too. Not the running returns of the worlds' episodes, which go with the worlds.
+        """Tensors that learning changes, by name: the tensors themselves, so that values copied into them hold in
+        captured graphs too. The running returns of the worlds' episodes are not among them; they belong to the worlds.
         """
         result: dict[str, Tensor] = {**dict(self.agent.named_parameters()), **dict(self.agent.named_buffers())}
         result |= {f"reward_scaler.{name}": value for name, value in self.scaler.running.named_buffers()}
         return {**result, **self.updater.tensors()}
 
     def on_rollback(self) -> None:  # noqa: B027  nothing is the right thing for most
-        """Called where an earlier state was copied into :meth:`tensors`."""
+        """Called after an earlier state was copied into :meth:`tensors`."""
 
     def state_dict(self) -> dict:
-        """Optimizer, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
+        """State of optimizer, reward scaler and gradient scaler; the first rank has all worlds' running returns."""
         scaler = self.scaler.state_dict()
         scaler["returns"] = ranks.join_rows(scaler["returns"], 0)
         return {"name": self.name, "reward_scaler": scaler, **self.updater.state_dict()}

@@ -51,22 +51,22 @@ class DQN(OffPolicy):
     @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
-        """An agent with action values."""
+        """Make an agent with action values."""
         return QAgent(env, model, config.gamma, config.dueling)
 
     @override
     def make_loss(self) -> ActionValueLoss:
-        """The temporal difference."""
+        """Return the temporal-difference loss."""
         return ActionValueLoss(self.agent, gamma=self.config.gamma, double=self.config.double)
 
     @override
     def make_target(self) -> SoftUpdate:
-        """TorchRL's Polyak average."""
+        """Return TorchRL's Polyak average."""
         return SoftUpdate(self.loss.loss, tau=self.config.target_rate)
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Add a rollout [T, rows] to the replay, learn from it, then explore less."""
+        """Add a rollout [T, rows] to the replay, learn from it, then lower epsilon."""
         diagnostics = super().learn(rollout, learning_rate)
         exploration = self.agent.exploration.epsilon
         diagnostics["epsilon"] = exploration.clone()
@@ -75,6 +75,6 @@ class DQN(OffPolicy):
 
 
 def epsilon(config: DQNConfig, frames: int) -> float:
-    """Share of random actions after so many frames."""
+    """Fraction of random actions after ``frames`` frames."""
     done = min(1.0, frames / max(1, config.epsilon_frames))
     return config.epsilon_initial + (config.epsilon_final - config.epsilon_initial) * done

@@ -20,15 +20,15 @@ Outcome = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class HindsightReplay(Replay):
-    """A replay that gives a share of the frames drawn a goal that their episode achieved at the same step or later
-    (strategy *future*), with the reward and the end that the world says it would have had.
+    """A replay that relabels a fraction of the frames drawn with a goal that their episode achieved at the same step or
+    later (strategy *future*), with the reward and the termination that the world computes for that goal.
 
     Args:
         size: most frames to keep; rounded down to whole rollouts.
         rollout: frames of a rollout [T, rows], time first.
         exponent: of the priorities; 0 draws uniformly.
         rows: worlds.
-        share: of frames that get another goal.
+        share: fraction of frames that get another goal.
 
     Attributes:
         outcome: the world's reward for a goal.
@@ -43,12 +43,12 @@ class HindsightReplay(Replay):
 
     @override
     def add(self, frames: TensorDict) -> None:
-        """Put a rollout [rollout] in place of the oldest."""
+        """Write a rollout [rollout] over the oldest one."""
         super().add(frames)
         self._ahead = self._steps_ahead()
 
     def _steps_ahead(self) -> Tensor:
-        """Steps from each frame [size] to the last one of its episode that is known."""
+        """Number of steps from each frame [size] to the last known one of its episode."""
         assert self._frames is not None
         done = self._frames.get((keys.NEXT, keys.DONE)).reshape(-1, self.rows)
         oldest = self.position // self.rows if self.filled == self.size else 0
@@ -59,7 +59,7 @@ class HindsightReplay(Replay):
 
     @override
     def sample(self, count: int, importance: float) -> tuple[Tensor, TensorDict]:
-        """So many frames with replacement, and their places; see :class:`Replay`."""
+        """Draw ``count`` frames with replacement; returns their indices and the frames; see :class:`Replay`."""
         index, batch = super().sample(count, importance)
         assert self._frames is not None
         chance, distance = torch.rand(2, count, device=index.device).unbind()
@@ -85,10 +85,10 @@ class HindsightReplay(Replay):
 
 
 def goal_outcome(env: EnvBase) -> Outcome:
-    """Function of a world that rewards goals.
+    """Return the world's reward function of goals.
 
     Raises:
-        ValueError: it has no goals.
+        ValueError: the world has no goals.
     """
     outcome = ability(env, "goal_outcome")
     shown = env.observation_spec.keys()

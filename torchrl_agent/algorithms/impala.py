@@ -1,9 +1,9 @@
-"""IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames which an older policy played, made
-right by V-trace.
+"""IMPALA's learner (Espeholt et al. 2018): an actor-critic that learns from frames collected by an older policy,
+corrected by V-trace.
 
-The collector plays with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggedPolicy`). So
-learning truly is off-policy, as it is where many machines play for one that learns; where there are several processes,
-they do (``torchrl_agent/training/actor_learner.py``).
+The collector acts with a frozen copy of the agent that is refreshed every few iterations (:class:`LaggedPolicy`). So
+learning truly is off-policy, as it is with many actor machines and one learner; with several processes, actors are
+processes of their own (``torchrl_agent/training/actor_learner.py``).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class IMPALA(ActorCritic):
 
     @override
     def make_loss(self) -> AgentLoss:
-        """The policy gradient with V-trace."""
+        """Return the policy gradient with V-trace."""
         config, agent = self.config, self.agent
         policy_gradient = PolicyGradientLoss(
             agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
@@ -84,7 +84,7 @@ class IMPALA(ActorCritic):
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Updates, each with its share of the sequences."""
+        """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
         size = data.shape[0] // self.config.num_minibatches
         history = [self.updater.update(data[draw]) for draw in self.shuffled(len(data), size)]
@@ -93,7 +93,7 @@ class IMPALA(ActorCritic):
     @spanned("advantages")
     @torch.no_grad()
     def sequences(self, rollout: TensorDict) -> TensorDict:
-        """The rollout as sequences [rows, T] from which the loss makes advantages."""
+        """The rollout as sequences [rows, T] from which the loss computes advantages."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         bootstrap = self.last_values(following)
         done, terminated = following.get(keys.DONE), following.get(keys.TERMINATED)

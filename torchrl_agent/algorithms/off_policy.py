@@ -1,5 +1,5 @@
-"""What DQN, SAC and TD3 share: a replay on the device, n-step transitions, as many gradient steps as frames ask for, a
-target network that follows.
+"""Common base of DQN, SAC and TD3: a replay on the device, n-step transitions, gradient steps in proportion to the
+frames collected, and a target network.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class OffPolicyConfig(AlgorithmConfig):
 
 
 class Follower(Protocol):
-    """What moves a target network."""
+    """Update rule of a target network."""
 
     def step(self) -> None:
-        """Let it follow the learning network once."""
+        """Move it toward the learning network once."""
 
 
 class OffPolicy(Algorithm):
@@ -66,8 +66,8 @@ class OffPolicy(Algorithm):
     a ``target``, the weights of its target network.
 
     Attributes:
-        target: lets the target network follow.
-        updates_at_once: gradient steps that are made together.
+        target: update rule of the target network.
+        updates_at_once: number of gradient steps made together.
     """
 
     config: OffPolicyConfig
@@ -88,11 +88,11 @@ class OffPolicy(Algorithm):
         self.captured = CudaGraphFunction("the update", self._update_from_replay, graphs_on)
         self.frames = self.updates = 0
         self.owed = 0.0
-        """Frames that have still to be learned from."""
+        """Number of frames that are still to be learned from."""
 
     @abstractmethod
     def make_target(self) -> Follower:
-        """What moves the loss's target network."""
+        """Return the update rule of the loss's target network."""
 
     def _make_replay(self, rows: int) -> Replay:
         config = self.config
@@ -101,10 +101,10 @@ class OffPolicy(Algorithm):
 
     @override
     def set_env(self, env: EnvBase) -> None:
-        """Take from the world what rewards other goals would have brought, if hindsight is asked for.
+        """Take the world's reward function of goals, if hindsight is switched on.
 
         Raises:
-            ValueError: it has no goals.
+            ValueError: the world has no goals.
         """
         if isinstance(self.replay, HindsightReplay):
             self.replay.outcome = goal_outcome(env)
@@ -131,7 +131,7 @@ class OffPolicy(Algorithm):
         self.frames += rollout.numel()
 
     def _assemble(self, rollout: TensorDict) -> TensorDict:
-        """The rollout's transitions [T * rows], with raw rewards; the reward scaler learns from it."""
+        """Transitions of the rollout [T * rows], with raw rewards; updates the reward scaler."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
         seen = self.agent.critic.in_keys
@@ -142,7 +142,7 @@ class OffPolicy(Algorithm):
         return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
 
     def _updates_due(self, frames: int) -> int:
-        """Updates that the replay ratio asks for after so many more frames; none while an empty replay fills."""
+        """Number of updates due by the replay ratio after ``frames`` more frames; 0 while an empty replay fills."""
         if not self.has_begun:
             return 0
         self.owed += frames * self.config.replay_ratio
@@ -153,7 +153,7 @@ class OffPolicy(Algorithm):
 
     @property
     def has_begun(self) -> bool:
-        """The replay holds enough frames to learn from."""
+        """True if the replay holds enough frames to learn from."""
         return self.replay.filled >= min(self.config.learning_starts, self.replay.size)
 
     def _update(self) -> TensorDict:
@@ -182,13 +182,13 @@ class OffPolicy(Algorithm):
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, the target network too."""
+        """Tensors that learning changes, those of the target network included."""
         target = self.loss.target.flatten_keys(".")
         return {**super().tensors(), **{f"target.{key}": value for key, value in target.items()}}
 
     @override
     def state_dict(self) -> dict:
-        """Everything of an algorithm, the target network and the counters; the replay is apart."""
+        """State of an algorithm, of the target network and the counters; the replay is saved apart."""
         return {
             **super().state_dict(),
             "target": {str(key): value.clone() for key, value in self.loss.target.flatten_keys(".").items()},

@@ -25,7 +25,7 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraph
 from torchrl_agent.optimization.schedules import ADAPTIVE, AdaptiveRate
 
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
-"""Advantages are divided by no less, where all count and where those of the living do; as in TorchRL."""
+"""Least divisor of advantages, where all frames count and where only those of living agents do; as in TorchRL."""
 
 
 @dataclass
@@ -67,13 +67,13 @@ class PPO(OnPolicyActorCritic):
         size = min(config.minibatch_size, config.rollout_steps * rows * ranks.size())
         self.drawn_at_once = ranks.share(size // frames_each, what)
         self.fills_up = config.rollout_steps * rows * ranks.size() % size != 0
-        """The last minibatch of an epoch is shorter, and filled up."""
+        """True if the last minibatch of an epoch is shorter, and padded."""
         super().__init__(agent, config, rows, acceleration)
         adapts = config.learning_rate.schedule == ADAPTIVE
         rate = (config.learning_rate.initial, config.adaptive_kl, self.device)
         self.adaptive = AdaptiveRate(*rate) if adapts else None
         self.running = torch.ones((), device=self.device)
-        """1 while this iteration's updates go on, 0 once the KL stopped them."""
+        """1 while this iteration's updates continue, 0 after the KL stopped them."""
         self.epoch: Callable[[TensorDict], TensorDict] = self._epoch
         if config.target_kl is not None:  # the host asks after each epoch whether another follows: there graphs end
             self.updater.wanted = self._goes_on
@@ -82,7 +82,7 @@ class PPO(OnPolicyActorCritic):
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
-        """Advantages, then epochs of minibatch updates until their number or the KL ends them."""
+        """Compute advantages, then make epochs of minibatch updates until their number or the KL ends them."""
         data, explained = self.advantages(rollout)
         self.running.fill_(1.0)
         history = []
@@ -101,7 +101,7 @@ class PPO(OnPolicyActorCritic):
         return self.shuffled(count, self.drawn_at_once)
 
     def _epoch(self, data: TensorDict) -> TensorDict:
-        """The updates of one pass over the frames, [updates] diagnostics."""
+        """Make the updates of one pass over the frames; returns their diagnostics [updates]."""
         draws = list(self._draws_of_epoch(len(data)))
         if self.fills_up:
             return torch.stack([self._update(self._filled_up(data, draw)) for draw in draws])
@@ -118,7 +118,7 @@ class PPO(OnPolicyActorCritic):
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Improve the agent on a rollout [T, rows]; an adaptive rate goes on from where the last one left it."""
+        """Improve the agent on a rollout [T, rows]; an adaptive rate continues from its last value."""
         if self.adaptive is None:
             return super().learn(rollout, learning_rate)
         diagnostics = super().learn(rollout, learning_rate * self.adaptive.factor)
@@ -126,12 +126,12 @@ class PPO(OnPolicyActorCritic):
 
     @override
     def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes, how far the rate was adapted too."""
+        """Tensors that learning changes, the factor of an adaptive rate included."""
         return {**super().tensors(), **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor})}
 
     @override
     def state_dict(self) -> dict:
-        """Everything of an algorithm, and how far the rate was adapted."""
+        """State of an algorithm, and the factor of an adaptive rate."""
         own = {} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor.clone()}
         return {**super().state_dict(), **own}
 
@@ -143,7 +143,7 @@ class PPO(OnPolicyActorCritic):
             self.adaptive.factor.fill_(state.get("adaptive_rate", 1.0))
 
     def _filled_up(self, data: TensorDict, draw: Draw) -> TensorDict:
-        """A minibatch of the usual size, whose frames beyond those drawn count in no loss."""
+        """A minibatch padded to the usual size, with frames that count in no loss."""
         assert isinstance(draw, Tensor)
         size = self.drawn_at_once
         minibatch = data[torch.cat([draw, draw.new_zeros(size - len(draw))])]
@@ -153,14 +153,16 @@ class PPO(OnPolicyActorCritic):
         return minibatch.set(keys.VALID, drawn if valid is None else valid & drawn)
 
     def _goes_on(self, metrics: dict[str, Tensor]) -> Tensor:
-        """Whether an update shall be made, given its diagnostics; if not, no other follows in this iteration."""
+        """True (bool []) if an update shall be made, given its diagnostics; after a False no other
+        update follows in this iteration.
+        """
         assert self.config.target_kl is not None
         self.running.mul_(metrics["kl"] <= 1.5 * self.config.target_kl)
         return self.running > 0
 
     @override
     def make_loss(self) -> AgentLoss:
-        """The clipped objective."""
+        """Return the clipped objective."""
         config, agent = self.config, self.agent
         objective = PPOLoss(
             agent.actor_head,
@@ -179,9 +181,10 @@ def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) ->
     the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
 
     Args:
-        advantage: of this rank.
-        draws: places of this rank's part of each minibatch, [minibatches, size]; each place once.
-        valid: which of them count (frames of the living), bool, of its shape or with fewer dimensions; None for all.
+        advantage: advantages of this rank.
+        draws: indices of this rank's part of each minibatch, [minibatches, size]; each index once.
+        valid: mask of frames that count (those of living agents), bool, of the shape of ``advantage`` or with fewer
+            dimensions; None for all.
     """
     drawn = advantage[draws].flatten(1)
     counts = torch.ones_like(advantage) if valid is None else expand_as_right(valid, advantage).to(advantage.dtype)

@@ -1,4 +1,4 @@
-"""The algorithms: ours by a short name, everybody's by the path of their class."""
+"""Registry of algorithms: built-in ones by a short name, any other by the dotted path of its class."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in (PPO, A2C,
 
 
 def find_algorithm(name: str) -> type[Algorithm]:
-    """The class with a short name, or at a dotted path such as ``my_package.Reinforce``.
+    """Return the class with a short name, or at a dotted path such as ``my_package.Reinforce``.
 
     Raises:
-        ValueError: there is none, or it is no :class:`Algorithm`.
+        ValueError: there is no such class, or it is no :class:`Algorithm`.
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
@@ -28,7 +28,7 @@ def find_algorithm(name: str) -> type[Algorithm]:
         raise ValueError(f"algorithm is {name!r}{did_you_mean(name, ALGORITHMS)}: {ours}.")
     try:
         kind = find(name)
-    except Exception as error:  # whatever importing somebody's module raises
+    except Exception as error:  # whatever importing a user's module raises
         raise ValueError(f"algorithm {name} cannot be found ({' '.join(str(error).split())}): {ours}.") from None
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise ValueError(f"algorithm {name} is no torchrl_agent.algorithms.algorithm.Algorithm: derive it from that.")
@@ -36,5 +36,5 @@ def find_algorithm(name: str) -> type[Algorithm]:
 
 
 def class_path(kind: type[Algorithm]) -> str:
-    """Where :func:`find_algorithm` finds a class."""
+    """Return the dotted path by which :func:`find_algorithm` finds a class."""
     return f"{kind.__module__}.{kind.__qualname__}"

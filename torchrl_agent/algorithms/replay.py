@@ -1,4 +1,4 @@
-"""A replay on the device, and the n-step transitions that it keeps.
+"""A replay buffer on the device, and the n-step transitions that it keeps.
 
 A plain tensordict used as a ring: rollouts go in and minibatches come out by one indexed copy each, and no index ever
 visits the host. (TorchRL's ``TensorDictReplayBuffer`` takes 1.3 times as long to sample and 4.5 times as long to add,
@@ -37,7 +37,7 @@ class Replay:
 
     @spanned("replay")
     def add(self, frames: TensorDict) -> None:
-        """Put a rollout [rollout] in place of the oldest; it gets the highest priority, so that it is seen soon."""
+        """Write a rollout [rollout] over the oldest one, with the highest priority, so that it is drawn soon."""
         ring = self._allocate(frames) if self._frames is None else self._frames
         end = self.position + frames.shape[0]
         ring[self.position : end].update_(frames)
@@ -50,8 +50,8 @@ class Replay:
 
     @spanned("replay")
     def sample(self, count: int, importance: float) -> tuple[Tensor, TensorDict]:
-        """So many frames with replacement, and their places; with priorities also importance weights ``(N p)^-beta``,
-        divided by the largest (Schaul et al. 2016, section 3.4).
+        """Draw ``count`` frames with replacement; returns their indices and the frames. With priorities these have
+        importance weights ``(N p)^-beta``, divided by the largest (Schaul et al. 2016, section 3.4).
         """
         assert self._frames is not None and self._filled is not None
         if self._priorities is None:
@@ -66,7 +66,7 @@ class Replay:
 
     @spanned("replay")
     def update_priorities(self, index: Tensor, squared_error: Tensor) -> None:
-        """Give the frames at these places the priority ``|error|^alpha`` [B, 1]."""
+        """Set the priority of the frames at these indices to ``|error|^alpha``, given their squared errors [B, 1]."""
         if self._priorities is not None:
             error = squared_error.reshape(-1).float().sqrt().nan_to_num()
             self._priorities[index] = (error + SMALLEST_PRIORITY) ** self.exponent
@@ -84,7 +84,7 @@ class Replay:
             self._filled.fill_(count)
 
     def state_dict(self) -> dict:
-        """The frames held, as plain tensors."""
+        """Frames held, as plain tensors."""
         frames = None if self._frames is None else self._frames[: self.filled].clone().to_dict()
         priorities = None if self._priorities is None else self._priorities[: self.filled].clone()
         return {"frames": frames, "priorities": priorities, "position": self.position}
@@ -116,16 +116,15 @@ class Replay:
 
 
 def n_step_transitions(now: TensorDict, following: TensorDict, gamma: float, steps: int) -> TensorDict:
-    """Transitions [T, N] whose reward is the discounted sum of up to ``steps`` rewards and whose ``next`` is what came
+    """Transitions [T, N] whose reward is the discounted sum of up to ``steps`` rewards and whose ``next`` is the frame
     after the last of them (Sutton 1988).
 
     The sum ends early where the episode ends and at the end of the rollout. There the return bootstraps too, from the
-    observation reached (after a termination from nothing): ``steps_to_next_obs`` [T, N, 1] says with which power of
-    gamma.
+    observation reached (after a termination from nothing): ``steps_to_next_obs`` [T, N, 1] is the power of gamma.
 
     Args:
-        now: what is kept of the frames acted in [T, N].
-        following: ``reward``, ``done``, ``terminated`` and what is kept of the frames reached [T, N].
+        now: entries to keep of the frames acted in [T, N].
+        following: ``reward``, ``done``, ``terminated`` and entries to keep of the frames reached [T, N].
         gamma: discount.
         steps: longest sum.
     """

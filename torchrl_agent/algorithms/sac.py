@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018), of continuous actions or of discrete ones (Christodoulou 2019)."""
+"""Soft actor-critic (Haarnoja et al. 2018), for continuous actions or discrete ones (Christodoulou 2019)."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ class SAC(OffPolicy):
     @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
-        """An agent with a policy and action values."""
+        """Make an agent with a policy and action values."""
         check_config(config)
         return SACAgent(env, model, config.gamma, config.initial_temperature)
 
     @override
     def make_loss(self) -> SoftActorCriticLoss:
-        """The soft value's three losses."""
+        """Return the losses of action values, policy and temperature."""
         wanted = self.config.target_entropy
         entropy = self.agent.default_entropy if wanted is None else wanted
         return SoftActorCriticLoss(self.agent, gamma=self.config.gamma, target_entropy=entropy)
 
     @override
     def make_target(self) -> Polyak:
-        """The Polyak average."""
+        """Return the Polyak average."""
         return Polyak(self.loss, self.config.target_rate)

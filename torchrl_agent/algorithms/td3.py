@@ -1,4 +1,4 @@
-"""Twin delayed deterministic policy gradients, TD3 (Fujimoto et al. 2018), of continuous actions."""
+"""Twin delayed deterministic policy gradients, TD3 (Fujimoto et al. 2018), for continuous actions."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class TD3(OffPolicy):
     @override
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
-        """An agent with a deterministic policy and action values."""
+        """Make an agent with a deterministic policy and action values."""
         return TD3Agent(env, model, config.gamma)
 
     @override
     def make_loss(self) -> DeterministicActorCriticLoss:
-        """The policy's and the action values' losses."""
+        """Return the losses of policy and action values."""
         config = self.config
         return DeterministicActorCriticLoss(
             self.agent, gamma=config.gamma, target_noise=config.target_noise, noise_clip=config.noise_clip
@@ -69,12 +69,12 @@ class TD3(OffPolicy):
 
     @override
     def make_target(self) -> Polyak:
-        """The Polyak average."""
+        """Return the Polyak average."""
         return Polyak(self.loss, self.config.target_rate)
 
     @override
     def learn(self, rollout: TensorDict, learning_rate: float) -> dict[str, Tensor]:
-        """Add a rollout [T, rows] to the replay, learn from it, then explore as the configuration says."""
+        """Add a rollout [T, rows] to the replay, learn from it, then set the exploration noise."""
         diagnostics = super().learn(rollout, learning_rate)
         explores = self.config.exploration_noise if self.has_begun else 1.0
         self.agent.deterministic_policy.noise.fill_(explores)
@@ -82,7 +82,7 @@ class TD3(OffPolicy):
 
     @override
     def _learn_once(self) -> TensorDict:
-        """Let the action values learn from some batches alone, and the policy too from the last."""
+        """Update the action values alone with all batches but the last, and the policy too with the last one."""
         self.loss.moves_policy = False
         alone = [super(TD3, self)._learn_once() for _ in range(self.updates_at_once - 1)]
         self.loss.moves_policy = True

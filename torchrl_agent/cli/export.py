@@ -17,7 +17,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--module",
         default="policy",
-        help="perception, world_model, social_model, policy, or all (policy)",
+        help="perception, world_model, social_model, manager, a module of your own, policy, or all (policy)",
     )
     parser.add_argument(
         "--format", default="torch_export", help="torch_export, onnx with the extra 'export', or run: a folder to share"

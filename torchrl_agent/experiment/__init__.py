@@ -133,7 +133,7 @@ class Experiment:
     model: ModelConfig = field(default_factory=ModelConfig)
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
     frozen: list[str] = field(default_factory=list)
-    """Modules that do not learn: perception, world_model, social_model, policy."""
+    """Modules that do not learn: perception, world_model, social_model, manager, policy, or modules of your own."""
     algorithm: Any = field(default_factory=PPOConfig)
     """Hyper-parameters of the algorithm that ``_target_`` names: an ``AlgorithmConfig`` with the keys of its own."""
     tuned: dict[str, dict[str, Any]] = field(default_factory=dict)

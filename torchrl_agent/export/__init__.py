@@ -55,8 +55,9 @@ def export_run(
     Args:
         run: a run folder, a checkpoint file inside one, or an agent that comes with the package (``shipped:NAME``).
         module: ``perception`` (observations to beliefs), ``world_model`` (a belief and a plan to futures),
-            ``social_model`` (agents in sight to predictions of them), ``policy`` (observations to actions: the whole
-            agent), or ``all`` that the agent has.
+            ``social_model`` (agents in sight to predictions of them), ``manager`` or a module of your own (observations
+            to what the controller reads of it), ``policy`` (observations to actions: the whole agent), or ``all`` that
+            the agent has.
         format: ``torch_export`` (read by ``torch.export.load``), ``onnx``, or ``run``: a run folder to share, see
             :func:`~torchrl_agent.export.run_folder.write_run`.
         output: the file, or the folder of the files of ``all`` or of the run; by default ``<module>.pt2`` or ``.onnx``

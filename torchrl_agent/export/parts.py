@@ -21,6 +21,7 @@ MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 ACTIONS = "plan"
 THOUGHTS = ("goal", "next_action", "meters", "confidence", "reason")
 FORESEEN = ("states", "rewards", "dones", "values", "confidence", "reason")
+DECISION: tuple[NestedKey, ...] = ((keys.GOAL, "type"), (keys.GOAL, "priority"), (keys.GOAL, "target"))
 DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 several outcomes are likely"
 MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
@@ -47,6 +48,10 @@ MEANINGS: dict[NestedKey, str] = {
     (keys.SOCIAL, "meters"): "what its meters are thought to be",
     (keys.SOCIAL, "confidence"): "probability of the most likely need",
     (keys.SOCIAL, "reason"): DOUBT,
+    keys.GOAL_EMBEDDING: "what the controller reads of the goal",
+    (keys.GOAL, "type"): "number of the goal",
+    (keys.GOAL, "priority"): "its probability among the goals",
+    (keys.GOAL, "target"): "what it wants of the meters",
     (keys.SOCIAL, "attention"): "how much each visible other matters to the policy; they sum to 1",
 }
 
@@ -139,6 +144,12 @@ def parts(agent: Agent) -> dict[str, Part]:
         eyes = (agent.normalizer, perception) if social.believes else (Sight(perception),)
         carried = {**(perception.memory if social.believes else {}), **social.memory}
         found["social_model"] = Part(TensorDictSequential(*eyes, social), [*thoughts, *_carried(carried)])
+    for name in (name for name in agent.agent_modules if name == "manager" or name in agent.custom_modules):
+        module, body = agent.agent_modules[name], list(agent.encoder)
+        before = body[: body.index(module)]
+        written = [module.out_keys[0], *module.side_outputs, *(DECISION if name == "manager" else ())]
+        memory = {key: spec for part in (*before, module) for key, spec in getattr(part, "memory", {}).items()}
+        found[name] = Part(TensorDictSequential(*before, module), [*written, *_carried(memory)])
     meanings = ACTION_VALUES if isinstance(agent, QAgent) else {}
     outputs = [keys.ACTION, *agent.actor_head[0].out_keys, *_carried(agent.memory)]
     found["policy"] = Part(agent.actor, outputs, meanings=meanings)

@@ -1,11 +1,11 @@
 """Losses of algorithms with a policy and a critic: the clipped objective (PPO), the policy gradient (A2C), and the
 policy gradient with V-trace's advantages (IMPALA).
 
-PPO's and A2C's are TorchRL's losses with the arithmetic written out: the policy is asked once, ratios are bounded,
+PPO's and A2C's are TorchRL's losses with the arithmetic written out: the policy is evaluated once, ratios are bounded,
 frames that do not count (``keys.VALID``) are left out, nothing waits for the host, and all of it compiles as one graph.
-Where every frame counts, TorchRL's own forward gives the same numbers.
+Where every frame counts, TorchRL's own forward gives the same values.
 
-Shapes: ``B`` frames, or ``B`` sequences of ``T`` frames; what is called [...] is either [B] or [B, T].
+Shapes: ``B`` frames, or ``B`` sequences of ``T`` frames; [...] stands for either [B] or [B, T].
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from torchrl_agent.modules.networks import masked_mean
 LARGEST_LOG_RATIO = 20.0
 """Probability ratios are kept within exp(+-20), so that no pair of log-probabilities overflows."""
 BOOTSTRAP = "bootstrap_value"
-"""The critic's value of the observation after a step, which counts where an episode or the rollout ends, [..., 1]."""
+"""The critic's value of the observation after a step, used where an episode or the rollout ends, [..., 1]."""
 PAID = ("controller_reward", "controller_done", "controller_terminated")
-"""The controller's reward, and where what it learns from ends: the episode's, or an option's, [..., 1] each."""
+"""Reward of the controller, and the ends of the episodes or options that it learns from, [..., 1] each."""
 
 
 class AgentLoss(nn.Module):
-    """An objective of an agent: the encoder runs once for actor, critic and modules, whose own losses join in.
+    """An objective of an agent: the encoder runs once for actor, critic and modules, whose own losses are added.
 
     Losses that have ``subsampled`` set see the first ``model.auxiliary_fraction`` of each minibatch, whose order is
     random.
 
     Args:
-        agent: what learns.
-        objective: from what the encoder made of a minibatch to ``loss_*`` and diagnostics.
+        agent: the agent that learns.
+        objective: a module from an encoded minibatch to ``loss_*`` and diagnostics.
     """
 
     def __init__(self, agent: Agent, objective: nn.Module) -> None:
@@ -102,13 +102,13 @@ class PPOLoss(ClipPPOLoss):
     @dispatch
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played:
-        ``kl`` (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the
-        extremes of the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
+        """Compute ``loss_objective``, ``loss_critic``, ``loss_entropy``; the distance to the behavior policy: ``kl``
+        (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the extremes of
+        the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
         policy, valid = self.actor_network.get_dist(tensordict), tensordict.get(keys.VALID, None)
         log_prob, old_log_prob = policy.log_prob(tensordict.get(keys.ACTION)), tensordict.get(keys.LOG_PROB)
-        # ratio of pi(a|s) to the policy that played
+        # log of the ratio pi(a|s) / pi_old(a|s) to the behavior policy
         log_ratio = masked((log_prob - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), valid)
         clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
 
@@ -138,7 +138,7 @@ class PPOLoss(ClipPPOLoss):
         )
 
     def _value_error(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Squared error of the critic's values [..., 1], and the fraction of them that are clipped, if they are."""
+        """Squared error of the critic's values [..., 1], and the fraction of clipped ones, if ``clip_value`` is set."""
         target, value = tensordict.get(keys.VALUE_TARGET), self.critic_network(tensordict.copy()).get(keys.VALUE)
         error = (value - target).square()
         if self.clip_value is None:
@@ -179,12 +179,12 @@ class PolicyGradientLoss(A2CLoss):
     @dispatch
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """``loss_objective``, ``loss_critic``, ``loss_entropy``; ``entropy``."""
+        """Compute ``loss_objective``, ``loss_critic``, ``loss_entropy``; ``entropy``."""
         policy = self.actor_network.get_dist(tensordict)
         return self.losses(tensordict, policy, policy.log_prob(tensordict.get(keys.ACTION)))
 
     def losses(self, tensordict: TensorDictBase, policy: Distribution, log_prob: Tensor) -> TensorDict:
-        """The same, of a policy that has been asked for the log-probability [...] of the actions."""
+        """Compute the same from a policy and the log-probability [...] that it gives the actions."""
         valid = tensordict.get(keys.VALID, None)
         # policy: -log pi(a|s) A; critic: (V - target)^2
         objective = -log_prob.unsqueeze(-1) * tensordict.get(keys.ADVANTAGE)
@@ -202,10 +202,10 @@ class PolicyGradientLoss(A2CLoss):
 
 
 class VTraceLoss(nn.Module):
-    """The policy gradient with V-trace's advantages and targets (Espeholt et al. 2018), from the critic and the policy
-    as they are now.
+    """The policy gradient with V-trace's advantages and targets (Espeholt et al. 2018), computed with the present
+    critic and policy.
 
-    Reads sequences [B, T] with :data:`PAID`, the ``action_log_prob`` of the policy that played and :data:`BOOTSTRAP`;
+    Reads sequences [B, T] with :data:`PAID`, the ``action_log_prob`` of the behavior policy and :data:`BOOTSTRAP`;
     writes ``advantage`` and ``value_target`` into them.
 
     Args:
@@ -237,7 +237,7 @@ class VTraceLoss(nn.Module):
         return self.objective.entropy_coeff
 
     def forward(self, encoded: TensorDictBase) -> TensorDict:
-        """``loss_objective``, ``loss_critic``, ``loss_entropy``; how far the policy is from the one that played: ``kl``
+        """Compute ``loss_objective``, ``loss_critic``, ``loss_entropy``; the distance to the behavior policy: ``kl``
         and the extremes of the ratio; ``entropy`` and ``explained_variance``.
         """
         policy = self.objective.actor_network.get_dist(encoded)
@@ -261,8 +261,9 @@ class VTraceLoss(nn.Module):
 
     @torch.no_grad()
     def advantages(self, encoded: TensorDictBase, log_prob: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Logarithm of the ratio to the policy that played, values, V-trace's advantages and targets, [B, T, 1] each,
-        given the log-probabilities of the actions now. (TorchRL's ``VTrace`` module weighs actions that it draws anew.)
+        """Logarithm of the ratio to the behavior policy, values, V-trace's advantages and targets, [B, T, 1] each,
+        given the present log-probabilities of the actions. (TorchRL's ``VTrace`` module weighs actions that it draws
+        anew.)
         """
         reward, done, terminated = (encoded.get(key) for key in PAID)
         log_ratio = log_prob - encoded.get(keys.LOG_PROB).unsqueeze(-1)
@@ -273,7 +274,7 @@ class VTraceLoss(nn.Module):
         advantage, target = vtrace_advantage_estimate(
             self.gamma,
             log_ratio,
-            torch.zeros_like(log_ratio),  # as if what played had had probability 1
+            torch.zeros_like(log_ratio),  # as if the behavior policy had had probability 1
             values,
             next_values,
             reward,
@@ -286,8 +287,8 @@ class VTraceLoss(nn.Module):
 
 
 def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:
-    """``loss_entropy``, which rewards a policy for being undecided, the ``entropy``, and ``std``, the mean standard
-    deviation of continuous actions in the world's units.
+    """Compute ``loss_entropy``, which rewards a policy for high entropy, the ``entropy``, and ``std``, the mean
+    standard deviation of continuous actions in the world's units.
     """
     entropy = masked(policy.entropy(), counted)
     bonus = masked_mean(coefficient * entropy, counted)

@@ -55,14 +55,14 @@ BUILDERS: tuple[Callable[[ModuleContext], Built], ...] = (
     build_custom_modules,
     Manager.build,
 )
-"""What builds the modules between observations and controller, in the order in which they run."""
+"""Builders of the modules between observations and controller, in the order in which the modules run."""
 
 
 class Agent(Predicting, nn.Module):
     """A policy and a value function.
 
-    ``normalizer`` joins and normalizes the observations, ``encoder`` (which begins with it) makes of them what both
-    heads read, ``actor_head`` turns that into actions and ``critic_head`` into values.
+    ``normalizer`` joins and normalizes the observations, ``encoder`` (which begins with it) computes the features that
+    both heads read, ``actor_head`` turns that into actions and ``critic_head`` into values.
 
     Attributes:
         actor: encoder and actor head; reads the observations (and ``action_mask`` if the world has one), writes
@@ -71,8 +71,8 @@ class Agent(Predicting, nn.Module):
         group: key of the agents' tensordict in a world of several, else None.
         critic: encoder and critic head; writes ``state_value`` [..., 1].
         memory: specs of the states that the agent carries from step to step, by key; see :meth:`attach`.
-        agent_modules: what stands between observations and controller, by name, in order.
-        auxiliary: their losses.
+        agent_modules: the modules between observations and controller, by name, in order.
+        auxiliary: losses of these modules.
 
     Raises:
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
@@ -113,7 +113,7 @@ class Agent(Predicting, nn.Module):
         self.to(env.device)
 
     def _make_body(self, context: ModuleContext) -> tuple[list[TensorDictModuleBase], NestedKey, int, list[int]]:
-        """What runs before the heads; the key and the width of what they read of it, and their own hidden layers."""
+        """Modules that run before the heads; key and width of the heads' inputs; hidden layers of the heads."""
         config = context.config
         body: list[TensorDictModuleBase] = [self.normalizer]
         entry: NestedKey = keys.NORMALIZED
@@ -132,11 +132,11 @@ class Agent(Predicting, nn.Module):
         return body, keys.FEATURES, hidden[-1], []
 
     def _of_world(self, policy: TensorDictModuleBase) -> TensorDictModuleBase:
-        """A policy of one agent for the world's own tensordict."""
+        """Adapt a policy of one agent to the world's own tensordict."""
         return policy if self.group is None else GroupPolicy(policy, self.group)
 
     def policy_and_value(self) -> TensorDictModuleBase:
-        """The policy, and after it the critic, who reads what the same encoder wrote: :attr:`policy` that also writes
+        """Return the policy followed by the critic, on the output of the same encoder: :attr:`policy` that also writes
         ``state_value`` [..., 1].
         """
         return self._of_world(TensorDictSequential(self.actor, self.critic_head))
@@ -144,7 +144,7 @@ class Agent(Predicting, nn.Module):
     def _make_heads(
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
-        """Policy and state value, which read ``entry``."""
+        """Make the heads of policy and state value, which read ``entry``."""
         actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
         if config.world_model.enabled and config.world_model.improvement:
             network, *choice = actor_head
@@ -154,7 +154,7 @@ class Agent(Predicting, nn.Module):
         return actor_head, CriticHead(*_value_network(env, config, width, entry, hidden), [keys.VALUE])
 
     def _add_modules(self, context: ModuleContext) -> list[TensorDictModuleBase]:
-        """What the configuration asks for, in order; the last module joins what the controller reads."""
+        """Build the configured modules, in order; the last one concatenates the inputs of the controller."""
         body: list[TensorDictModuleBase] = []
         for build in BUILDERS:
             for name, module in build(context):
@@ -176,7 +176,7 @@ class Agent(Predicting, nn.Module):
         return [*body, join]
 
     def parts(self) -> list[list[nn.Parameter]]:
-        """The parameters of each module whose gradient is clipped alone, then all others'. The optimizer's state in a
+        """Parameters of each module whose gradient is clipped on its own, then all others. The optimizer's state in a
         checkpoint has this order.
         """
         own = sorted((name for name, module in self.agent_modules.items() if module.own_grad_clip), key=_part_place)
@@ -185,8 +185,8 @@ class Agent(Predicting, nn.Module):
         return [*result, [parameter for parameter in self.parameters() if id(parameter) not in known]]
 
     def module_names(self) -> dict[nn.Parameter, str]:
-        """The name of the module that each parameter belongs to (what it is taught with is its own); what is between
-        modules is the ``encoder``'s.
+        """Name of the module that each parameter belongs to; the parameters of a module's losses are its own, those
+        between modules belong to the ``encoder``.
         """
         result = dict.fromkeys(self.parameters(), "encoder")
         *modules, actor, critic = self._named_parts().items()
@@ -201,22 +201,22 @@ class Agent(Predicting, nn.Module):
 
     @property
     def sequential(self) -> bool:
-        """It learns from whole sequences, because it remembers or foresees."""
+        """True if it learns from whole sequences, because it has memory or auxiliary losses."""
         return bool(self.memory) or len(self.auxiliary) > 0
 
     @property
     def recorded_keys(self) -> list[NestedKey]:
-        """What a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
+        """Keys that a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
         return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
 
     @property
     def replayed_keys(self) -> list[NestedKey]:
-        """Those that :meth:`recall` needs."""
+        """Recorded keys that :meth:`recall` needs."""
         return [key for module in self.agent_modules.values() for key in module.replayed_keys]
 
     @contextmanager
     def recall(self) -> Iterator[None]:
-        """Nothing is decided anew in this context: frames come with what was decided in them (see
+        """Context in which modules reuse the decisions recorded in the frames instead of deciding anew (see
         ``AgentModule.recall``).
         """
         with ExitStack() as stack:
@@ -226,13 +226,13 @@ class Agent(Predicting, nn.Module):
 
     @property
     def value_keys(self) -> list[NestedKey]:
-        """Values that learning needs of states: the critic's, and those that modules have of their own."""
+        """Keys of the state values that learning needs: the critic's, and those of modules with their own."""
         return list(dict.fromkeys([keys.VALUE, *(module.value_key for module in self.agent_modules.values())]))
 
     def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_values: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
-        """What the modules' losses need of a whole rollout [T, rows] besides its frames (see
+        """Compute the targets of the modules' losses from a whole rollout [T, rows] (see
         ``AgentModule.compute_targets``), given the values after each step by :attr:`value_keys`, [T, rows, keys].
         """
         if not self.auxiliary:
@@ -255,13 +255,13 @@ class Agent(Predicting, nn.Module):
 
     @property
     def input_keys(self) -> list[str]:
-        """What actor and critic read, besides what they write themselves."""
+        """Keys that actor and critic read, besides those that they write themselves."""
         written = {*self.actor_head[0].out_keys, *self.encoder.out_keys}
         result = dict.fromkeys([*self.actor.in_keys, *self.critic.in_keys])
         return [key for key in result if key not in written]
 
     def attach(self, env: EnvBase) -> EnvBase:
-        """The world as this agent plays it: itself, or with the agent's memory handed on from step to step."""
+        """Return the world for this agent: as it is, or with the agent's memory carried from step to step."""
         if not self.memory:
             return env
         memory = RecurrentState(self.memory, self.group)
@@ -270,13 +270,13 @@ class Agent(Predicting, nn.Module):
 
 
 def _part_place(name: str) -> int:
-    """Place of a module among :meth:`Agent.parts`; those of the user's own come last."""
+    """Index of a module among :meth:`Agent.parts`; custom modules come last."""
     order = ("world_model", "social_model", "manager")
     return order.index(name) if name in order else len(order)
 
 
 def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:
-    """Choices of each discrete action; none where actions are continuous, with which some modules cannot be."""
+    """Number of choices of each discrete action; empty for continuous actions, which some modules do not support."""
     if action_bounds(env) is None:
         return action_heads(env)
     unable = [name for name in ("world_model", "social_model") if getattr(config, name).enabled]
@@ -296,7 +296,7 @@ def _discrete_actions(env: EnvBase, config: ModelConfig) -> list[int]:
 def _value_network(
     env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
 ) -> tuple[nn.Module, list[NestedKey]]:
-    """The critic's network and what it reads."""
+    """Make the critic's network; returns it with the keys that it reads."""
     if not config.centralized_critic:
         return mlp(width, 1, hidden, config.activation, 1.0), [entry]
     if keys.STATE not in env.observation_spec.keys():
@@ -306,7 +306,7 @@ def _value_network(
 
 
 class CriticHead(TensorDictModule):
-    """From what the encoder wrote to the state value."""
+    """Head of the critic, from the output of the encoder to the state value."""
 
     @spanned("critic")
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
 FORMAT = 1
-MODULES = ("perception", "world_model", "social_model", "policy")
+POLICY = "policy"
+"""Name of the controller with what stands between it and the modules."""
+MODULES = ("perception", "world_model", "social_model", POLICY)
+"""Modules that ``torchrl-agent pretrain`` trains; files hold, and ``frozen`` names, any module of an agent."""
 USES_NORMALIZER = ("perception", "policy")
 """Modules that read normalized observations: the statistics belong to them."""
 DREAMER = "world_model"
@@ -36,12 +39,17 @@ class PretrainedConfig:
     """World model to begin with."""
     social_model: str | None = None
     """Social model to begin with."""
+    manager: str | None = None
+    """Manager to begin with."""
     policy: str | None = None
     """Policy to begin with: perception and the controller."""
+    custom_modules: dict[str, str] = field(default_factory=dict)
+    """Modules of your own to begin with, by name."""
 
     def paths(self) -> dict[str, str]:
         """The given files, by module."""
-        return {name: path for name in MODULES if (path := getattr(self, name)) is not None}
+        built_in = {name: getattr(self, name) for name in (*BUILT_IN, POLICY)}
+        return {name: path for name, path in {**built_in, **self.custom_modules}.items() if path is not None}
 
 
 class ModuleError(ValueError):
@@ -54,7 +62,7 @@ class ModuleFile:
 
     Attributes:
         path: file that it was read from.
-        module: its name, one of :data:`MODULES`.
+        module: its name.
         parts: weights by the name of the module that they belong to.
         decoders: weights of perception's losses, for agents that continue with those losses.
         observations: shapes of observations by key, in order.
@@ -71,8 +79,8 @@ class ModuleFile:
 
 def agent_modules(agent: Agent) -> dict[str, nn.Module]:
     """Modules of an agent by name; ``policy`` computes logits from the other modules' features."""
-    result = {name: agent.agent_modules[name].weights for name in MODULES if name in agent.agent_modules}
-    others = [agent.normalizer, *(agent.agent_modules[name] for name in BUILT_IN if name in agent.agent_modules)]
+    result = {name: module.weights for name, module in agent.agent_modules.items()}
+    others = [agent.normalizer, *agent.agent_modules.values()]
     inside = [part for part in agent.encoder if part not in others]
     trunk = nn.ModuleList(part for part in inside if not isinstance(part, GatedConcat))
     policy = nn.ModuleDict({"trunk": trunk, "head": agent.actor_head})
@@ -83,9 +91,9 @@ def agent_modules(agent: Agent) -> dict[str, nn.Module]:
 
 def reads(agent: Agent, name: str) -> list[str]:
     """Modules in a module's file: itself and, if the agent has them, the modules whose output it was trained with."""
-    believes = name == "world_model" or (name == "social_model" and agent.agent_modules[name].believes)
-    wanted = MODULES if name == "policy" else ("perception", name) if believes else (name,)
-    return [part for part in wanted if part in agent_modules(agent)]
+    believes = name != "social_model" or agent.agent_modules[name].believes
+    wanted = [*agent.agent_modules, POLICY] if name == POLICY else ["perception"] * believes + [name]
+    return [part for part in dict.fromkeys(wanted) if part in agent_modules(agent)]
 
 
 def load_pretrained(agent: Agent, config: PretrainedConfig, frozen: Iterable[str], load: bool = True) -> None:
@@ -147,7 +155,7 @@ def save_module(path: Path, agent: Agent, name: str, scaler: RewardScaler, decod
     Args:
         path: file to write.
         agent: agent that has the module.
-        name: one of :data:`MODULES`.
+        name: name of one of its modules.
         scaler: scaler of the rewards that it learned from.
         decoders: perception's losses, if they were trained along.
     """
@@ -192,7 +200,7 @@ def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
     """
     files = []
     for name, path in paths.items():
-        _check_name(name)
+        _find(agent, name)
         file = read_module(path)
         if file.module != name:
             raise ModuleError(f"{file.path} holds the module {file.module}, not {name}: use pretrained.{file.module}=.")
@@ -212,7 +220,6 @@ def read_module(path: Path | str) -> ModuleFile:
             raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
         names = ("decoders", "observations", "statistics")
         file = ModuleFile(path, content["module"], content["parts"], *(content[name] for name in names))
-        _check_name(file.module)
         for part, weights in file.parts.items():
             if (name := not_finite(weights)) is not None:
                 raise ModuleError(f"{path} holds NaN or infinity in {part}'s {name}: train it again.")
@@ -280,17 +287,13 @@ def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
 
 
 def _find(agent: Agent, name: str) -> nn.Module:
-    _check_name(name)
     modules = agent_modules(agent)
-    if name not in modules:
+    if name in modules:
+        return modules[name]
+    if name in BUILT_IN:
         switch = {"perception": "model.memory=gru"}
         raise ModuleError(f"this agent has no {name}: use {switch.get(name, f'model.{name}.enabled=true')}.")
-    return modules[name]
-
-
-def _check_name(name: str) -> None:
-    if name not in MODULES:
-        raise ModuleError(f"there is no module {name!r}{did_you_mean(name, MODULES)}: use one of {', '.join(MODULES)}.")
+    raise ModuleError(f"there is no module {name!r}{did_you_mean(name, modules)}: use one of {', '.join(modules)}.")
 
 
 def _observations(agent: Agent) -> dict[str, list[int]]:

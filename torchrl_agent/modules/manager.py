@@ -1,4 +1,4 @@
-"""The manager: every so many steps it chooses what the agent wants; the controller does the rest.
+"""The manager: it chooses a goal for the agent every few steps; the controller chooses the actions.
 
 Shapes: [...] is rows (worlds times agents) in a step, or sequences [B, T] of them; M meters. Rollouts are [T, N].
 """
@@ -32,7 +32,7 @@ from torchrl_agent.modules.specs import observation_shapes
 
 CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE = ((keys.GOAL, name) for name in ("type", "decided", "log_prob", "value"))
 RECORDED = (CHOSEN, DECIDED, GOAL_LOG_PROB, GOAL_VALUE)
-"""What a rollout keeps of a goal."""
+"""Keys of a goal that a rollout keeps."""
 OLD_LOG_PROB, GOAL_ADVANTAGE, GOAL_TARGET = "goal_old_log_prob", "goal_advantage", "goal_value_target"
 
 
@@ -78,7 +78,7 @@ class Manager(AgentModule):
 
     ``type`` [...], ``priority`` [..., 1] (the probability that it has now), ``target`` [..., M] (0 where a
     meter does not matter), ``steps_left`` [..., 1], ``decided`` [...] (a new one was chosen in this step), its
-    ``log_prob`` and the manager's ``value`` [..., 1]; and in ``goal_embedding`` what the controller reads of it.
+    ``log_prob`` and the manager's ``value`` [..., 1]; and in ``goal_embedding`` the controller's input.
 
     A goal ends when its targets are met, its time is up or it is given up: tensor expressions over meters and choice.
     If goals are options, one whose targets are met is not chosen, unless all are.
@@ -86,9 +86,9 @@ class Manager(AgentModule):
     Args:
         env: the world.
         config: goals.
-        features: keys of what it reads, each with its size.
-        activation: of its network.
-        gamma: discount.
+        features: keys of its inputs, with their sizes.
+        activation: activation function of its networks.
+        gamma: discount factor.
 
     Raises:
         ValueError: the world has no such meters.
@@ -121,7 +121,7 @@ class Manager(AgentModule):
 
     @classmethod
     def build(cls, context: ModuleContext) -> Built:
-        """If it is switched on; it reads what the controller reads."""
+        """Build the manager if it is switched on; it reads the inputs of the controller."""
         config, model = context.config.manager, context.config
         if config.enabled:
             if config.intrinsic_coeff > 0 and model.world_model.enabled:
@@ -135,7 +135,7 @@ class Manager(AgentModule):
 
     @spanned("manager")
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """One step; in TorchRL's recurrent mode, and in :meth:`recall`, goals are those that the rollout recorded."""
+        """Run one step; in TorchRL's recurrent mode, and in :meth:`recall`, goals are those of the recorded rollout."""
         meters, begins = tensordict.get(self.config.meters), tensordict.get(keys.IS_INIT)
         parts = [tensordict.get(key).detach() for key in (*self.features, self.config.meters, *self.traits)]
         context = torch.cat(parts, -1)
@@ -175,20 +175,20 @@ class Manager(AgentModule):
         return tensordict.set(keys.GOAL_EMBEDDING, torch.cat((one_hot, priority, target, left / self.config.steps), -1))
 
     def met(self, meters: Tensor) -> Tensor:
-        """Which goals' targets are met, [..., goals]; never those of a goal without targets."""
+        """Mask of goals whose targets are met, bool [..., goals]; False for a goal without targets."""
         matters = self.targets > 0
         return ((meters.unsqueeze(-2) >= self.targets) | ~matters).all(-1) & matters.any(-1)
 
     def choice(self, context: Tensor, met: Tensor) -> MaskedCategorical:
-        """How it would choose among the goals, given what it reads [..., features] and which are :meth:`met`."""
+        """Distribution over goals, given its inputs [..., features] and the mask of goals that are :meth:`met`."""
         return MaskedCategorical(self.choose(context), ~met if self.config.options else None)
 
     @override
     def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
-        """What :class:`ManagerLoss` needs of a rollout [T, rows]: advantages of decisions over the lives of their
-        goals.
+        """Compute targets for :class:`ManagerLoss` from a rollout [T, rows]: advantages of decisions over the lifetimes
+        of their goals.
 
         Args:
             rollout: with ``goal`` as it was recorded, and ``next`` with ``done`` and ``terminated``.
@@ -213,8 +213,8 @@ class Manager(AgentModule):
     def rewrite_rewards(
         self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The world's rewards with the intrinsic reward added or, where goals are options, the intrinsic reward alone
-        until the goal ends.
+        """Return the world's rewards with the intrinsic reward added or, where goals are options, the intrinsic reward
+        alone until the goal ends.
         """
         if not self.config.intrinsic_coeff:
             return reward, done, terminated
@@ -225,8 +225,8 @@ class Manager(AgentModule):
         return intrinsic, done | option_done, terminated | option_done
 
     def intrinsic_reward(self, rollout: TensorDictBase) -> Tensor:
-        """Reward for serving the goal, [T, rows, 1]: by how much the step lessened what the meters lack of the targets
-        (Vezhnevets et al. 2017, section 3.3, reward steps toward a goal of the manager's making).
+        """Reward for serving the goal, [T, rows, 1]: the decrease, in this step, of the gap between meters and targets
+        (Vezhnevets et al. 2017, section 3.3, reward steps toward a goal that the manager sets).
         """
         target = self.targets[rollout.get(CHOSEN)]
         before, after = rollout.get(self.config.meters), rollout.get((keys.NEXT, self.config.meters))
@@ -234,12 +234,12 @@ class Manager(AgentModule):
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
     def option_done(self, rollout: TensorDictBase) -> Tensor:
-        """Ends of goals, bool [T, rows, 1]. That targets are met or the time is up shows in what follows the step, also
-        where the rollout ends or the episode is cut off.
+        """Ends of goals, bool [T, rows, 1]. The observation after the step shows that targets are met or the time is
+        up, also where the rollout ends or the episode is truncated.
         """
         decided, following = rollout.get(DECIDED).unsqueeze(-1), rollout.get(keys.NEXT)
         met = self.met(following.get(self.config.meters)).gather(-1, rollout.get(CHOSEN).unsqueeze(-1))
-        # that it is given up shows in the next decision alone
+        # only the next decision shows that a goal was given up
         given_up = torch.cat((decided[1:], torch.zeros_like(decided[:1]))) & ~following.get(keys.DONE)
         return met | (following.get(keys.GOAL_STEPS) <= 0) | given_up
 
@@ -254,26 +254,26 @@ def semi_markov_advantage(
     gamma: float,
     lmbda: float,
 ) -> tuple[Tensor, Tensor]:
-    """Generalized advantage of the manager's decisions, over the steps that each goal lived, all [T, N].
+    """Generalized advantage of the manager's decisions, over the lifetime of each goal, all [T, N].
 
-    For a goal chosen at t that lives k steps, ``delta = r_t + ... + gamma^(k-1) r_(t+k-1) + gamma^k V(s_(t+k)) -
+    For a goal chosen at t that lasts k steps, ``delta = r_t + ... + gamma^(k-1) r_(t+k-1) + gamma^k V(s_(t+k)) -
     V(s_t)`` (Sutton, Precup and Singh 1999, section 3), and ``A = delta + gamma^k lmbda A'`` with the next decision's
     A'.
 
     Args:
-        reward: of each step.
-        done: the episode ended with the step.
-        decided: a goal was chosen before the step.
+        reward: reward of each step.
+        done: True where the episode ended with the step.
+        decided: True where a goal was chosen before the step.
         value: the manager's value before each step.
-        next_value: a value after each step, used where the episode was cut off or the rollout ends.
-        terminated: the episode ended for good: nothing follows.
-        gamma: discount.
+        next_value: a value after each step, used where the episode was truncated or the rollout ends.
+        terminated: True where the episode terminated, so that nothing follows.
+        gamma: discount factor.
         lmbda: decay of the estimate.
 
     Returns:
         advantages (0 where nothing was decided) and targets of the manager's value.
     """
-    # what a goal that is still alive gets from the next step on, as seen from there
+    # return of a goal that is still active, from the next step on, in that step's discounting
     rest = torch.where(terminated[-1], 0.0, next_value[-1])
     advantages = []
     for step in reversed(range(reward.shape[0])):
@@ -281,15 +281,15 @@ def semi_markov_advantage(
         total = reward[step] + gamma * torch.where(done[step], after, rest)
         advantage = torch.where(decided[step], total - value[step], 0.0)
         advantages.append(advantage)
-        # seen from the step before: a decision here ends the goal that was held before it
+        # for the step before: a decision here ends the goal that was held until then
         rest = torch.where(decided[step], value[step] + lmbda * advantage, total)
     result = torch.stack(advantages[::-1])
     return result, result + value
 
 
 class ManagerLoss(nn.Module):
-    """PPO for the manager: clipped objective over the frames in which it decided; reads ``goal`` as the encoder found
-    it, and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
+    """PPO for the manager: clipped objective over the frames in which it decided; reads ``goal`` as the encoder
+    computed it, and of the rollout ``goal_log_prob``, ``goal_advantage`` and ``goal_value_target``.
     """
 
     def __init__(self, manager: Manager) -> None:
@@ -298,7 +298,7 @@ class ManagerLoss(nn.Module):
 
     @spanned("manager")
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Means over decisions, in sequences [B, T]."""
+        """Compute losses as means over decisions, in sequences [B, T]."""
         goal, config = tensordict.get(keys.GOAL), self.config
         decided = goal["decided"]
         valid = tensordict.get(keys.VALID, torch.ones_like(decided))
@@ -327,7 +327,7 @@ class ManagerLoss(nn.Module):
 
 
 def check_goals(config: ManagerConfig, shapes: dict[str, torch.Size]) -> dict[str, dict[str, float]]:
-    """The goals that there are; raises ValueError if they do not fit the world."""
+    """Return the goals that are not null; raises ValueError if they do not fit the world."""
     if config.meters not in shapes:
         raise ValueError(
             f"model.manager reads the observation {config.meters!r}, which this world does not show: use "

@@ -1,4 +1,4 @@
-"""What a module of the agent is. Built-in modules and a user's own obey one protocol, and the agent loops over them."""
+"""Protocol of the agent's modules. Built-in and custom modules obey the same one, and the agent loops over them."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from torchrl_agent.trust.targets import build
 
 
 class AgentModule(TensorDictModuleBase):
-    """A module between the observations and what the controller reads.
+    """A module between the observations and the inputs of the controller.
 
-    It reads keys of the agent's tensordict (observations, ``belief``, what the modules before it wrote) and writes
-    ``size`` numbers [..., size] for the controller under its first out key. A user's own module may be any
-    TensorDictModule with ``size`` (see ``modules/module.py``); what it lacks of the rest is as it is here.
+    It reads keys of the agent's tensordict (observations, ``belief``, outputs of the modules before it) and writes
+    ``size`` features [..., size] for the controller under its first out key. A custom module may be any
+    TensorDictModule with ``size`` (see ``modules/module.py``); the defaults of this class stand in for what it lacks.
 
     Attributes:
-        size: width of what the controller reads.
+        size: width of the features that the controller reads.
         memory: specs of the states that it carries from step to step, by key; it reads them, and writes the next ones
             under ``("next", key)``.
         losses: modules from sequences [B, T], in which all modules have run, to a tensordict of ``loss_*``, which are
-            added to the algorithm's. A plain list: the agent is what registers them.
-        recorded_keys: what a rollout must keep for its losses, besides what the agent reads anyway.
-        replayed_keys: those of them that tell in which state of mind a frame was played (see :meth:`recall`).
-        value_key: whose values of the next states :meth:`compute_targets` is given: the critic's, or its own.
-        side_outputs: what it writes besides its first out key that other modules read.
-        acts: the policy runs it; otherwise it is only taught.
-        own_grad_clip: its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
-        runs_in_imagination: it runs upon imagined beliefs too; the world model does not foresee what other modules
-            read.
-        recalls: it is in :meth:`recall` now.
+            added to the algorithm's. A plain list: the agent registers them.
+        recorded_keys: keys that a rollout must keep for its losses, besides the agent's inputs.
+        replayed_keys: those of them that hold decisions of the module, reused in :meth:`recall`.
+        value_key: key of the values of the next states for :meth:`compute_targets`: the critic's, or its own.
+        side_outputs: keys that it writes for other modules, besides its first out key.
+        acts: True if the policy runs it; otherwise it is only trained.
+        own_grad_clip: True if its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
+        runs_in_imagination: True if it runs on imagined beliefs too; the world model does not predict the inputs of
+            other modules.
+        recalls: True inside :meth:`recall`.
     """
 
     size: int
@@ -60,17 +60,17 @@ class AgentModule(TensorDictModuleBase):
 
     @staticmethod
     def switch_on(model: Any) -> None:
-        """Change a ``ModelConfig`` so that the module is there and has losses, for its pre-training."""
+        """Change a ``ModelConfig`` so that the module is built and has losses, for its pre-training."""
 
     @property
     def weights(self) -> nn.Module:
-        """What is saved, exported and pre-trained under its name."""
+        """Module that is saved, exported and pre-trained under its name."""
         return self
 
     def compute_targets(
         self, rollout: TensorDictBase, reward: Tensor, next_value: Tensor, lmbda: float
     ) -> dict[NestedKey, Tensor]:
-        """What its losses need of a whole rollout besides its frames.
+        """Compute the targets of its losses that need a whole rollout.
 
         Args:
             rollout: [T, rows], with :attr:`recorded_keys`.
@@ -83,21 +83,21 @@ class AgentModule(TensorDictModuleBase):
     def rewrite_rewards(
         self, rollout: TensorDictBase, reward: Tensor, done: Tensor, terminated: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rewards that the controller learns from, and the ends of what it learns from, [T, rows, 1] each; by default
-        the world's. The module itself learns from the world's. Where it rewrites them the critic values its rewards, so
-        there may be no world model beside it.
+        """Rewards that the controller learns from, and ends of its episodes, [T, rows, 1] each; by default the world's.
+        The module itself learns from the world's. Where it rewrites rewards the critic's values are of the rewritten
+        ones, so it cannot be combined with a world model.
 
         Args:
             rollout: [T, rows], with :attr:`recorded_keys`.
             reward: scaled rewards, as modules before this one rewrote them.
             done: ends of episodes.
-            terminated: ends that nothing follows.
+            terminated: ends without bootstrapping.
         """
         return reward, done, terminated
 
     @contextmanager
     def recall(self) -> Iterator[None]:
-        """A context in which nothing is decided anew: frames come with what was decided in them."""
+        """Context in which it reuses the decisions recorded in the frames instead of deciding anew."""
         self.recalls = True
         try:
             yield
@@ -107,25 +107,25 @@ class AgentModule(TensorDictModuleBase):
 
 @dataclass
 class ModuleContext:
-    """What a module is built from."""
+    """Inputs for building a module."""
 
     env: EnvBase
     config: Any
     """The agent's ``ModelConfig``."""
     shapes: dict[str, torch.Size]
-    """Observations, in the order in which they are joined."""
+    """Shapes of the observations, in the order in which they are concatenated."""
     heads: list[int]
-    """Choices of each discrete action; empty where actions are continuous."""
+    """Number of choices of each discrete action; empty where actions are continuous."""
     gamma: float
     """Discount factor."""
     read: dict[NestedKey, int] = field(default_factory=dict)
-    """Keys that the controller reads so far, with their widths."""
+    """Keys that the controller reads so far, and their widths."""
     built: dict[str, Any] = field(default_factory=dict)
-    """The modules so far, by name."""
+    """Modules built so far, by name."""
 
 
 def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
-    """A user's module with what it lacks of the protocol."""
+    """Add to a custom module the attributes of the protocol that it lacks."""
     own = {
         "memory": {},
         "losses": [module.loss] if hasattr(module, "loss") else [],
@@ -149,7 +149,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
 
 
 Built = Iterator[tuple[str, AgentModule]]
-"""What builds modules: names and modules, each made when those before it are in the context; none if switched off."""
+"""Names and modules from a builder, each made when those before it are in the context; empty if switched off."""
 
 
 # --- modules of your own ---------------------------------------------------------------------------------------------
@@ -157,10 +157,10 @@ Built = Iterator[tuple[str, AgentModule]]
 
 class CustomEncoder(nn.Module):
     """An encoder of one observation, made as ``target(shape, out, **arguments)``: it is called with [rows, *shape] and
-    gives [rows, out]. Here it takes the flattened observation [..., F] and gives [..., out].
+    returns [rows, out]. Here it takes the flattened observation [..., F] and returns [..., out].
 
     Raises:
-        ValueError: it cannot be made, or does not give [rows, out].
+        ValueError: it cannot be made, or does not return [rows, out].
     """
 
     def __init__(self, name: str, config: Any, shape: torch.Size, out: int) -> None:
@@ -186,25 +186,25 @@ class CustomEncoder(nn.Module):
 
 
 def build_custom_modules(context: ModuleContext) -> Built:
-    """The modules of ``model.custom_modules``, each with what it lacks of :class:`AgentModule`."""
+    """Build the modules of ``model.custom_modules``, each completed to the protocol of :class:`AgentModule`."""
     for name, config in context.config.custom_modules.items():
         yield name, complete(make_custom_module(name, config, context.env, context.read))  # type: ignore[misc]
 
 
 def make_custom_module(name: str, config: Any, env: EnvBase, sizes: Mapping[NestedKey, int]) -> TensorDictModuleBase:
-    """A module between belief and controller, made as ``target(env, sizes, **arguments)``.
+    """Make a module between belief and controller as ``target(env, sizes, **arguments)``.
 
     Args:
-        name: of the module, under ``model.custom_modules``.
+        name: name of the module, under ``model.custom_modules``.
         config: ``_target_`` and arguments.
         env: the world.
-        sizes: what the controller reads so far, widths by key: the belief's mean, and what the modules before it wrote.
+        sizes: widths by key of the controller's inputs so far: the belief's mean, and outputs of the modules before it.
 
     Returns:
-        A TensorDictModule that reads keys of the agent's tensordict (beliefs, observations, what others wrote) and
-        writes what the controller reads under its first out key, [..., size] with its attribute ``size``. If it has a
-        module ``loss``, that is called with sequences [B, T] in which all modules have run, and gives a tensordict of
-        ``loss_*``, which are added to the algorithm's.
+        A TensorDictModule that reads keys of the agent's tensordict (beliefs, observations, outputs of other modules)
+        and writes features for the controller under its first out key, [..., size] with its attribute ``size``. If it
+        has a module ``loss``, that is called with sequences [B, T] in which all modules have run, and returns a
+        tensordict of ``loss_*``, which are added to the algorithm's.
 
     Raises:
         ValueError: it cannot be made, or is no such module.

@@ -1,7 +1,7 @@
-"""Speed as a decoration at the edge: a function compiled, or captured as a CUDA graph, or left alone.
+"""Acceleration of functions from outside: compiled, captured as a CUDA graph, or left as they are.
 
-What cannot be captured runs compiled, what cannot be compiled runs eagerly; each step back is logged once, with its
-reason, and told by ``mode``.
+A function that cannot be captured runs compiled, and one that cannot be compiled runs eagerly; each fallback is logged
+once, with its reason, and reported by ``mode``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ logger = logging.getLogger(__name__)
 
 EAGER, COMPILED, CUDA_GRAPH = "eager", "compiled", "CUDA graph"
 MODES = (EAGER, COMPILED, CUDA_GRAPH)
-"""How a function runs, from slow to fast; metrics have the place in this list."""
+"""Execution modes of a function, from slow to fast; metrics hold the index in this list."""
 WARMUP = 2
 """Calls before a CUDA graph is captured: the first compiles and allocates, the second shows that nothing changes."""
 COMPILATION_ERRORS = (TorchDynamoException, FailOnRecompileLimitHit)
 LIBRARIES = {"torch", "torchrl", "tensordict"}
-"""Folders whose code is not what a reader looks for."""
+"""Folders whose code is left out of reported error locations."""
 
 
 @dataclass
@@ -51,12 +51,12 @@ class AccelerationConfig:
 class CompiledFunction:
     """``function``, compiled at its first call, or as it is.
 
-    ``torch.compile`` is lazy and compiles again for inputs of another kind, so the guard stands around every call:
-    where compilation fails, which is before anything has run, the function runs eagerly from then on. Its own errors
+    ``torch.compile`` is lazy and compiles again for inputs of another kind, so the guard is around every call: where
+    compilation fails, which is before anything has run, the function runs eagerly from then on. Its own errors
     pass through.
 
     Attributes:
-        compiled: whether calls run compiled code.
+        compiled: True if calls run compiled code.
         compile_seconds: duration of the first call.
     """
 
@@ -96,16 +96,16 @@ class CompiledFunction:
 class CudaGraphFunction:
     """``function`` as one CUDA graph from its third call on: one launch, and the host does nothing else.
 
-    The function is captured before it is run that way. So if it cannot be captured, because it asks the device
-    something or compiles anew, nothing has happened yet, and it goes on as in the calls before. A recording reads the
-    inputs of its call at their places: those of later calls are copied there, unless they are there already. It writes
-    its results to the same places every time: read them before the next call. What Python decides is decided once and
-    for all, modes such as TorchRL's exploration type included.
+    The function is captured before it is run that way. So if it cannot be captured, because it waits for the device or
+    compiles anew, nothing has happened yet, and it continues as in the calls before. A graph reads the inputs of its
+    call at fixed addresses: those of later calls are copied there, unless they are there already. It writes its results
+    to the same addresses every time: read them before the next call. Decisions of Python are fixed at capture, modes
+    such as TorchRL's exploration type included.
 
     Args:
-        name: for the log.
-        function: of tensors and tensordicts, whose other memory stays where it is.
-        device: where it runs; None or a CPU captures nothing.
+        name: name for the log.
+        function: function of tensors and tensordicts, whose other memory stays at its address.
+        device: device on which it runs; None or a CPU captures nothing.
     """
 
     def __init__(self, name: str, function: Callable, device: torch.device | None) -> None:
@@ -117,11 +117,11 @@ class CudaGraphFunction:
 
     @property
     def captured(self) -> bool:
-        """Whether calls replay a CUDA graph, or will once they are warm."""
+        """True if calls replay a CUDA graph, or will after the warm-up."""
         return self.device is not None
 
     def forget(self) -> None:
-        """Record anew after :data:`WARMUP` calls: something that the function uses has moved."""
+        """Capture anew after :data:`WARMUP` calls: a tensor that the function uses has moved."""
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []
@@ -144,7 +144,7 @@ class CudaGraphFunction:
         return self._result
 
     def _warm_up(self, *args: Any) -> Any:
-        """On the stream that captures later: autograd remembers on which a parameter was first used."""
+        """Run on the stream that captures later: autograd remembers on which a parameter was first used."""
         self._calls += 1
         current = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(current)
@@ -167,17 +167,17 @@ class CudaGraphFunction:
 
 
 def recording() -> bool:
-    """Whether a CUDA graph is being captured."""
+    """True while a CUDA graph is being captured."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def fastest(captured: CudaGraphFunction, compiled: CompiledFunction) -> str:
-    """The mode of a function that is captured if it can be, and compiled if it can be."""
+    """Return the mode of a function that is captured if possible, else compiled if possible."""
     return CUDA_GRAPH if captured.captured else compiled.mode
 
 
 def reason(error: BaseException) -> str:
-    """An error in one line: its kind, its first sentence, and the file and line that it comes from."""
+    """Format an error in one line: its type, its first sentence, and the file and line that it comes from."""
     named = re.findall(r'File "([^"]+)", line (\d+)', str(error))
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     places = [
@@ -190,7 +190,7 @@ def reason(error: BaseException) -> str:
 
 
 def _tensors(args: tuple) -> list[Tensor]:
-    """Every tensor of the arguments, in the order of their keys."""
+    """Collect all tensors of the arguments, in the order of their keys."""
     result: list[Tensor] = []
     for value in args:
         if isinstance(value, TensorDictBase):

@@ -1,9 +1,9 @@
-"""In what precision networks act and learn: weights and optimizer are float32 whatever it is, by autocast.
+"""Precision in which networks act and learn, by autocast: weights and optimizer are always float32.
 
 ``float8`` multiplies the large linear layers of perception and world model in 8 bits, by torchao's float8 training
 (its recipe "rowwise_with_gw_hp"), and the rest in bfloat16. Each row of an input and each output of a layer has a scale
-of its own, so what comes out of a row does not depend on which others are in its batch: a rollout and an update find
-the same. Scales of whole tensors, which are faster, would make the first ratio another one than 1.
+of its own, so the output of a row does not depend on the others in its batch: a rollout and an update compute the same.
+With scales of whole tensors, which are faster, the first probability ratio would not be 1.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ PRECISIONS: dict[str, torch.dtype | None] = {
     "float16": torch.float16,
     "float8": torch.bfloat16,
 }
-"""What autocast computes in."""
+"""Data types in which autocast computes, by precision."""
 AUTO = "auto"
 SMALLEST_LAYER = 4096
-"""By default a layer with fewer inputs or outputs is not multiplied in float8: casting may cost more than it saves. Of
-smaller ones torchao's own filter for scales by rows, which is from measurements on an H100, leaves most alone.
+"""Default least number of inputs and outputs of a layer that multiplies in float8: below it casting may cost more than
+it saves. Torchao's own filter for scales by rows, from measurements on an H100, leaves out most smaller layers.
 """
 MULTIPLE = 16
-"""Inputs and outputs of a product in float8 are a multiple of it."""
+"""Divisor of the number of inputs and of outputs of a product in float8."""
 FLOAT16_FROM, BFLOAT16_FROM, FLOAT8_FROM = (7, 0), (8, 0), (8, 9)
-"""CUDA's compute capability from which on a device multiplies in it."""
+"""Lowest CUDA compute capability of a device that multiplies in each type."""
 MODULES = ("perception", "world_model")
-"""Whose layers may be multiplied in float8."""
+"""Names of modules whose layers may multiply in float8."""
 
 
 def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.device) -> str:
-    """One of :data:`PRECISIONS`: what ``auto`` stands for on this device, or what is asked for.
+    """Return one of :data:`PRECISIONS`: the configured one, or the one that ``auto`` selects on this device.
 
     ``auto`` is float8 where the device has it, torchao is installed and a layer is large enough, else bfloat16 where
     the device has that, else float16 where it multiplies fast in that, else float32.
@@ -57,8 +57,8 @@ def resolve(precision: str, smallest_layer: int, agent: Agent, device: torch.dev
 
 
 def without_float8(precision: str, device: torch.device) -> str:
-    """What is asked for, where ``auto`` can be neither float8 nor float16, whose gradients are scaled: for members of a
-    population, and a model in parts.
+    """Resolve a precision where ``auto`` can be neither float8 nor float16, whose gradients are scaled: for members of
+    a population, and for a sharded model.
     """
     if precision != AUTO:
         return precision
@@ -66,8 +66,8 @@ def without_float8(precision: str, device: torch.device) -> str:
 
 
 def large_layers(agent: Agent, smallest_layer: int) -> list[tuple[nn.Module, str]]:
-    """Linear layers of perception and world model with so many inputs and outputs at least, which are multiples of 16:
-    each as the module that it is a part of, and its name there.
+    """Linear layers of perception and world model with at least ``smallest_layer`` inputs and outputs, which are
+    multiples of 16: each as its parent module, and its name there.
     """
     modules = [agent.agent_modules[name] for name in MODULES if name in agent.agent_modules]
     parents = {id(parent): parent for module in modules for parent in (*module.modules(), *_parts(module.losses))}
@@ -110,12 +110,12 @@ def use_float8(agent: Agent, smallest_layer: int, device: torch.device) -> None:
 
 
 def has_torchao() -> bool:
-    """Whether it is installed."""
+    """True if torchao is installed."""
     return importlib.util.find_spec("torchao") is not None
 
 
 def _has(device: torch.device, capability: tuple[int, int]) -> bool:
-    """Whether it is a CUDA device of at least this compute capability."""
+    """True for a CUDA device of at least this compute capability."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= capability
 
 
@@ -124,8 +124,8 @@ def _parts(modules: list[nn.Module]) -> list[nn.Module]:
 
 
 def _rowwise(emulate: bool) -> Any:
-    """Of torchao's recipe, with the gradient of the weights in bfloat16: its sums are over frames, of which there may
-    be any number.
+    """Return the configuration of torchao's recipe, with the gradient of the weights in bfloat16: its sums are over
+    frames, of which there may be any number.
     """
     from dataclasses import replace
 
@@ -136,7 +136,7 @@ def _rowwise(emulate: bool) -> Any:
 
 @cache
 def _float8_linear() -> Any:
-    """Torchao's layer, which is a plain one where autocast is off. Made here, as torchao may be missing."""
+    """Return torchao's layer, which is a plain one where autocast is off. Made here, as torchao may be missing."""
     from torchao.float8.float8_linear import Float8Linear
 
     class SwitchedFloat8Linear(Float8Linear):

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: functions of how much of the training is done, and one that follows the KL."""
+"""Learning-rate schedules: functions of the progress of the training, and one that follows the KL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl_agent.core.bounds import check_ranges, choice, number
 
 ADAPTIVE = "adaptive"
 LOWEST, HIGHEST = 1e-5, 1e-2
-"""Between these an adaptive rate moves."""
+"""Bounds of an adaptive rate."""
 SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
 
 
@@ -34,7 +34,7 @@ class LearningRateConfig:
 
 
 def check_schedule(config: LearningRateConfig) -> None:
-    """Raise ValueError for a schedule that cannot be."""
+    """Raise ValueError for a schedule that cannot work."""
     check_ranges(config, "algorithm.learning_rate.")
     if config.schedule == "exponential" and config.final == 0:
         raise ValueError("an exponential schedule never reaches 0: give algorithm.learning_rate.final above 0.")
@@ -46,7 +46,7 @@ def check_schedule(config: LearningRateConfig) -> None:
 
 
 def learning_rate(config: LearningRateConfig, progress: float) -> float:
-    """The learning rate when the share ``progress`` in [0, 1] of the training is done."""
+    """Learning rate after the fraction ``progress`` in [0, 1] of the training."""
     progress = min(max(progress, 0.0), 1.0)
     start, end = config.initial, config.final
     value = {
@@ -69,10 +69,10 @@ class AdaptiveRate:
     Args:
         initial: the rate that is adapted.
         target: divergence to aim at.
-        device: where the divergence is.
+        device: device of the divergence.
 
     Attributes:
-        factor: what the scheduled rate is multiplied with, [].
+        factor: factor of the scheduled rate, [].
     """
 
     STEP = 1.5
@@ -82,7 +82,7 @@ class AdaptiveRate:
         self.factor = torch.ones((), device=device)
 
     def follow(self, divergence: Tensor) -> Tensor:
-        """Move the factor after an update of this divergence []; returns by how much."""
+        """Adapt the factor after an update with this divergence []; returns the ratio of new to old factor."""
         before = self.factor.clone()
         down = torch.where(divergence > 2 * self.target, 1 / self.STEP, 1.0)
         up = torch.where(divergence < self.target / 2, self.STEP, 1.0)

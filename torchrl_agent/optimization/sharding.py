@@ -1,10 +1,10 @@
-"""A model that no process holds whole: each keeps its part of every large linear layer, by PyTorch's FSDP2.
+"""A model sharded over processes: each keeps its shard of every large linear layer, by PyTorch's FSDP2.
 
-A layer is put together before it multiplies, forward and backward, and taken apart after it; its gradient comes back in
-parts, as the mean over the ranks. So each process has its share of these weights, of their gradients and of the
-optimizer's moments, and one layer at a time. What is not a linear layer, or small, every process has whole.
+A layer is gathered before it multiplies, forward and backward, and resharded after it; its gradient comes back in
+shards, as the mean over the ranks. So each process holds its shard of these weights, of their gradients and of the
+optimizer's moments, and one whole layer at a time. Every process holds small and other layers whole.
 
-The optimizer knows the parts as plain parameters, which share memory with FSDP2's.
+The optimizer knows the shards as plain parameters, which share memory with FSDP2's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from torch.distributed.tensor import DTensor, Shard
 from torchrl_agent.core import ranks
 
 SMALLEST_WEIGHTS = 2**14
-"""How many weights a layer has from which on it is worth to be sent around."""
+"""Least number of weights of a layer for which sharding pays off."""
 
 
 def shard(module: nn.Module, device: torch.device) -> None:
-    """Take its large linear layers apart, among all ranks; they begin as the first rank's.
+    """Shard the large linear layers of a module among all ranks; their initial weights are the first rank's.
 
     Raises:
         ValueError: it has no such layer.
@@ -48,12 +48,12 @@ def _divides(layer: nn.Linear) -> bool:
 
 
 def own(parameter: nn.Parameter) -> nn.Parameter:
-    """What this process has of a parameter: its part, or all of it."""
+    """Return this process's shard of a parameter, or all of a parameter that is not sharded."""
     return getattr(parameter, "own", parameter)
 
 
 def sharded(module: nn.Module) -> list[nn.Parameter]:
-    """Its parameters that are in parts, with what :func:`own` gives. What moves the module to a device makes others."""
+    """Sharded parameters of a module, prepared for :func:`own`. Moving the module to a device makes new ones."""
     found = [parameter for parameter in module.parameters() if isinstance(parameter, DTensor)]
     for parameter in found:
         if not hasattr(parameter, "own"):
@@ -62,32 +62,32 @@ def sharded(module: nn.Module) -> list[nn.Parameter]:
 
 
 def check_shards(parameters: Sequence[nn.Parameter], precision: str) -> None:
-    """Raise ValueError for a precision in which parameters that are in parts cannot learn."""
+    """Raise ValueError for a precision in which sharded parameters cannot learn."""
     if parameters and precision in ("float8", "float16"):
         raise ValueError(f"run.shard is set but algorithm.precision is {precision}: use bfloat16 or float32.")
 
 
 def take_gradients(parameters: Sequence[nn.Parameter]) -> None:
-    """Hand the gradients of parameters in parts on to their :func:`own` ones."""
+    """Move the gradients of sharded parameters to their :func:`own` shards."""
     for parameter in parameters:
         own(parameter).grad = None if parameter.grad is None else parameter.grad.to_local()
         parameter.grad = None
 
 
 def whole(part: Tensor) -> Tensor:
-    """What all ranks have of a tensor, one behind the other."""
+    """Gather the shards of a tensor from all ranks and concatenate them."""
     parts = [torch.empty_like(part) for _ in range(ranks.size())]
     torch.distributed.all_gather(parts, part.contiguous())
     return torch.cat(parts)
 
 
 def whole_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A module's state with every parameter whole: that of a module that is not in parts."""
+    """State of a module with every parameter whole, as that of a module that is not sharded."""
     return {name: whole(value.to_local()) if isinstance(value, DTensor) else value for name, value in state.items()}
 
 
 def own_state(module: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module that may be in parts loads of :func:`whole_state`."""
+    """State for a module that may be sharded, from a :func:`whole_state`."""
     mine = module.state_dict()
     result = dict(state)
     for name, value in mine.items():

@@ -1,5 +1,5 @@
-"""Gradient steps: a loss, its backward pass, clipping, and a step of the optimizer that changes nothing where something
-is not finite. All of it is decided on the device, so that it can be part of a CUDA graph.
+"""Gradient steps: a loss, its backward pass, clipping, and an optimizer step that is skipped where loss or gradient is
+not finite. All of it is decided on the device, so that it can be part of a CUDA graph.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torchrl_agent.optimization.sharding import own, take_gradients, whole
 
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
-"""What the names of diagnostics begin with that are no means."""
+"""Prefixes of the names of diagnostics that are extremes, not means."""
 DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
 """Options of the optimizer that belong to this device and process, not to a checkpoint."""
 
@@ -34,7 +34,7 @@ class NonFiniteError(TrainingError):
 
     Args:
         message: one sentence.
-        culprits: keys of what was not finite in a rollout.
+        culprits: keys of the entries of a rollout that were not finite.
     """
 
     def __init__(self, message: str, culprits: Sequence[tuple[str, ...]] = ()) -> None:
@@ -43,23 +43,24 @@ class NonFiniteError(TrainingError):
 
 
 class Updater:
-    """Makes gradient steps on a loss; owns what they need: optimizer, precision, gradient scaler, counters of skips.
+    """Makes gradient steps on a loss; owns optimizer, precision, gradient scaler and the counters of skipped updates.
 
     Args:
-        loss: from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimized, and diagnostics.
-        optimizer: of the parameters that learn; its learning rate is a tensor where the device allows it.
-        parts: parameters whose gradient is clipped together, apart from the others'.
-        module_names: the module of each parameter, whose gradient's norm is told.
-        max_grad_norm: largest norm of a part's gradient.
+        loss: function from a minibatch, frames [B] or sequences [B, T], to ``loss_*``, whose sum is minimized, and
+            diagnostics.
+        optimizer: optimizer of the parameters that learn; its learning rate is a tensor where the device allows it.
+        parts: groups of parameters, the gradient of each clipped by its own norm.
+        module_names: name of each parameter's module, for the gradient norms that are reported.
+        max_grad_norm: largest gradient norm of a group.
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
-        shards: parameters that are in parts, of which the optimizer has this rank's own (see ``sharding.py``).
-        compile: the loss, and its backward pass with it.
-        name: of the loss, for the log.
+        shards: sharded parameters, of which the optimizer has this rank's own shards (see ``sharding.py``).
+        compile: compile the loss, and its backward pass with it.
+        name: name of the loss, for the log.
 
     Attributes:
         loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
-        parameters: those of the optimizer.
-        wanted: given the loss's diagnostics, whether this update shall be made (bool [] on the device); None makes all.
+        parameters: parameters of the optimizer.
+        wanted: function of the loss's diagnostics, True to make this update (bool [] on the device); None makes all.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Updater:
         self.wanted: Callable[[dict[str, Tensor]], Tensor] | None = None
 
     def begin(self, learning_rate: float | Tensor) -> None:
-        """Set the learning rate, and count anew how many updates in a row are skipped at most."""
+        """Set the learning rate, and reset the largest number of updates skipped in a row."""
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(learning_rate)  # its place is in compiled code and graphs
@@ -101,18 +102,18 @@ class Updater:
         self.most_skips_in_row.zero_()
 
     def scale_rate(self, by: Tensor) -> None:
-        """Multiply the learning rate, in its place on the device where it has one."""
+        """Multiply the learning rate, in place on the device where it is a tensor."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
 
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
-        """One step of the optimizer, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
-        the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and whether it was ``made`` and
-        ``skipped``, all scalars.
+        """Make one optimizer step, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
+        the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and ``made`` and ``skipped`` (1 or 0),
+        all scalars.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        # set here, the modes are what compiled code finds in every call; set inside it, they would be changed for it
+        # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
         modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
         with self.autocast(), modes[0], modes[1]:
             total, metrics = self.loss(minibatch)
@@ -142,12 +143,12 @@ class Updater:
 
     @property
     def _scaled_up(self) -> Tensor:
-        """Whether gradients are scaled by more than 1 (bool []): then they may overflow, and the scaler halves it."""
+        """True if gradients are scaled by more than 1 (bool []): they may overflow, and the scaler then halves it."""
         return self.grad_scaler.scale(torch.ones_like(self.skips_in_row)) > 1  # get_scale() would wait for the device
 
     def _of_all_ranks(self, loss: Tensor, metrics: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss, diagnostics and, in place, gradients as means over the ranks, by one reduction: so all of them skip,
-        clip and stop together. Extremes stay each rank's own, and gradients of parameters in parts are means already.
+        """Average loss, diagnostics and, in place, gradients over the ranks, by one reduction: so all ranks skip, clip
+        and stop together. Extremes stay each rank's own, and gradients of sharded parameters are means already.
         """
         if ranks.size() == 1:
             return loss, metrics
@@ -161,21 +162,21 @@ class Updater:
         """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host).
 
         Args:
-            metrics: of updates.
-            advice: what to do then, as the end of a sentence.
+            metrics: diagnostics of updates.
+            advice: advice on the fix, as the end of a sentence.
         """
         skipped = int(metrics.get("skipped_in_row", 0))
         if skipped >= SKIPS_BEFORE_HALT:
             raise NonFiniteError(f"the loss or its gradient was not finite in {skipped} updates in a row: {advice}.")
 
     def autocast(self) -> torch.autocast | nullcontext:
-        """The precision in which the networks act and learn, as a context."""
+        """Return the precision in which the networks act and learn, as a context."""
         dtype = PRECISIONS[self.precision]
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
     def _clip_gradients(self) -> dict[str, Tensor]:
-        """Clip the gradient of each part by its own norm, or the large ones would leave little of the others; returns
-        the norms before that: ``grad_norm`` of the whole and ``grad_norm/<module>`` of each module.
+        """Clip the gradient of each group by its own norm, as large ones would otherwise scale down the others; returns
+        the norms before clipping: ``grad_norm`` of all and ``grad_norm/<module>`` of each module.
         """
         of_parts, of_modules = [], defaultdict(list)
         norms = self._norms([parameter for part in self.parts for parameter in part if parameter.grad is not None])
@@ -191,7 +192,7 @@ class Updater:
         return {"grad_norm": torch.stack(of_parts).norm(), **named}
 
     def _norms(self, learning: list[nn.Parameter]) -> dict[nn.Parameter, Tensor]:
-        """Norms of gradients, of parameters in parts those of the whole, by one reduction over the ranks."""
+        """Norms of gradients, for sharded parameters those of the whole gradient, by one reduction over the ranks."""
         norms = dict(zip(learning, torch._foreach_norm([each.grad for each in learning]), strict=True))
         in_parts = [parameter for parameter in learning if parameter in self._in_parts]
         if in_parts:
@@ -200,7 +201,7 @@ class Updater:
         return norms
 
     def _apply_gradients(self, skip: Tensor) -> None:
-        """One step of the optimizer, which changes nothing where ``skip`` (bool []) says so."""
+        """Make one optimizer step, which changes nothing where ``skip`` (bool []) is True."""
         if self.fused:
             self.optimizer.found_inf = skip.float()  # where it is 1, fused Adam leaves weights, moments and steps alone
             self.optimizer.step()
@@ -215,18 +216,18 @@ class Updater:
 
     @property
     def fused(self) -> bool:
-        """Whether the optimizer is a fused one, which can leave everything as it is without asking."""
+        """True if the optimizer is fused, so that it can skip a step without a device sync."""
         return bool(self.optimizer.defaults.get("fused"))
 
     def _optimized(self) -> list[Tensor]:
-        """What a step of the optimizer changes."""
+        """Tensors that an optimizer step changes."""
         states = [value for state in self.optimizer.state.values() for value in state.values()]
         return [each.data for each in (*self.parameters, *states) if isinstance(each, Tensor)]
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """What updates change besides the parameters, by name: the tensors themselves."""
+        """Tensors that updates change besides the parameters, by name: the tensors themselves."""
         result = {"skips_in_row": self.skips_in_row}
         for index, parameter in enumerate(self.parameters):
             state = self.optimizer.state.get(parameter, {})
@@ -234,7 +235,7 @@ class Updater:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimizer, gradient scaler and skips."""
+        """State of optimizer, gradient scaler and the count of skips."""
         optimizer = self.optimizer.state_dict()
         for index, moments in self._moments_in_parts(optimizer):
             optimizer["state"][index] = {name: whole(value) if value.ndim else value for name, value in moments.items()}
@@ -245,7 +246,7 @@ class Updater:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`; the moments of the optimizer are elsewhere after that."""
+        """Continue from :meth:`state_dict`; the moments of the optimizer are new tensors after that."""
         optimizer = {**state["optimizer"], "state": dict(state["optimizer"]["state"])}
         for index, moments in self._moments_in_parts(optimizer):
             own_rows = {name: ranks.own_rows(value, 0) if value.ndim else value for name, value in moments.items()}
@@ -258,13 +259,13 @@ class Updater:
         self.skips_in_row.copy_(state["skips_in_row"])
 
     def _moments_in_parts(self, optimizer: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-        """Of an optimizer's state the places of parameters that are in parts, and their moments."""
+        """Indices of sharded parameters in an optimizer's state, and their moments."""
         places = [index for index, parameter in enumerate(self.parameters) if parameter in self._in_parts]
         return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
 
 
 def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:
-    """Adam with a learning rate that is a tensor, fused, where the device has it."""
+    """Make Adam, fused and with its learning rate as a tensor where the device supports it."""
     device = parameters[0].device
     try:
         rate = torch.tensor(learning_rate, device=device)
@@ -274,8 +275,8 @@ def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: flo
 
 
 def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
-    """Means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and counts
-    over all. Extremes are those of all ranks.
+    """Compute means of diagnostics [updates, ...] over the updates that were made; extremes (``max_*``, ``min_*``) and
+    counts over all. Extremes are those of all ranks.
     """
     made = updates["made"]
     count = made.sum(0).clamp_min(1)

@@ -1,4 +1,4 @@
-"""Collecting and learning in turn: the learner, its collector and evaluator, and what watches over them."""
+"""Collecting and learning in turn: the learner, its collector and evaluator, and the governor."""
 
 from torchrl_agent.training.collector import RolloutCollector
 from torchrl_agent.training.evaluator import evaluate_policy, summarize

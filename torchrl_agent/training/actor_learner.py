@@ -1,9 +1,9 @@
-"""Processes that play for one that learns: actors and a learner (Espeholt et al. 2018, "IMPALA").
+"""Actor processes that collect for one learner process (Espeholt et al. 2018, "IMPALA").
 
-Rank 0 learns, the others play equal shares of the worlds, all at the same time. Which version of the agent plays a
-rollout is decided by :class:`~torchrl_agent.algorithms.lagged_policy.LaggedPolicy`, not by who is quicker: so a run
-can be repeated, and whoever is quicker waits where it would get too far ahead. What travels goes through the CPU:
-rollouts to the learner; to the actors a ticket after every iteration, and the weights of new versions.
+Rank 0 learns, the others act in equal shares of the worlds, all at the same time. The version of the agent that
+collects a rollout is decided by :class:`~torchrl_agent.algorithms.lagged_policy.LaggedPolicy`, not by timing: so a run
+can be repeated, and a faster process waits where it would get too far ahead. Messages go through the CPU: rollouts to
+the learner; to the actors a ticket after every iteration, and the weights of new versions.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from torchrl_agent.training.learner import Learner, load_random_state, random_st
 from torchrl_agent.training.messages import FRAMES, TICKETS, WORLDS, Outbox, on_cpu, pack, receive, send, unpack, wait
 
 LEARNER = 0
-"""Its rank; actors have the others."""
+"""Rank of the learner; actors have the others."""
 GO_ON, SAVE, STOP = 0, 1, 2
-"""What a ticket asks for."""
+"""Requests of a ticket."""
 
 
 class RemoteCollector(RolloutCollector):
-    """The learner's end: has the actors play, and puts their rollouts next to each other.
+    """The learner's end: has the actors collect, and joins their rollouts along the axis of worlds.
 
     Args:
-        env: all worlds; as they are when the first rollout is asked for, the actors play them.
-        algorithm: learns, and has a player that lags.
-        actors: how many there are.
+        env: all worlds; the actors start from their state when the first rollout is requested.
+        algorithm: the algorithm, with a lagged behavior policy.
+        actors: number of actors.
     """
 
     def __init__(self, env: EnvBase, algorithm: ActorCritic, actors: int) -> None:
@@ -50,29 +50,29 @@ class RemoteCollector(RolloutCollector):
         self.player, self.learning = player, algorithm.agent
         self.accelerated = ()
         self.stages: dict[int, int] = {}
-        """The curriculum's stage after so many iterations, as long as somebody may have to know."""
+        """Stage of the curriculum by number of iterations, as long as an actor may need it."""
         self.random: dict[str, Tensor | None] | None = None
-        """State of the actors' generators with which they begin; by default these ones'."""
+        """Initial state of the actors' random generators; by default that of this process."""
         self.seed: int | None = None
-        """Seed of the actors' worlds, where they begin new games because they could not be saved."""
+        """Seed of the actors' worlds, where they begin new episodes because worlds could not be saved."""
         self._actors = range(LEARNER + 1, LEARNER + 1 + actors)
         self._mail = Outbox(2 * actors * (player.ahead + 1))
         self._shares: list[TensorDict] = []
         self._packed: list[Tensor] = []
         self._coming: list[distributed.Work] = []
-        """The actors' next rollouts, if they may have played them."""
+        """Pending receives of the actors' next rollouts, if these may have been collected."""
         self._received = self._told = 0
         self._mode = super().mode
 
     @override
     @property
     def mode(self) -> str:
-        """How the actors play."""
+        """Execution mode of the actors."""
         return self._mode
 
     @property
     def begun(self) -> bool:
-        """Whether actors play by now."""
+        """True once the actors have begun."""
         return bool(self._shares)
 
     @override
@@ -92,8 +92,8 @@ class RemoteCollector(RolloutCollector):
         return self._buffers
 
     def worlds(self) -> tuple[dict[str, Tensor] | None, dict[str, Any] | None]:
-        """Tensors of the worlds, and what the agent sees first, as the actors had them after the rollout learned from
-        last; None for worlds that cannot say.
+        """Tensors of the worlds, and the agent's first observations, as the actors had them after the rollout learned
+        from last; None for worlds without saved state.
         """
         self._send_ticket(SAVE)
         told = [receive(actor, WORLDS) for actor in self._actors]
@@ -104,17 +104,17 @@ class RemoteCollector(RolloutCollector):
         return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in told))
 
     def stop(self) -> None:
-        """Let the actors end."""
+        """Stop the actors."""
         if not self.begun:
             distributed.broadcast_object_list([None], LEARNER)
             return
         self._send_ticket(STOP)
-        while self._received < self.player.rollouts_of(self._told):  # which they have played, or will before they ask
+        while self._received < self.player.rollouts_of(self._told):  # collected already, or before their next ticket
             self._receive()
         self._mail.wait()
 
     def _begin(self) -> None:
-        """Tell actors what they begin with, and make room for what they play."""
+        """Send the actors their initial state, and allocate buffers for their rollouts."""
         self._note_stage()
         begin = {"player": on_cpu(self.player.state_dict()), "stages": self.stages, "seed": self.seed, **snapshot(self)}
         if self.random is not None:
@@ -128,7 +128,7 @@ class RemoteCollector(RolloutCollector):
         self._received = self._told = self.player.iterations
 
     def _make_room(self, told: Mapping[str, Any]) -> TensorDict:
-        """Place for the rollouts of all actors, each of a :func:`layout`."""
+        """Allocate buffers for the rollouts of all actors, each of a :func:`layout`."""
         steps, rows = told["shape"]
         shape = (steps, rows * len(self._actors))
         room = TensorDict({}, shape, device=self.env.device)
@@ -139,7 +139,7 @@ class RemoteCollector(RolloutCollector):
         return room
 
     def _listen(self) -> None:
-        """Be ready for the next rollouts."""
+        """Post the receives of the next rollouts."""
         ends = zip(self._actors, self._packed, strict=True)
         self._coming = self._coming or [distributed.irecv(row, actor, tag=FRAMES) for actor, row in ends]
 
@@ -168,12 +168,12 @@ class RemoteCollector(RolloutCollector):
 
 
 class ActorsLearner(Learner):
-    """A learner whose rollouts come from actors; a checkpoint is that of one process, and of any number of them.
+    """A learner whose rollouts come from actors; a checkpoint is that of one process, and fits any number of them.
 
     Args:
         env: all worlds.
-        algorithm: for all of them, with a player that lags.
-        actors: how many there are.
+        algorithm: algorithm for all of them, with a lagged behavior policy.
+        actors: number of actors.
         total_frames, experiment: as for :class:`~torchrl_agent.training.learner.Learner`.
     """
 
@@ -185,13 +185,13 @@ class ActorsLearner(Learner):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """What one process would save, and what the actors begin with besides."""
+        """State that one process would save, and the initial state of the actors."""
         state = super().state_dict()
         return {**state, "actors": {"random": self.collector.random, "stages": dict(self.collector.stages)}}
 
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from it, or from what one process saved."""
+        """Continue from :meth:`state_dict`, or from the state of one process."""
         super().load_state_dict(state)
         actors = state.get("actors", {"random": None, "stages": {}})
         self.collector.random, self.collector.stages = actors["random"], dict(actors["stages"])
@@ -212,11 +212,11 @@ class ActorsLearner(Learner):
 
 
 class Actor:
-    """The end of an actor: plays rollouts, as far ahead of the learner as it may, and sends them.
+    """The end of an actor: collects rollouts, as far ahead of the learner as it may, and sends them.
 
     Args:
-        collector: plays its worlds.
-        player: says who plays.
+        collector: collector of its worlds.
+        player: the behavior policy, which selects the version for each rollout.
     """
 
     def __init__(self, collector: RolloutCollector, player: LaggedPolicy) -> None:
@@ -224,11 +224,11 @@ class Actor:
         self.stages: dict[int, int] = {}
         self._stage: int | None = None
         self._snapshots: dict[int, dict[str, Any]] = {}
-        """What this actor was after so many rollouts, as long as the learner may ask for it."""
+        """Snapshots of this actor by number of rollouts, as long as the learner may request them."""
         self._mail = Outbox(player.ahead + 1)
 
     def run(self) -> None:
-        """Play until the learner needs no more."""
+        """Collect until the learner needs no more."""
         begin: list[Any] = [None]
         distributed.broadcast_object_list(begin, LEARNER)
         if begin[0] is None:
@@ -261,7 +261,7 @@ class Actor:
         self._stage = self._stage_for(self.player.iterations - 1)
 
     def _follow_ticket(self) -> bool:
-        """Wait for the learner's next ticket and do what it asks for; False if that is to end."""
+        """Wait for the learner's next ticket and carry it out; False if it is to stop."""
         ticket = torch.empty(3, dtype=torch.int64)
         wait(distributed.irecv(ticket, LEARNER, tag=TICKETS))
         wanted, number, stage = ticket.tolist()
@@ -280,7 +280,7 @@ class Actor:
         return wanted != STOP
 
     def _stage_for(self, rollout: int) -> int | None:
-        """The curriculum's stage in which a rollout is played: that of the version that plays."""
+        """Stage of the curriculum for a rollout: that of the version that collects it."""
         version = self.player.version_for(rollout)
         known = [number for number in self.stages if number <= version]
         return self.stages[max(known)] if known else None
@@ -293,8 +293,8 @@ class Actor:
 
 
 def snapshot(collector: RolloutCollector) -> dict[str, Any]:
-    """Tensors of the worlds and what the agent sees first, None for worlds that cannot say, and the generators' states;
-    on the CPU.
+    """Tensors of the worlds and the agent's first observations, None for worlds without saved state, and the random
+    generators' states; on the CPU.
     """
     env, known = collector.env, getattr(collector.env, "branchless", False)
     return {
@@ -305,7 +305,7 @@ def snapshot(collector: RolloutCollector) -> dict[str, Any]:
 
 
 def layout(frames: TensorDictBase) -> dict[str, Any]:
-    """What frames [T, N] are made of, as plain values: shapes of entries and of nested tensordicts behind [T, N]."""
+    """Describe frames [T, N] in plain values: shapes of entries and of nested tensordicts after [T, N]."""
     return {
         "shape": tuple(frames.shape),
         "entries": [(key, value.shape[2:], value.dtype) for key, value in frames.items(True, True)],

@@ -1,4 +1,4 @@
-"""Playing: the policy steps every world and each frame lands in preallocated buffers on the device."""
+"""Collection of rollouts: the policy acts in every world, and frames are written to preallocated device buffers."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledF
 
 
 class RolloutCollector:
-    """Plays ``steps`` steps of every world at a time, continuing where the last rollout ended.
+    """Collects ``steps`` steps of every world at a time, continuing where the last rollout ended.
 
-    TorchRL's ``Collector`` plays our worlds too; this one compiles policy, step and reset as a single graph, adds no
-    host sync, and on CUDA plays a whole rollout as one CUDA graph. It samples actions, whatever exploration type is
-    set around it: a loss that was compiled elsewhere may leave another one behind.
+    TorchRL's ``Collector`` works with our worlds too; this one compiles policy, step and reset as a single graph, adds
+    no host sync, and on CUDA collects a whole rollout as one CUDA graph. It samples actions, whatever exploration type
+    is set around it: a loss that was compiled elsewhere may leave another one behind.
 
     Args:
         env: any batched TorchRL environment; one with a true ``branchless`` attribute is traced with the policy.
         agent: actor and critic.
         steps: length T of a rollout.
-        acceleration: what to compile and capture.
-        autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would be
-            other ones than those that the agent acted by.
-        replays: the learner needs what followed every frame; otherwise pictures are kept once where they can be (see
-            :func:`kept_once`).
+        acceleration: parts to compile and capture.
+        autocast: precision of the agent's networks, as a context; the learner's, or its log-probabilities would differ
+            from those that the agent acted with.
+        replays: True if the learner needs the observation after every frame; otherwise images are kept once where
+            possible (see :func:`kept_once`).
         values: keep the critic's ``state_value`` of every frame too, which costs the critic's head alone.
 
     Attributes:
-        root: what the agent will see first in the next rollout; it stays in its place.
+        root: first observations of the next rollout; updated in place.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class RolloutCollector:
         self._finals = self.root.select(*self._once).clone()
 
     def restart(self, seed: int) -> None:
-        """Begin new games in all worlds."""
+        """Begin new episodes in all worlds, with a seed."""
         self.env.set_seed(seed)
         self.root.update_(self._tidy(self.env.reset()))
 
     @property
     def mode(self) -> str:
-        """How rollouts are played, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        """Execution mode of rollouts, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
         return fastest(self._rollout, self._play)
 
     @spanned("collect")
     @torch.no_grad()
     def collect(self) -> TensorDict:
-        """The next rollout [T, N]; the buffers are used again by the next call.
+        """Collect the next rollout [T, N]; the buffers are used again by the next call.
 
-        Holds what the agent reads, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
+        Holds the agent's inputs, ``action``, ``action_log_prob`` and, under ``next``, the observations after the step
         (the true last ones where an episode ended), ``reward``, ``done``, ``terminated`` and the episode statistics;
-        what is the agents' own stays under their group ([T, N, A], see :func:`agent_rows`).
+        entries of agents stay under their group ([T, N, A], see :func:`agent_rows`).
 
-        Pictures that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
-        too; what a truncated episode showed last is in ``("next", "final")``, [N] for all steps of the rollout.
+        Images that are kept once (see :func:`kept_once`) are, under ``next``, those of the next frame, after a reset
+        too; the last observation of a truncated episode is in ``("next", "final")``, [N] for all steps of the rollout.
         """
         with set_exploration_type(ExplorationType.RANDOM):
             self._rollout()
@@ -116,7 +116,7 @@ class RolloutCollector:
         self.root.update_(root)
 
     def _allocate(self, frame: TensorDictBase) -> TensorDict:
-        """Buffers for frames [N] of every step; what is kept once has a place more, and ``next`` looks one further."""
+        """Allocate buffers for frames [N] of every step; entries kept once have T + 1, ``next`` is a shifted view."""
         buffers = frame.exclude(*self._once).new_zeros(self.steps, *frame.shape)
         following = buffers.get(keys.NEXT)
         for key in self._once:
@@ -130,7 +130,7 @@ class RolloutCollector:
     def _step(
         self, root: TensorDictBase, finals: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase, TensorDictBase]:
-        """The frame to keep, the next root, and what truncated episodes showed last."""
+        """Take a step; returns the frame to keep, the next root, and the last observations of truncated episodes."""
         if self._once:
             return self._play(root, finals)
         if self._traceable:
@@ -139,7 +139,7 @@ class RolloutCollector:
 
     def _act(self, root: TensorDictBase) -> TensorDictBase:
         with self.autocast():
-            return self.policy(root.copy())  # what it writes is not for the next call to find
+            return self.policy(root.copy())  # a copy: the next call must not find its outputs
 
     @spanned("world")
     def _step_world(self, acted: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
@@ -163,7 +163,7 @@ class RolloutCollector:
         return (*self._split(played, following), TensorDict(kept, finals.batch_size, device=finals.device))
 
     def _split(self, played: TensorDictBase, following: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
-        """The frame to keep, and the next root with nothing but what the world gave."""
+        """Split a step into the frame to keep, and the next root with only the world's entries."""
         group = self.agent.group
         alive, left = ([], []) if group is None else ([keys.ALIVE], [keys.TRUNCATED])
         mine = [*self.agent.recorded_keys, *self._written, *alive]
@@ -180,17 +180,17 @@ class RolloutCollector:
         return frame, self._tidy(following)
 
     def _tidy(self, root: TensorDictBase) -> TensorDictBase:
-        """The root with the same keys in the same order every time, so that nothing recompiles."""
+        """Return the root with the same keys in the same order every time, so that nothing recompiles."""
         return root.select(*sorted(root_keys(self.env), key=str), strict=False)
 
 
 def play(
     env: EnvBase, policy: Callable[[TensorDictBase], TensorDictBase], root: TensorDictBase, steps: int
 ) -> Iterator[TensorDictBase]:
-    """Step all worlds with a policy, from the ``root`` of a reset on, and yield each step's tensordict [N], with what
-    followed under ``next``; worlds that end begin anew.
+    """Step all worlds with a policy, from the ``root`` of a reset on, and yield each step's tensordict [N], with the
+    entries after the step under ``next``; worlds that end begin anew.
 
-    Plain and uncompiled: what plays much is a :class:`RolloutCollector`, or an evaluation's ``Stepper``.
+    Plain and uncompiled: use a :class:`RolloutCollector`, or an evaluation's ``Stepper``, for many steps.
     """
     for _ in range(steps):
         played, root = env.step_and_maybe_reset(policy(root))
@@ -198,12 +198,12 @@ def play(
 
 
 def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
-    """What a rollout of so many steps need not hold twice, as a root and as what followed the frame before.
+    """Keys that a rollout of ``steps`` steps need not hold twice, as a root and as ``next`` of the frame before.
 
-    Pictures are most of a rollout's memory. Only where an episode ended does the next root not show what followed; an
-    actor-critic looks at that where the episode was truncated, which happens to a world at most once in a rollout that
-    is no longer than an episode may be (:func:`truncates_once`). So there is one place per world for it. Worlds of
-    which this is not known, and those that show no pictures, keep everything.
+    Images are most of a rollout's memory. Only where an episode ended does the next root differ from the observation
+    after the step; an actor-critic reads that one where the episode was truncated, which happens to a world at most
+    once in a rollout that is no longer than an episode may be (:func:`truncates_once`). So one buffer entry per world
+    holds it. Worlds of which this is not known, and those without images, keep everything.
     """
     seen = [] if agent.group is not None else list(agent.critic.in_keys)
     specs = env.full_observation_spec
@@ -212,13 +212,13 @@ def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
 
 
 def truncates_once(env: EnvBase, steps: int) -> bool:
-    """Whether no world is truncated twice in so many steps."""
+    """True if no world is truncated twice in ``steps`` steps."""
     limit = truncation_limit(env)
     return limit is not None and steps <= limit
 
 
 def truncation_limit(env: EnvBase) -> int | None:
-    """Steps that lie at least between two truncations of a world; None if that is not known."""
+    """Least number of steps between two truncations of a world; None if that is not known."""
     if isinstance(env, TransformedEnv):
         transform = env.transform
         parts = list(transform) if isinstance(transform, Compose) else [transform]
@@ -227,23 +227,23 @@ def truncation_limit(env: EnvBase) -> int | None:
 
 
 def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """Where ``rows`` [N] the new values [N, ...], else the old ones."""
+    """Select the new values [N, ...] where ``rows`` [N] is True, else the old ones."""
     return torch.where(rows.reshape(rows.shape + (1,) * (new.ndim - rows.ndim)), new, old)
 
 
 def under(outer: str | None, key: NestedKey) -> NestedKey:
-    """The key inside another, or alone."""
+    """Nest a key under another, or return it alone."""
     inner = (key,) if isinstance(key, str) else key
     return key if outer is None else (outer, *inner)
 
 
 def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
-    """A rollout as the learner sees it: every agent of every world is a row, [T, N * A], with flat keys.
+    """Convert a rollout for the learner: every agent of every world is a row, [T, N * A], with flat keys.
 
-    An agent is ``done`` when its world is or it leaves, and ``terminated`` when it dies, whatever goes on without it;
-    who is ``truncated`` alone leaves without having died. Frames in
-    which it was dead already are marked by ``alive`` (left out if the world has no such key). The world's ``state`` is
-    every agent's. The rollout of a world without a group is returned as it is.
+    An agent is ``done`` when its world is or it leaves, and ``terminated`` when it dies, even if the world goes on; an
+    agent that is only ``truncated`` leaves without having died. Frames in which it was dead already are marked by
+    ``alive`` (left out if the world has no such key). All agents get the world's ``state``. The rollout of a world
+    without a group is returned as it is.
     """
     if group is None:
         return rollout
@@ -263,20 +263,20 @@ def agent_rows(rollout: TensorDictBase, group: str | None) -> TensorDictBase:
 
 
 def fill_caches(env: EnvBase) -> None:
-    """Have the world remember its lists of keys now: compiled code would notice later that they changed."""
+    """Make the world cache its lists of keys now: compiled code would notice a later change and recompile."""
     env.step_mdp(env.fake_tensordict())
     for name in ("reward_keys", "done_keys", "action_keys", "state_keys"):
         getattr(env, name)
 
 
 def root_keys(env: EnvBase) -> list[NestedKey]:
-    """What a world's root tensordict holds between steps."""
+    """Keys that a world's root tensordict holds between steps."""
     specs = (env.full_observation_spec, env.full_done_spec, env.full_state_spec)
     return [key for spec in specs for key in spec.keys(True, True)]
 
 
 def episode_entries(env: EnvBase) -> dict[str, NestedKey]:
-    """Where the world reports the statistics of its episodes: name -> key."""
+    """Keys of the episode statistics that the world reports, by name."""
     spec = env.observation_spec
     if keys.EPISODE in spec.keys():
         return {name: (keys.EPISODE, name) for name in spec[keys.EPISODE].keys()}
@@ -298,15 +298,15 @@ def finished_episodes(rollout: TensorDictBase, entries: dict[str, NestedKey]) ->
 
 
 def _in_order_of_time(final: Tensor, done: Tensor) -> Tensor:
-    """All ranks' rows [episodes, ...] about where worlds were ``done`` [T, N], as one process would have them."""
+    """Join all ranks' rows [episodes, ...], one where a world was ``done`` [T, N], in the order of one process."""
     steps = done.nonzero()[:, 0].cpu()
     everyones = [torch.cat(parts) for parts in zip(*ranks.everyones((final, steps)), strict=True)]
     return everyones[0][everyones[1].argsort(stable=True)]
 
 
 def finished_worlds(rollout: TensorDictBase) -> Tensor:
-    """The world in which each of the :func:`finished_episodes` ended, by its number among those of all ranks, int64
-    [episodes] on the CPU.
+    """World of each of the :func:`finished_episodes`, as its index among the worlds of all ranks, int64 [episodes] on
+    the CPU.
     """
     done = rollout.get((keys.NEXT, keys.DONE)).squeeze(-1)
     first = ranks.rank() * done.shape[1]

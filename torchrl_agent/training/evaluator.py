@@ -1,4 +1,4 @@
-"""How good a policy is: the first episode of each world, fixed seeds, frozen statistics."""
+"""Evaluation of a policy: the first episode of each world, fixed seeds, frozen statistics."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from torchrl_agent.training.collector import episode_entries, fill_caches
 logger = logging.getLogger(__name__)
 
 MAX_STEPS = 100_000
-"""Steps after which an evaluation ends, whether or not every world has finished its episode."""
+"""Number of steps after which an evaluation ends, even if some worlds have not finished their episodes."""
 UNFINISHED = "unfinished"
-"""Which episodes of an evaluation, or how many in its summary, had not finished by then."""
+"""Name of the mask of episodes of an evaluation that did not finish, and of their number in its summary."""
 CHECK_EVERY = 50
-"""Steps between two looks at whether every world has finished, as looking makes the host wait for the device."""
+"""Number of steps between checks that every world has finished, as a check makes the host wait for the device."""
 CHECK_EVERY_ON_CPU = 5
-"""The same where nobody has to wait."""
+"""The same on a CPU, where a check waits for no device."""
 
 
 class Stepper:
-    """Plays ``steps`` steps of a world with a policy at each call, and hands every step to ``watch``.
+    """Steps a world ``steps`` times with a policy at each call, and passes every step to ``watch``.
 
     On CUDA the step is compiled and the steps are one CUDA graph; on a CPU, where one evaluation takes less time than
     compiling, they run as they are.
@@ -42,10 +42,9 @@ class Stepper:
     Args:
         env: a batched world.
         policy: writes actions.
-        steps: of every world, per call.
-        watch: given the step's tensordict, it may write to tensors that stay where they are, and ask the device
-            nothing.
-        acceleration: what may be compiled and captured; None for nothing.
+        steps: steps of every world per call.
+        watch: function of the step's tensordict; it may write to tensors in place, and must not wait for the device.
+        acceleration: parts that may be compiled and captured; None for none.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Stepper:
             fill_caches(env)
 
     def __call__(self) -> None:
-        """The next steps."""
+        """Take the next steps."""
         self._play()
 
     def _act_and_step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
@@ -84,7 +83,7 @@ class Stepper:
 
 
 class Evaluator:
-    """Plays until every world has finished its first episode, as often as asked; what was compiled serves all times.
+    """Runs every world until its first episode has finished, once per call; compiled code is reused between calls.
 
     Taking the first episode of each world, rather than the first N episodes to finish, keeps long episodes from being
     left out.
@@ -92,9 +91,9 @@ class Evaluator:
     Args:
         policy: writes actions.
         env: a batched world.
-        deterministic: take the likeliest action instead of drawing one.
-        max_steps: end after about so many; episodes that have not finished by then count as they are.
-        acceleration: on CUDA, what to compile and capture.
+        deterministic: take the most likely action instead of drawing one.
+        max_steps: number of steps after which it ends; episodes that have not finished by then count as they are.
+        acceleration: parts to compile and capture on CUDA.
     """
 
     def __init__(
@@ -115,11 +114,11 @@ class Evaluator:
 
     @torch.no_grad()
     def __call__(self, seed: int | None = None) -> dict[str, Tensor]:
-        """Statistics of the episodes by name, each [N] on the CPU; besides, where episodes did not finish within
-        ``max_steps``, which is warned of, :data:`UNFINISHED` says which ones.
+        """Return statistics of the episodes by name, each [N] on the CPU; where episodes did not finish within
+        ``max_steps``, a warning is logged and :data:`UNFINISHED` is the mask of them.
 
         Args:
-            seed: begin anew with this one; without it the worlds are played as they were given, which is good once.
+            seed: seed to reset the worlds with; without it they continue as they were given, which is valid once.
         """
         if seed is not None:
             self.env.set_seed(world_seed(self.env, seed))
@@ -161,13 +160,13 @@ def evaluate_policy(
     max_steps: int = MAX_STEPS,
     acceleration: AccelerationConfig | None = None,
 ) -> dict[str, Tensor]:
-    """The first episode of every world, once: see :class:`Evaluator`."""
+    """Evaluate the first episode of every world, once: see :class:`Evaluator`."""
     return Evaluator(policy, env, deterministic, max_steps, acceleration)()
 
 
 def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
-    """The figures people quote: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other
-    means; besides, how many episodes were ``unfinished``, where any was: they count as they were then.
+    """Summarize episodes: ``return_mean``, ``return_std``, ``length_mean``, ``episodes``, ``win_rate`` and other means;
+    the number of ``unfinished`` episodes, where there are any: they count as they were at the end.
     """
     returns = episodes[keys.EPISODE_RETURN].double()
     summary: dict[str, Any] = {
@@ -193,8 +192,8 @@ def summarize(episodes: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """95 % confidence intervals of ``return_mean`` (Student's t; infinite for one episode) and, if there is one, of
-    ``win_rate`` (:func:`~torchrl_agent.core.tables.wilson`).
+    """Compute 95 % confidence intervals of ``return_mean`` (Student's t; infinite for one episode) and, if
+    there is one, of ``win_rate`` (:func:`~torchrl_agent.core.tables.wilson`).
     """
     count = summary["episodes"]
     half = math.inf if count < 2 else student(count - 1) * summary["return_std"] / math.sqrt(count - 1)
@@ -205,6 +204,6 @@ def intervals(summary: dict[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def clearly_other(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Figures whose :func:`intervals` in two summaries do not meet."""
+    """Names of figures whose :func:`intervals` in two summaries do not overlap."""
     theirs = intervals(other)
     return [name for name, (low, high) in intervals(one).items() if high < theirs[name][0] or theirs[name][1] < low]

@@ -1,8 +1,8 @@
-"""A governor for training: it watches vital signs and takes a run that collapsed back to where it was well, with a
-lower learning rate.
+"""A governor for training: it monitors vital signs and rolls a run that collapsed back to a healthy state, with a lower
+learning rate.
 
-To go back to before the trouble and on with other data is what the authors of PaLM did by hand (Chowdhery et al. 2022,
-section 5.1).
+The authors of PaLM did the same by hand: they restarted from a checkpoint before the trouble and continued with other
+data (Chowdhery et al. 2022, section 5.1).
 """
 
 from __future__ import annotations
@@ -51,25 +51,26 @@ class CollapseError(TrainingError):
 
 
 class Governor:
-    """Watches an algorithm: :meth:`judge` after its updates, on the device, and :meth:`act` once the numbers are on the
-    host.
+    """Monitors an algorithm: :meth:`judge` after its updates, on the device, and :meth:`act` once the metrics are on
+    the host.
 
-    Two snapshots are held on the device. One is taken every ``snapshot_every`` iterations without a bad sign and the
-    older one is gone back to, so what is gone back to has proved itself for at least as long. They hold what learning
-    changes (see ``Algorithm.tensors``) and the history of the signs; worlds, episodes and random numbers go on.
+    Two snapshots are held on the device. One is taken every ``snapshot_every`` iterations without a bad sign, and a
+    rollback restores the older one, so the restored state has stayed healthy for at least as long. They hold the
+    tensors that learning changes (see ``Algorithm.tensors``) and the history of the signs; worlds, episodes and random
+    numbers continue.
 
     Args:
-        config: when and how often.
-        algorithm: what it watches.
-        window: episodes that the mean return is taken over.
+        config: settings.
+        algorithm: the algorithm to monitor.
+        window: number of episodes in the mean return.
 
     Attributes:
-        learning_rate_factor: what the learning rate has to be multiplied with.
-        returns: so often it went back.
-        signs: what it judges by, once there were updates.
+        learning_rate_factor: factor of the learning rate.
+        returns: number of rollbacks.
+        signs: the vital signs, once there were updates.
 
     Raises:
-        ValueError: a setting that cannot work.
+        ValueError: a setting cannot work.
     """
 
     def __init__(self, config: GovernorConfig, algorithm: Algorithm, window: int) -> None:
@@ -86,16 +87,16 @@ class Governor:
         self._clean_episodes = 2.0 * window
 
     def begin(self, frames: int) -> None:
-        """Hold the state before the first update, after which so many frames were seen; later calls do nothing."""
+        """Hold the state before the first update, at the given number of frames; later calls do nothing."""
         if not self._snapshots:
             self._take_snapshot(frames)
 
     def judge(self, diagnostics: dict[str, Tensor]) -> dict[str, Tensor]:
-        """How far each vital sign is from its history (see :meth:`VitalSigns.judge`), and the longest row of iterations
-        in which one was bad, as device scalars; nothing where there were no updates.
+        """Compute the distance of each vital sign from its history (see :meth:`VitalSigns.judge`), and the longest row
+        of iterations in which one was bad, as device scalars; nothing where there were no updates.
 
         Args:
-            diagnostics: of the iteration's updates, device scalars.
+            diagnostics: diagnostics of the iteration's updates, device scalars.
         """
         if "updates" not in diagnostics:
             return {}
@@ -111,11 +112,11 @@ class Governor:
         return VitalSigns(names, config.warmup, config.memory, config.threshold, clipped, self.algorithm.device)
 
     def act(self, metrics: dict[str, float], frames: int) -> dict[str, float]:
-        """Take a snapshot, or go back, or do nothing, as the iteration's metrics tell; returns what to report.
+        """Take a snapshot, or roll back, or do nothing, by the iteration's metrics; returns the governor's metrics.
 
         Args:
-            metrics: of the iteration, on the host.
-            frames: seen so far.
+            metrics: metrics of the iteration, on the host.
+            frames: number of frames seen so far.
 
         Raises:
             CollapseError: another collapse after ``max_returns``; the algorithm is left in its last healthy state.
@@ -139,7 +140,7 @@ class Governor:
         }
 
     def _prepare(self, metrics: dict[str, float]) -> None:
-        """Keep what the next iteration is judged by; forget all when a curriculum moved, as nothing compares then."""
+        """Keep the mean return for the next iteration; reset histories when a curriculum moved, as nothing compares."""
         clean = metrics.get("rollout/episodes", 0.0) >= self._clean_episodes
         self._average.fill_(metrics.get("rollout/ep_rew_mean", math.nan) if clean else math.nan)
         stage = metrics.get("curriculum/stage", math.nan)
@@ -152,14 +153,14 @@ class Governor:
         self._stage = stage
 
     def _break(self, episodes: float) -> None:
-        """Judge nothing for a while: the mean return not before its window has been filled twice, because the first
+        """Judge no sign for a while: the mean return not before its window has been filled twice, because the first
         episodes to end are the short ones, and then those that began before.
         """
         self._unjudged, self._well = self.config.warmup, 0
         self._clean_episodes = episodes + 2 * self.window
 
     def _describe(self, broken: bool) -> str:
-        """What collapsed, in words."""
+        """Describe a collapse in words."""
         if broken or self.signs is None:
             return f"the loss or its gradient was not finite in {SKIPS_BEFORE_HALT} updates in a row or more"
         return self.signs.describe(self.config.patience)
@@ -167,13 +168,13 @@ class Governor:
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def _live(self) -> dict[str, Tensor]:
-        """What a snapshot is of: the tensors themselves."""
+        """Tensors that a snapshot copies: the tensors themselves."""
         history = {} if self.signs is None else self.signs.history
         return {**self.algorithm.tensors(), **{f"history.{name}": value for name, value in history.items()}}
 
     @torch.no_grad()
     def _take_snapshot(self, frames: int) -> None:
-        """Copy what learning changes into the memory of the older snapshot, or into new memory."""
+        """Copy the tensors that learning changes into the memory of the older snapshot, or into new memory."""
         held = self._snapshots.pop(0) if len(self._snapshots) == 2 else {}
         for name, value in self._live().items():
             if name in held:
@@ -186,12 +187,13 @@ class Governor:
 
     @torch.no_grad()
     def rollback(self, reason: str, frames: int, episodes: float) -> None:
-        """Copy the older snapshot back; what it lacks, as an optimizer has no moments before its first step, is 0.
+        """Restore the older snapshot; tensors that it lacks, such as an optimizer's moments before its first step, are
+        set to 0.
 
         Args:
-            reason: what collapsed, in words.
-            frames: seen so far.
-            episodes: finished so far.
+            reason: description of the collapse.
+            frames: number of frames seen so far.
+            episodes: number of episodes finished so far.
 
         Raises:
             CollapseError: see :meth:`act`.
@@ -213,7 +215,7 @@ class Governor:
         self.returns += 1
         self.learning_rate_factor *= self.config.learning_rate_factor
         self._snapshots, self._frames = [held], [healthy]
-        self._recovers = "history.count" in held  # what comes now is not yet usual again
+        self._recovers = "history.count" in held  # the next values are not yet typical again
         self._break(episodes)
         logger.warning(
             f"training collapsed after {frames} frames ({reason}): back to the state after {healthy} frames, with"
@@ -249,7 +251,7 @@ PLAIN = ("learning_rate_factor", "returns", "_unjudged", "_recovers", "_well", "
 
 
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of each."""
+    """Copy each tensor."""
     return {name: value.detach().clone() for name, value in tensors.items()}
 
 

@@ -1,4 +1,4 @@
-"""World, agent, algorithm and collector put together, and all that a checkpoint has to hold."""
+"""The learner: world, agent, algorithm and collector put together, and the state that a checkpoint holds."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Learner:
     Args:
         env: a batched TorchRL environment.
         agent: actor and critic for it.
-        algorithm: what improves the agent.
-        collector: plays the rollouts in ``agent.attach(env)``; by default ``algorithm.config.rollout_steps`` long,
+        algorithm: the algorithm that improves the agent.
+        collector: collects the rollouts in ``agent.attach(env)``; by default ``algorithm.config.rollout_steps`` long,
             compiled as the algorithm is.
-        total_frames: frames to train for, which a schedule of the learning rate stretches over.
-        governor: what takes collapses back, if anything does.
-        experiment: what it was made from, if anything was: only then can it be saved as a run.
+        total_frames: number of frames to train for, which is also the length of a learning-rate schedule.
+        governor: settings of the governor that rolls collapses back, or None.
+        experiment: the experiment that it was made from, or None: only with one can it be saved as a run.
 
     Attributes:
-        frames: seen so far, by each member of a population, by all ranks together.
+        frames: number of frames seen so far, by each member of a population, by all ranks together.
         members: number of agents.
 
     Raises:
@@ -78,7 +78,7 @@ class Learner:
         self.device = algorithm.device
         self.num_envs = self.env.batch_size[0]
         steps = algorithm.config.rollout_steps if collector is None else collector.steps
-        if self.members == 1:  # else each begins as its own seed says, whatever its rank
+        if self.members == 1:  # else each begins with its own seed, whatever its rank
             ranks.begin_alike(agent)
         algorithm.truncates_once = truncates_once(self.env, steps)
         algorithm.set_env(self.env)
@@ -101,7 +101,7 @@ class Learner:
         self.number = 0
 
     def _check_room(self, steps: int) -> None:
-        """Raise ValueError if all that is kept of the frames cannot fit into the device's free memory."""
+        """Raise ValueError if rollout and replay do not fit into the device's free memory."""
         once = [] if self.algorithm.replay is not None else kept_once(self.env, self.agent, steps)
         frame = self.env.fake_tensordict().exclude(*((keys.NEXT, key) for key in once))
         step = sum(value.numel() * value.element_size() for value in frame.values(True, True))
@@ -115,20 +115,20 @@ class Learner:
         check_room(needed, self.device, kept, f"{mend} or world.num_envs")
 
     def frames_played(self, rollout: TensorDict) -> int:
-        """Frames that all ranks have played while this one played a rollout."""
+        """Number of frames that all ranks collected while this one collected a rollout."""
         return rollout.numel() * ranks.size()
 
     def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """What is learned from in a rollout, see :func:`~torchrl_agent.training.collector.agent_rows`."""
+        """Return the rows of a rollout to learn from, see :func:`~torchrl_agent.training.collector.agent_rows`."""
         return agent_rows(rollout, self.agent.group)
 
     def collect(self) -> TensorDict:
-        """The next rollout [T, N]."""
+        """Collect the next rollout [T, N]."""
         return self.collector.collect()
 
     @spanned("learn")
     def improve(self, rollout: TensorDict, learning_rate: float) -> dict[str, torch.Tensor]:
-        """Learn from a rollout; diagnostics as device scalars."""
+        """Learn from a rollout; returns diagnostics as device scalars."""
         rows = self.rows(rollout)
         self.algorithm.anneal(self.frames / self.total_frames)
         if self.governor is None:
@@ -138,15 +138,15 @@ class Learner:
         return {**diagnostics, **self.governor.judge(diagnostics)}
 
     def best_agent(self) -> Agent:
-        """The agent to judge, to film and to show, as it is now: of a population the best."""
+        """Return the agent to evaluate, to film and to show, as it is now: for a population its best member."""
         return self.agent
 
     def tolerates_nonfinite(self, rollout: TensorDict) -> bool:
-        """Whether a rollout is learned from in which the policy wrote numbers that are not finite: a population may."""
+        """True if it can learn from a rollout in which the policy wrote non-finite values, as a population may."""
         return False
 
     def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
-        """Take in the episodes that ended in a rollout, and tell the curriculum; metrics of both."""
+        """Add the episodes that ended in a rollout to statistics and curriculum; returns the metrics of both."""
         finished = finished_episodes(rollout, self.collector.statistics)
         self.episodes.add(finished)
         update = ability(self.env, "update_curriculum")
@@ -154,16 +154,16 @@ class Learner:
         return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
 
     def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
-        """What else happens after an iteration of which these are the metrics: other metrics."""
+        """Finish an iteration, given its metrics; returns further metrics."""
         return {} if self.governor is None else self.governor.act(metrics, self.frames)
 
     @property
     def compile_seconds(self) -> float:
-        """Time spent on first calls, which compile."""
+        """Time in seconds spent on first calls, which compile."""
         return sum(part.compile_seconds for part in (*self.collector.accelerated, *self.algorithm.accelerated))
 
     def modes(self) -> dict[str, str]:
-        """How rollouts are played and updates made, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
+        """Execution modes of rollouts and updates, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
         return {"rollout": self.collector.mode, "update": self.algorithm.mode}
 
     def statistics(self) -> dict[str, Any]:
@@ -185,44 +185,44 @@ class Learner:
         }
 
     def _worlds(self) -> dict[str, Any]:
-        """The worlds and what the agent sees of them, as part of :meth:`state_dict`; on the first rank those of all."""
+        """State of worlds and observations, as part of :meth:`state_dict`; on the first rank those of all ranks."""
         if not ability(self.env, "branchless", False):
             return {"world": None, "root": None}
         root = ranks.join_rows(self.collector.root.to_dict(), 0)
         return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
 
     def _load_worlds(self, world: dict[str, Any], root: dict[str, Any]) -> None:
-        """Continue them, each rank its own."""
+        """Restore the worlds, each rank its own."""
         self.env.load_state_dict(with_rows(world, ranks.own_rows))
-        known = self.collector.root.keys(True, True)  # a picture had another key once
+        known = self.collector.root.keys(True, True)  # older checkpoints have another key for images
         self.collector.root.update_(TensorDict(ranks.own_rows(root, 0)).select(*known, strict=False))
 
     def _begin_new_games(self, frames: int) -> None:
-        """Have worlds that are not saved play other games than before those frames."""
+        """Begin new episodes in worlds that are not saved, other ones than before these frames."""
         seed = 0 if self.experiment is None else self.experiment.seed
         self.collector.restart(own_seed(self.env, seed, frames))
 
     def _load_replay(self, state: dict[str, Any] | None) -> None:
-        """Continue the replay; an older checkpoint, or one that was copied without its file, has none."""
+        """Restore the replay; an older checkpoint, or one that was copied without its file, has none."""
         assert self.algorithm.replay is not None
         if state is None:
             logger.warning("the checkpoint has no replay (a .replay.pt beside it): it begins empty")
         self.algorithm.replay.load_state_dict(state)
 
     def bookkeeping(self) -> dict[str, Any]:
-        """What is kept of finished episodes, as part of :meth:`state_dict`."""
+        """Episode statistics, as part of :meth:`state_dict`."""
         return {"episodes": self.episodes.state_dict()}
 
     def load_bookkeeping(self, state: dict[str, Any]) -> None:
-        """Continue what :meth:`bookkeeping` kept."""
+        """Restore the statistics of :meth:`bookkeeping`."""
         self.episodes.load_state_dict(state["episodes"])
 
     def load_agent(self, state: dict[str, Any]) -> None:
-        """Continue the agent."""
+        """Restore the agent."""
         self.agent.load_state_dict(own_state(self.agent, state))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue; a world without saved state (one that is not ours) begins new games, other ones each time.
+        """Continue; a world without saved state (one that is not ours) begins new episodes, other ones each time.
 
         Raises:
             CheckpointError: the checkpoint is of another model or world.
@@ -237,7 +237,7 @@ class Learner:
             if state["world"] is not None:
                 self._load_worlds(state["world"], state["root"])
             if state.get("curriculum") is not None and ability(self.env, "curriculum") is not None:
-                self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that goes on alone
+                self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that continues alone
                 self.env.begin_stage()
             if state["world"] is None:
                 self._begin_new_games(state["frames"])
@@ -252,7 +252,7 @@ class Learner:
 
 
 def random_state(device: torch.device) -> dict[str, torch.Tensor | None]:
-    """Of the generators of the CPU and of the device; part of a :meth:`Learner.state_dict`."""
+    """State of the random generators of the CPU and of the device; part of a :meth:`Learner.state_dict`."""
     return {
         "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
@@ -260,22 +260,22 @@ def random_state(device: torch.device) -> dict[str, torch.Tensor | None]:
 
 
 def load_random_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """Continue both generators; that of a device stays as it is if the state comes from a CPU."""
+    """Restore both random generators; that of a device stays as it is if the state comes from a CPU."""
     torch.set_rng_state(state["random"].cpu())
     if device.type == "cuda" and state["random_cuda"] is not None:
         torch.cuda.set_rng_state(state["random_cuda"].cpu(), device)
 
 
 def rows_of(world: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors of saved worlds, whose last axis is that of worlds."""
+    """Tensors of saved worlds, whose last axis is that of worlds."""
     if "transform" in world:
         return rows_of(world["world"])
     return {name: value for name, value in world.items() if isinstance(value, torch.Tensor)}
 
 
 def with_rows(world: dict[str, Any], change: Callable[[dict[str, Any], int], dict[str, Any]]) -> dict[str, Any]:
-    """Saved worlds with tensors, whose last axis is that of worlds, that ``change`` makes of theirs; the states of a
-    curriculum and of transforms stay.
+    """Apply ``change`` to the tensors of saved worlds, whose last axis is that of worlds; the states of a curriculum
+    and of transforms stay.
     """
     if "transform" in world:
         return {**world, "world": with_rows(world["world"], change)}

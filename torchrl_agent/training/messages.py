@@ -15,14 +15,14 @@ from torch.utils._pytree import tree_map
 FRAMES, TICKETS, WORLDS = 1, 2, 3
 """Kinds of messages."""
 WHILE_IT_LIVES = timedelta(days=30)
-"""An actor waits for the learner, which may judge, or save, for longer than any rollout takes."""
+"""Longest wait of an actor for the learner, which may evaluate, or save, for longer than any rollout takes."""
 
 
 class Outbox:
-    """Messages on their way, which must stay until they have left.
+    """Messages in flight, which must stay in memory until they are sent.
 
     Args:
-        size: how many may be on their way.
+        size: largest number of messages in flight.
     """
 
     def __init__(self, size: int) -> None:
@@ -30,12 +30,12 @@ class Outbox:
         self._sent: deque[tuple[distributed.Work, Tensor]] = deque()
 
     def send(self, message: Tensor, ranks: Iterable[int], kind: int) -> None:
-        """Begin to send a tensor of the CPU, and do not wait."""
+        """Begin to send a tensor on the CPU; waits only if more than ``size`` messages are in flight."""
         self._sent += [(distributed.isend(message, rank, tag=kind), message) for rank in ranks]
         self.wait(self._size)
 
     def wait(self, left: int = 0) -> None:
-        """Until no more than so many are on their way."""
+        """Wait until at most ``left`` messages are in flight."""
         while len(self._sent) > left:
             self._sent.popleft()[0].wait()
 
@@ -75,7 +75,7 @@ def pack(values: Iterable[Tensor]) -> Tensor:
 
 
 def unpack(packed: Tensor, values: Iterable[Tensor]) -> None:
-    """Write what was packed into tensors of the same shapes and types, in their order."""
+    """Write packed bytes into tensors of the same shapes and types, in their order."""
     begin = 0
     for value in values:
         end = begin + value.numel() * value.element_size()

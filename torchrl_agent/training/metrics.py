@@ -1,4 +1,4 @@
-"""Figures of a training: means over episodes and diagnostics of updates, with Stable-Baselines3's tags."""
+"""Metrics of a training: means over episodes and diagnostics of updates, with Stable-Baselines3's tags."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class EpisodeWindow:
 
     @spanned("metrics")
     def metrics(self) -> dict[str, float]:
-        """``rollout/...`` means over whole episodes, or over cut ones as long as there is no whole one (NaN before
-        any).
+        """Compute ``rollout/...`` means over whole episodes, or over partial ones while there is no whole one (NaN
+        before any).
         """
         tags = {
             keys.EPISODE_RETURN: "ep_rew_mean",
@@ -67,17 +67,17 @@ TRAIN_TAGS = {
     "kl": "train/approx_kl",
     "epsilon": "rollout/exploration_rate",
 }
-"""Stable-Baselines3's names for what is the same quantity under another name here."""
+"""Stable-Baselines3's names of quantities that have another name here."""
 
 
 def train_tag(name: str) -> str:
-    """The metric that a diagnostic of updates is shown as."""
+    """Return the metric name of a diagnostic of updates."""
     return TRAIN_TAGS.get(name, f"train/{name}")
 
 
 def train_metrics(diagnostics: Mapping[str, float]) -> dict[str, float]:
-    """Diagnostics of updates as metrics. Tags of Stable-Baselines3 hold its quantities; what differs from them, such as
-    a loss with its weight or an error in scaled rewards, has another name.
+    """Convert diagnostics of updates to metrics. Tags of Stable-Baselines3 hold its quantities; quantities that differ
+    from them, such as a loss with its weight or an error in scaled rewards, have another name.
     """
     metrics = {train_tag(name): value for name, value in diagnostics.items()}
     if "loss_entropy" in diagnostics:  # which has its weight
@@ -87,7 +87,7 @@ def train_metrics(diagnostics: Mapping[str, float]) -> dict[str, float]:
 
 @spanned("metrics")
 def to_host(values: dict[str, Tensor]) -> dict[str, float]:
-    """Device scalars as floats: one transfer for all."""
+    """Convert device scalars to floats, with one transfer for all."""
     if not values:
         return {}
     numbers = torch.stack([value.detach().float().reshape(()) for value in values.values()]).tolist()

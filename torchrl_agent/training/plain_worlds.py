@@ -1,7 +1,8 @@
-"""TorchRL's worlds as an agent reads and plays them: vectors and pictures in float32 or bytes, choices and numbers.
+"""Conversion of TorchRL's worlds for an agent: observations as vectors and images in float32 or bytes, actions as
+choices and numbers.
 
-Our own worlds, and what ``envs/libs/gymnasium.py`` makes of Gymnasium's, are so already; these transforms make it of
-the others', and leave what needs no change as it is.
+Our own worlds, and Gymnasium's as ``envs/libs/gymnasium.py`` converts them, have this form already; these transforms
+bring the others into it, and leave entries that need no change as they are.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from torchrl_agent.modules.specs import agent_group, group_spec
 logger = logging.getLogger(__name__)
 
 LEAST_SIDE = 5
-"""Pixels of the shorter side of what is read as a picture."""
+"""Least number of pixels of the shorter side of an image."""
 MOST_CATEGORIES = 4096
-"""Categories of a whole number that becomes a one-hot code; those of more are read as a number."""
+"""Largest number of categories of a whole number that becomes a one-hot code; with more it is read as a number."""
 Convert = Callable[[Tensor], Tensor]
 
 
 def plain_world(env: EnvBase) -> EnvBase:
-    """A world that an agent can read and play: itself, or with :class:`PlainObservations` and :class:`PlainAction`, and
-    rewards in float32.
+    """Return a world that an agent can act in: as it is, or with :class:`PlainObservations` and :class:`PlainAction`,
+    and rewards in float32.
 
     Raises:
-        ValueError: it has several groups of agents, or several rewards.
+        ValueError: the world has several groups of agents, or several rewards.
     """
     if ability(env, "branchless", False):
         return env
@@ -73,7 +74,7 @@ def plain_world(env: EnvBase) -> EnvBase:
 
 @dataclass(frozen=True)
 class _Seen:
-    """An entry of an observation that is made plain, and the key under which."""
+    """An entry of an observation to convert, and the key of the result."""
 
     source: NestedKey
     name: str
@@ -82,13 +83,13 @@ class _Seen:
 
 
 class PlainObservations(Transform):
-    """Shows numbers of other types and shapes as float32 vectors, categories as one-hot codes, pictures with their
-    channels first, and what is nested by names such as ``sensors_lidar``. What needs no change keeps its key; what does
-    is shown beside it as ``NAME_seen``.
+    """Converts numbers of other types and shapes to float32 vectors, categories to one-hot codes, images to channels
+    first, and nested entries to names such as ``sensors_lidar``. Entries that need no change keep their key; the
+    converted ones are added as ``NAME_seen``.
 
     Args:
-        env: whose observations they are.
-        group: key of its agents' tensordict in a world of several.
+        env: the world of the observations.
+        group: key of its agents' tensordict in a world of several agents.
     """
 
     def __init__(self, env: EnvBase, group: str | None) -> None:
@@ -111,14 +112,14 @@ class PlainObservations(Transform):
 
     @override
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """With the plain entries beside the others."""
+        """Add the converted entries to the spec."""
         for seen in self.seen:
             observation_spec[self._key(seen)] = seen.spec.clone()
         return observation_spec
 
 
 def _to_show(env: EnvBase, group: str | None) -> Iterator[_Seen]:
-    """What an agent would not read as it is; texts are told of."""
+    """Entries that an agent cannot read as they are; entries that are no tensors are left out with a warning."""
     inside = group_spec(env)
     lead, device = tuple(inside.shape), env.device
     own_state = set(env.full_state_spec.keys())
@@ -152,7 +153,7 @@ NOT_SEEN = (
     *("others_number", "info", keys.EPISODE, *keys.MEMORY, *keys.TORCHRL_STATISTICS.values()),
     keys.COUNTED_LENGTH,
 )
-"""Entries that mean something else than an observation."""
+"""Entries that are no observations."""
 
 
 def _leaves(spec: Composite, own_state: set[str], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -167,7 +168,7 @@ def _leaves(spec: Composite, own_state: set[str], path: tuple[str, ...] = ()) ->
 
 
 def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[int, ...], Convert | None]:
-    """The shape of what is shown, and what makes it; None where nothing has to be."""
+    """Shape of the converted entry, and the function that converts it; None where no conversion is needed."""
     if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and spec.dtype != torch.bool:
         categories = int(spec.space.n)
         if categories <= MOST_CATEGORIES:
@@ -185,7 +186,7 @@ def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[i
 
 
 def _picture_axes(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """The order of axes in which a shape is a picture with its channels first, as in ``envs/libs/spaces.py``."""
+    """Order of axes in which a shape is an image with its channels first, as in ``envs/libs/spaces.py``; else None."""
     if len(shape) != 3:
         return None
     axes = (2, 0, 1) if shape[2] <= shape[0] else (0, 1, 2)
@@ -214,11 +215,11 @@ def _vector(lead: int, value: Tensor) -> Tensor:
 
 
 class PlainAction(Transform):
-    """Takes choices as numbers where the world takes one-hot or binary codes, and float32 vectors where it takes
-    numbers of other types and shapes.
+    """Converts actions: takes choices as numbers where the world takes one-hot or binary codes, and float32 vectors
+    where it takes numbers of other types and shapes.
 
     Args:
-        env: whose actions they are.
+        env: the world of the actions.
     """
 
     def __init__(self, env: EnvBase) -> None:
@@ -229,7 +230,7 @@ class PlainAction(Transform):
 
     @property
     def needed(self) -> bool:
-        """Whether there is something to change."""
+        """True if the action needs a conversion."""
         return self.convert is not None
 
     @override
@@ -239,7 +240,7 @@ class PlainAction(Transform):
 
     @override
     def transform_input_spec(self, input_spec: Composite) -> Composite:
-        """With the plain action."""
+        """Replace the action's spec by the converted one."""
         key = self.key if isinstance(self.key, tuple) else (self.key,)
         place = ("full_action_spec", *key)
         input_spec[place] = self.spec.clone()
@@ -281,7 +282,7 @@ def _reshaped(spec: TensorSpec, action: Tensor) -> Tensor:
 
 
 def _within(spec: Bounded, action: Tensor) -> Tensor:
-    """In the world's type and shape, and within its bounds, which float32 may round over; whole numbers are rounded."""
+    """Convert to the world's type and shape, within its bounds, which float32 may round over; integers are rounded."""
     action = action.reshape(spec.shape)
     action = (action if spec.dtype.is_floating_point else action.round()).to(spec.dtype)
     return action.clamp(spec.space.low, spec.space.high)

@@ -1,7 +1,7 @@
-"""Agents of one world in several processes, for worlds with so many that one process cannot act and learn for all.
+"""Agents of one world split over several processes, for worlds with too many agents for one process.
 
 Every rank steps the whole world, which is deterministic, so its privileged ``state`` is there for a centralized critic.
-Networks run for this rank's agents alone, in acting, judging and updates; actions are exchanged in every step.
+Networks run for this rank's agents alone, in acting, evaluation and updates; actions are exchanged in every step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from torchrl_agent.training.metrics import EpisodeWindow
 
 
 class SpreadAgent(nn.Module):
-    """What a collector needs of an agent that acts for some agents of every world.
+    """Collector's view of an agent that acts for some agents of every world.
 
     Args:
-        agent: acts.
-        own: its agents, by their places.
+        agent: the agent that acts.
+        own: indices of this rank's agents.
     """
 
     def __init__(self, agent: Agent, own: slice) -> None:
@@ -45,21 +45,21 @@ class SpreadAgent(nn.Module):
 
     @property
     def policy(self) -> TensorDictModuleBase:
-        """Acts for these, and hears how the others act."""
+        """Policy that acts for this rank's agents, and receives the actions of the others."""
         return SpreadPolicy(self.agent.policy, self.group, self.own)
 
     def policy_and_value(self) -> TensorDictModuleBase:
-        """The same with the critic's values."""
+        """Return the same policy with the critic's values."""
         return SpreadPolicy(self.agent.policy_and_value(), self.group, self.own)
 
 
 class SpreadPolicy(TensorDictModuleBase):
-    """A policy of a whole group, for this rank's part of it. What is written for the others is 0, but their actions.
+    """A policy of a whole group, evaluated for this rank's agents. Entries of the others are 0, except their actions.
 
     Args:
-        policy: of any number of agents.
+        policy: policy of any number of agents.
         group: key of the agents' tensordict, [N, A].
-        own: places of this rank's agents.
+        own: indices of this rank's agents.
     """
 
     def __init__(self, policy: TensorDictModuleBase, group: str, own: slice) -> None:
@@ -68,7 +68,7 @@ class SpreadPolicy(TensorDictModuleBase):
         self.in_keys, self.out_keys = list(policy.in_keys), list(policy.out_keys)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the actions of all, and the rest for these."""
+        """Write the actions of all agents, and the other entries for this rank's."""
         everybody = tensordict.get(self.group)
         acted = self.policy(tensordict.copy().set(self.group, everybody[:, self.own].copy()))
         for key in self.out_keys:
@@ -84,7 +84,7 @@ class SpreadPolicy(TensorDictModuleBase):
 
 
 def check_spread(env: EnvBase) -> None:
-    """Raise ValueError unless a world's agents can be shared by the ranks, each of which steps it."""
+    """Raise ValueError unless a world's agents can be split over the ranks, each of which steps it."""
     agents = ability(env, "num_agents")
     if agents is None or not ability(env, "branchless", False):
         raise ValueError(
@@ -95,12 +95,12 @@ def check_spread(env: EnvBase) -> None:
 
 
 class SpreadLearner(Learner):
-    """A learner that learns from what this rank's agents of every world did; the others' learn from theirs.
+    """A learner that learns from the frames of this rank's agents of every world; other ranks learn from theirs.
 
     Args:
         env: all worlds.
-        agent: of all.
-        algorithm: for this rank's rows.
+        agent: agent for all of them.
+        algorithm: algorithm for this rank's rows.
         total_frames, experiment: as for :class:`~torchrl_agent.training.learner.Learner`.
     """
 
@@ -124,10 +124,10 @@ class SpreadLearner(Learner):
 
     @override
     def collect(self) -> TensorDict:
-        """The next rollout [T, N], in which all ranks' worlds went the same way.
+        """Collect the next rollout [T, N], in which all ranks' worlds are the same.
 
         Raises:
-            TrainingError: they did not.
+            TrainingError: the worlds of the ranks differ.
         """
         with ranks.dealing("agents"):
             rollout = super().collect()
@@ -143,23 +143,23 @@ class SpreadLearner(Learner):
 
     @override
     def frames_played(self, rollout: TensorDict) -> int:
-        """Frames of a rollout: every rank played the same."""
+        """Number of frames of a rollout: every rank collected the same ones."""
         return rollout.numel()
 
     @override
     def rows(self, rollout: TensorDict) -> TensorDictBase:
-        """Those of this rank's agents."""
+        """Rows of this rank's agents."""
         return super().rows(rollout)[:, self._learning]
 
     @override
     def log_episodes(self, rollout: TensorDict) -> dict[str, float]:
-        """Take in the episodes, which every rank has seen."""
+        """Add the episodes to the statistics; every rank has all of them."""
         with ranks.alone():
             return super().log_episodes(rollout)
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """What one process would save."""
+        """State that one process would save."""
         state = super().state_dict()
         scaler = state["algorithm"]["reward_scaler"]
         if ranks.rank() == 0:  # which has returns [ranks, N, own agents] in a row
@@ -168,19 +168,19 @@ class SpreadLearner(Learner):
 
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from it."""
+        """Continue from :meth:`state_dict`."""
         algorithm = state["algorithm"]
         returns = self._in_turn(algorithm["reward_scaler"]["returns"], self.num_envs, ranks.size())
         scaler = {**algorithm["reward_scaler"], "returns": returns}
         super().load_state_dict({**state, "algorithm": {**algorithm, "reward_scaler": scaler}})
 
     def _in_turn(self, rows: Tensor, first: int, second: int) -> Tensor:
-        """Rows [first, second, own agents] as rows [second, first, own agents]."""
+        """Reorder rows [first, second, own agents] to rows [second, first, own agents]."""
         return rows.view(first, second, -1, *rows.shape[1:]).transpose(0, 1).reshape(rows.shape)
 
     @override
     def _worlds(self) -> dict[str, Any]:
-        """The worlds, which every rank has, with what each knows of its own agents."""
+        """State of the worlds, which every rank has, joined with the root entries of each rank's own agents."""
         with ranks.alone():
             state = super()._worlds()
         if state["root"] is None:

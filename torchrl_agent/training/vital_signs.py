@@ -1,7 +1,7 @@
 """Vital signs of a training, judged by their own history on the device, without waiting for the host.
 
-The history is what ZClip (Kumar et al. 2025) keeps of gradient norms: moving averages of value and deviation. They take
-in no value that is bad, and one that is excused only as far as the threshold.
+The history is that of ZClip (Kumar et al. 2025) for gradient norms: moving averages of value and deviation. They leave
+out bad values, and include an excused value only as far as the threshold.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 RETURN = "return"
-"""The vital sign that the episodes give; all others are diagnostics of the algorithm."""
+"""Vital sign from the episodes; all others are diagnostics of the algorithm."""
 RISE = 2.0
-"""A return so many usual deviations above its history excuses all other signs: what it learns is new."""
+"""Usual deviations of the return above its history from which on all other signs are excused: the agent learns
+something new."""
 SIGMA = math.sqrt(math.pi / 2)
 """Standard deviations in a mean absolute deviation, of a normal distribution."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """How a vital sign is judged."""
+    """Criterion of a vital sign."""
 
     least: float
     """Smallest distance from its history that is bad, in the unit in which it is judged."""
@@ -34,9 +35,9 @@ class Sign:
     logarithm: bool = False
     """Judge orders of magnitude (the natural logarithm)."""
     relative: bool = False
-    """``least`` is a share of its history."""
+    """``least`` is a fraction of the mean of its history."""
     smallest: float = 1e-8
-    """What is judged by orders of magnitude counts as this below it: there, more does no harm."""
+    """Lower clamp of a sign judged by orders of magnitude: below it, more does no harm."""
 
 
 FIVE_TIMES = math.log(5.0)
@@ -57,15 +58,15 @@ class VitalSigns:
     """Values and histories of S signs, each a tensor [S].
 
     Args:
-        names: of the diagnostics that there are.
-        warmup: values that a history needs before anything is judged by it.
-        memory: values that it reaches back, the time constant of its moving averages.
+        names: names of the available diagnostics.
+        warmup: number of values that a history needs before a sign is judged by it.
+        memory: number of values that it reaches back, the time constant of its moving averages.
         threshold: usual deviations from the history, toward the worse, from which on a sign is bad.
         clipped: norm from which on gradients are clipped; below it, none does harm.
-        device: where they are.
+        device: device of the signs.
 
     Attributes:
-        names: of the signs.
+        names: names of the signs.
         history: ``mean``, ``deviation``, ``count`` and ``bad_in_row`` (iterations) of each sign.
     """
 
@@ -101,17 +102,17 @@ class VitalSigns:
 
     @torch.no_grad()
     def judge(self, diagnostics: dict[str, Tensor], average: Tensor, remember: bool) -> Tensor:
-        """How far each sign [S] is from its history, in usual deviations, above 0 toward the worse; 0 where there is
-        no history yet.
+        """Compute the distance of each sign [S] from its history, in usual deviations, above 0 toward the worse; 0
+        where there is no history yet.
 
         Args:
-            diagnostics: of an iteration's updates, device scalars.
+            diagnostics: diagnostics of an iteration's updates, device scalars.
             average: the mean return; NaN if it is not known, and then not judged.
-            remember: take the values into the history.
+            remember: add the values to the history.
         """
         self.values = torch.stack([average, *(diagnostics[name].float() for name in self.names[1:])])
         value, history = self._judged(self.values), self.history
-        made = diagnostics["updates"] > 0  # otherwise they are means of nothing
+        made = diagnostics["updates"] > 0  # otherwise they are means over no updates
         known = made & (value.isfinite() | ~self._is_return)
         ready = known & (history["count"] >= self.warmup)
         least = self._least * torch.where(self._relative, history["mean"].abs(), 1.0)
@@ -129,8 +130,8 @@ class VitalSigns:
         return distance
 
     def _excused(self, distance: Tensor) -> Tensor:
-        """Which signs [S] may be as they are: all while the return rises; the explained variance while the critic's
-        loss is less than usual, because nothing is left to explain where all returns are alike.
+        """Mask of excused signs, bool [S]: all while the return rises; the explained variance while the critic's loss
+        is less than usual, because nothing is left to explain where all returns are alike.
         """
         rises = distance[0] < -RISE
         if "loss_critic" not in self.names:
@@ -138,13 +139,13 @@ class VitalSigns:
         return rises | (self._is_explained & (distance[self.names.index("loss_critic")] < 0))
 
     def _judged(self, values: Tensor) -> Tensor:
-        """Values [S] in the unit in which they are judged, where more is worse."""
+        """Convert values [S] to the unit in which they are judged, where more is worse."""
         values = torch.where(self._is_explained, 1 - values, values)
         orders = torch.maximum(values, self._smallest).log()
         return torch.where(self._logarithm, orders, values) * self._direction
 
     def _remember(self, value: Tensor, counted: Tensor) -> None:
-        """Take values [S] into the moving averages, which are plain means until they are ``memory`` long."""
+        """Add values [S] to the moving averages, which are plain means until they are ``memory`` long."""
         mean, deviation, count = (self.history[part] for part in ("mean", "deviation", "count"))
         weight = 1 / (count + 1).clamp_max(self.memory)
         mean += torch.where(counted, weight * (value - mean), 0.0)
@@ -152,7 +153,7 @@ class VitalSigns:
         count += counted.float()
 
     def describe(self, least_row: int) -> str:
-        """The signs that were bad in so many iterations in a row or more, in words; waits for the device."""
+        """Describe the signs that were bad in at least ``least_row`` iterations in a row; waits for the device."""
         mean = self.history["mean"] * self._direction
         mean = torch.where(self._logarithm, mean.exp(), mean)
         usual = torch.where(self._is_explained, 1 - mean, mean)

@@ -14,20 +14,20 @@ from torchrl_agent.core.devices import forked_random
 from torchrl_agent.modules.specs import NO_BOUND, agent_group, group_spec, observation_shapes
 
 STEPS = 3
-"""Steps that are played."""
+"""Number of random steps to check."""
 
 
 def check_world(env: EnvBase) -> None:
-    """Check that training can rely on a world: its specs first, then whether what a reset and a few random steps return
-    has the keys, shapes and types that they promise and is finite.
+    """Check that training can rely on a world: its specs first, then that the results of a reset and a few random steps
+    have the keys, shapes and types of the specs and are finite.
 
-    The world is left in the middle of a game: seed and reset it afterward. The global random state is not touched.
+    The world is left in the middle of an episode: seed and reset it afterward. The global random state is not touched.
 
     Args:
         env: any batched TorchRL environment, such as ``MyWorld(num_envs=4)``.
 
     Raises:
-        ValueError: the first breach, in one sentence that names it and says what to do.
+        ValueError: the first violation, in one sentence with its fix.
     """
     name = _name(env)
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
@@ -88,7 +88,7 @@ def _check_specs(env: EnvBase, name: str) -> None:
 
 
 def _random_action(env: EnvBase, root: TensorDictBase) -> torch.Tensor:
-    """A random legal action, finite where the spec has no bound."""
+    """Draw a random legal action, finite where the spec has no bound."""
     spec = env.full_action_spec[env.action_key].clone()
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         ends = (spec.space.low, spec.space.high)
@@ -100,7 +100,7 @@ def _random_action(env: EnvBase, root: TensorDictBase) -> torch.Tensor:
 
 
 def _between(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Random numbers between bounds; near the other one where one is infinite, and near 0 where both are."""
+    """Draw random numbers between bounds; near the other one where one is infinite, and near 0 where both are."""
     low = torch.where(low.isfinite(), low, torch.where(high.isfinite(), high - 1, -1.0))
     high = torch.where(high.isfinite(), high, low + 2)
     share = torch.rand_like(low)
@@ -108,7 +108,7 @@ def _between(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
 
 
 def _compare(name: str, origin: str, found: TensorDictBase, specs: Composite) -> None:
-    """Every entry that the specs promise against the one that a reset or a step returned."""
+    """Compare every entry of the specs with the one that a reset or a step returned."""
     for key, spec in specs.items(True, True):
         value = found.get(key, None)
         title = f"{origin} of {name}: {_words(key)}"
@@ -131,11 +131,11 @@ def _call(name: str, function: str, method, *arguments):
         if isinstance(error, ValueError) and "\n" not in str(error):
             raise
         reason = " ".join(str(error).split())
-        raise ValueError(f"{function} of {name} failed ({type(error).__name__}: {reason}): mend it.") from error
+        raise ValueError(f"{function} of {name} failed ({type(error).__name__}: {reason}): fix it.") from error
 
 
 def _name(env: EnvBase) -> str:
-    """Class of the world itself."""
+    """Class name of the world itself."""
     while isinstance(env, TransformedEnv):
         env = env.base_env
     return type(env).__name__

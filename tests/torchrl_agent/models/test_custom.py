@@ -12,7 +12,9 @@ from torchrl.modules import set_recurrent_mode
 from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.experiment import Experiment
+from torchrl_agent.export.parts import parts
 from torchrl_agent.models.agent import Agent, ModelConfig
+from torchrl_agent.models.pretrained import read_module, save_module
 from torchrl_agent.modules.networks import NEARLY_SHUT, masked_mean
 from torchrl_agent.modules.perception import Perception, PerceptionConfig
 from torchrl_agent.modules.specs import observation_shapes
@@ -231,3 +233,38 @@ def test_a_module_that_does_not_fit_is_one_sentence(model, sentence):
     with pytest.raises(ValueError, match=rf"model\.custom_modules.*{sentence}|model\.{sentence}") as raised:
         Agent(ArenaEnv(2), model)
     assert "\n" not in str(raised.value)
+
+
+# --- frozen, saved, loaded and exported as the built-in ones ----------------------------------------------------------
+
+
+def make(modules, *overrides):
+    return Experiment.load("smoke", *SMALL, f"+model.custom_modules={written(modules)}", *overrides).make_learner()
+
+
+def test_a_module_of_ones_own_is_saved_loaded_and_frozen_by_its_name(tmp_path):
+    modules, file = {"forecast": target(Forecast), "reader": target(Reader)}, tmp_path / "module.pt"
+    one = make(modules, "seed=3")
+    save_module(file, one.agent, "forecast", one.algorithm.scaler)
+    assert set(read_module(file).parts) == {"perception", "forecast"}, "with what it was trained with"
+    loaded = [f"pretrained.custom_modules.forecast={file}", "frozen=[forecast]"]
+    other = make(modules, *(f"+{each}" if "custom" in each else each for each in loaded))
+    before = {name: value.clone() for name, value in one.agent.custom_modules["forecast"].state_dict().items()}
+    other.improve(other.collect(), 1e-2)
+    after = other.agent.custom_modules["forecast"].state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert not any(each.requires_grad for each in other.agent.custom_modules["forecast"].parameters())
+    with pytest.raises(ValueError, match=r"there is no module 'forcast' .did you mean forecast"):
+        make(modules, "frozen=[forcast]")
+
+
+def test_a_module_of_ones_own_and_the_manager_are_exported_alone(tmp_path):
+    learner = make({"forecast": target(Forecast), "reader": target(Reader)})
+    found = parts(learner.agent)
+    assert list(found) == ["perception", "forecast", "reader", "policy"]
+    root = learner.env.reset()
+    seen = found["reader"].module(root.clone())
+    assert found["reader"].out_keys[0] == "read" and seen["read"].shape == (4, 2)
+    torch.testing.assert_close(seen["read"], learner.agent.encoder(root.clone())["read"])
+    town = Experiment.load("town_agent", "world.num_envs=2", "threads=1").make_learner().agent
+    assert "manager" in parts(town) and parts(town)["manager"].out_keys[0] == keys.GOAL_EMBEDDING

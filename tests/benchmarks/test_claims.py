@@ -20,7 +20,7 @@ from benchmarks.claims.verdicts import JUDGES, above, better, clearly_better, ju
 from torchrl_agent.core.tables import interval
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.judging import evaluate
-from torchrl_agent.modules.memory import Memory
+from torchrl_agent.modules.memory import RecurrentState
 
 QUICK = [
     "total_frames=512",
@@ -386,7 +386,7 @@ def test_a_leak_would_be_seen(monkeypatch):
 
 
 def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
-    honest = Memory._reset
+    honest = RecurrentState._reset
 
     def leaking(memory, tensordict, tensordict_reset):
         before = tensordict["agents", "hidden"].clone() if tensordict is not None and "_reset" in tensordict else None
@@ -396,7 +396,7 @@ def test_a_leak_of_the_memory_in_play_would_be_seen(monkeypatch):
             after["agents", "is_init"] = torch.zeros_like(after["agents", "is_init"])
         return after
 
-    monkeypatch.setattr(Memory, "_reset", leaking)
+    monkeypatch.setattr(RecurrentState, "_reset", leaking)
     found = measure(Run("leak", tuple(QUICK)), 0)
     assert found["changed_after"] == 0, "sequences do not ask the transform"
     assert found["changed_begun"] > 0

@@ -97,6 +97,8 @@ class PPOLoss(ClipPPOLoss):
         )
         self.critic_coeff.fill_(critic_coeff)  # here, as TorchRL leaves out a critic whose weight is 0
         self.clip_value = clip_value  # a plain number: of a tensor the host would wait for the answer
+        read = [keys.ACTION, keys.LOG_PROB, keys.ADVANTAGE, keys.VALUE_TARGET, keys.VALUE]
+        self.in_keys = list(dict.fromkeys([*actor_network.in_keys, *critic_network.in_keys, *read]))
         self.out_keys = ["loss_objective", "loss_critic", "loss_entropy"]
 
     @dispatch

@@ -264,7 +264,7 @@ def test_the_clipped_loss_takes_the_place_of_the_one_that_it_is_derived_from(cli
     found, expected = loss(data.copy()), ClipPPOLoss.forward(loss, data.copy())
     for name in ("loss_objective", "loss_critic", "loss_entropy", "clip_fraction"):
         assert found[name] == expected[name], name
-    named = loss(**{key: data[key] for key in loss.in_keys if key in data.keys()})
+    named = loss(**{key: data[key] for key in loss.in_keys})
     assert named == tuple(found[name] for name in loss.out_keys)
 
 

@@ -419,7 +419,7 @@ def test_an_algorithm_of_your_own_learns(folder):
     assert int(float(rows[-1]["frames"])) == 3072
     assert math.isfinite(float(rows[-1]["train/policy_gradient_loss"]))
     assert "temperature: 0.3" in (folder / "runs/regressed/config.yaml").read_text()
-    assert "training.ppo.PPO" in (folder / "runs/compared/config.yaml").read_text()
+    assert "algorithms.ppo.PPO" in (folder / "runs/compared/config.yaml").read_text()
 
 
 @pytest.mark.slow

@@ -305,7 +305,7 @@ def test_a_governor_never_waits_and_goes_back_into_what_was_recorded(gpu, truste
         learner = learner_of([], *UNCOMPILED, *watched, f"acceleration.cudagraphs={graphs}")
         before = metrics_of(gpu, learner, 5)
         assert sum(gpu.waits.values()) <= PER_ITERATION, gpu.waits
-        learner.governor.undo("the test says so", learner.frames, 0.0)
+        learner.governor.rollback("the test says so", learner.frames, 0.0)
         found.append([{key: repr(value) for key, value in row.items()} for row in before + metrics_of(gpu, learner, 3)])
         assert sum(gpu.waits.values()) <= PER_ITERATION, gpu.waits
         assert learner.governor.returns == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torchrl_agent.cli.arguments import add_trust
 from torchrl_agent.core.checkpoint import versions
 from torchrl_agent.core.text import to_json
 from torchrl_agent.evaluation.results import put_result
@@ -45,7 +46,7 @@ def main(words: list[str]) -> int:
     study = import_module(f"benchmarks.{words[0]}")
     parsed = _parse(words[0], study, words[1:])
     try:
-        with calling(trust=True, folder=str(Path.cwd())):
+        with calling(parsed.trust, str(Path.cwd())):
             result = study.run(parsed)
         if result is not None:
             _show(words[0], parsed, result)
@@ -58,6 +59,7 @@ def main(words: list[str]) -> int:
 def _parse(name: str, study: ModuleType, words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(f"python -m benchmarks {name}", description=study.__doc__)
     study.add_arguments(parser)
+    add_trust(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last")
     parser.add_argument("--record", action="store_true", help=f"put the result into benchmarks/results/{name}.json")
     return parser.parse_intermixed_args(words)  # overrides may stand anywhere
@@ -65,8 +67,8 @@ def _parse(name: str, study: ModuleType, words: list[str]) -> argparse.Namespace
 
 def _show(name: str, parsed: argparse.Namespace, result: dict[str, Any]) -> None:
     """Print a result, and record it, with its configuration and versions."""
-    of = {key: getattr(parsed, key) for key in ("config", "overrides") if hasattr(parsed, key)}
-    result = {**of, "versions": versions(), **result}
+    given = {key: value for key, value in vars(parsed).items() if key in ("config", "overrides")}
+    result = {**given, "versions": versions(), **result}
     if parsed.record:
         put_result(RESULTS / f"{name}.json", result)
     if parsed.json:

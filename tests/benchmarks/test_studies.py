@@ -89,3 +89,13 @@ def test_welchs_interval_by_hand():
     assert half == pytest.approx(student(freedom) * sum(errors) ** 0.5)
     with pytest.raises(ValueError, match="give two or more each"):
         welch((1.0,), others)
+
+
+def test_code_of_a_stranger_runs_only_if_it_is_trusted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('it ran')\n")
+    (tmp_path / "evil.yaml").write_text(
+        "defaults: [experiment_schema, _self_]\nname: evil\nworld: {_target_: evil.World, num_envs: 1}\n"
+    )
+    assert studies.main(["population", "evil.yaml"]) == 2
+    assert "names evil.World" in capsys.readouterr().err

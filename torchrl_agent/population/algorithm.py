@@ -189,7 +189,7 @@ class MembersAlgorithm(Algorithm):
         """Advantages, value targets and scaled rewards, [P, T, rows, 1]; their unit and the fraction of variance that
         is explained, [P].
         """
-        earned = self.stack.call(self._earn, played, 2, together=self.together)
+        earned = self.stack.call(self._earn, played, 2)
         discounts = [self.numbers[f"algorithm.{name}"].view(-1, 1, 1, 1) for name in ("gamma", "lmbda")]
         rewritten = [earned[key] for key in PAID]
         advantage, target = generalized_advantage_estimate(*discounts, values, next_values, *rewritten, time_dim=1)

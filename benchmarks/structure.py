@@ -24,7 +24,7 @@ COMMENT = re.compile(r"^\s*#|  # ", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Whether to trace."""
+    """Add the option to trace."""
     parser.add_argument("--trace", action="store_true", help="also follow a reward from a rollout into the update")
 
 

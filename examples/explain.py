@@ -1,4 +1,4 @@
-"""What a shipped agent believed, predicted and did in one step, and what follows when one of its modules is ablated."""
+"""Record of one step of a shipped agent (beliefs, predictions, action), with and without one of its modules."""
 
 import argparse
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_agent.cli.arguments import add_json, add_trust
+from torchrl_agent.cli.arguments import add_agent, add_json, add_trust, run_of
+from torchrl_agent.cli.train import follow
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.core.text import to_json
+from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
 from torchrl_agent.evaluation.matches import match, rate_league
 from torchrl_agent.experiment.judging import WAYS
 from torchrl_agent.population.ratings import LEAST_GAMES
 from torchrl_agent.runs.report import check_format, write_figure
+from torchrl_agent.runs.run import train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import math
-
-from torchrl_agent.cli.arguments import add_agent, run_of
-from torchrl_agent.cli.train import follow
-from torchrl_agent.evaluation.exploitability import exploitability, exploiters_of
-from torchrl_agent.runs.run import train
 
 
 def add_match(parser: argparse.ArgumentParser) -> None:

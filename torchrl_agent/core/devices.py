@@ -48,9 +48,9 @@ _FACTORIES = ("empty", "zeros", "ones", "full", "rand", "randn", "randperm", "ar
 """Operations that allocate a tensor whose size is their first argument."""
 
 
-def size_limit(what: str, mend: str, device: torch.device) -> AbstractContextManager:
+def size_limit(what: str, fix: str, device: torch.device) -> AbstractContextManager:
     """Return a :class:`SizeLimit` on a CPU; other devices' allocators raise by themselves and end no process."""
-    return SizeLimit(what, mend) if device.type == "cpu" else nullcontext()
+    return SizeLimit(what, fix) if device.type == "cpu" else nullcontext()
 
 
 class SizeLimit(TorchDispatchMode):
@@ -58,15 +58,15 @@ class SizeLimit(TorchDispatchMode):
 
     Args:
         what: name of the object being made.
-        mend: settings that make it smaller.
+        fix: settings that make it smaller.
 
     Raises:
         ValueError: a tensor would be larger; the sentence names its size.
     """
 
-    def __init__(self, what: str, mend: str) -> None:
+    def __init__(self, what: str, fix: str) -> None:
         super().__init__()
-        self.what, self.mend = what, mend
+        self.what, self.fix = what, fix
 
     def __torch_dispatch__(
         self, func: Callable, types: Sequence[type], args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -74,22 +74,22 @@ class SizeLimit(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.__name__.split(".")[0]
         if name == "clone":  # also materializes an expanded tensor
-            check_room(args[0].numel() * args[0].itemsize, args[0].device, self.what, self.mend)
+            check_room(args[0].numel() * args[0].itemsize, args[0].device, self.what, self.fix)
         elif name in _FACTORIES:
             size = args[0] if isinstance(args[0], (list, tuple)) else args[:1]
             bytes_each = (kwargs.get("dtype") or torch.get_default_dtype()).itemsize
             device = torch.device(kwargs.get("device") or "cpu")
-            check_room(math.prod(size) * bytes_each, device, self.what, self.mend)
+            check_room(math.prod(size) * bytes_each, device, self.what, self.fix)
         return func(*args, **kwargs)
 
 
-def check_room(needed: int, device: torch.device, what: str, mend: str) -> None:
+def check_room(needed: int, device: torch.device, what: str, fix: str) -> None:
     """Raise ValueError if ``needed`` bytes are more than a device has free."""
     free = free_memory(device)
     if free is not None and needed > free:
         raise ValueError(
             f"{what} would need at least {needed / 2**30:,.1f} GiB, but {device} has {free / 2**30:,.1f} free: give a "
-            f"smaller {mend}."
+            f"smaller {fix}."
         )
 
 

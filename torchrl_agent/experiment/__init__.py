@@ -63,7 +63,7 @@ class EvaluationConfig:
     stop_at_mark: bool = False
     """End training at the first of these evaluations that reaches the mark."""
     world: dict[str, Any] = field(default_factory=dict)
-    """What differs from the training world, such as no curriculum."""
+    """Differences from the training world, such as no curriculum."""
 
 
 @dataclass
@@ -103,12 +103,14 @@ class RunConfig:
     resume: str = choice("never", RESUMES)
     """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
     shard: bool = False
-    """Where several processes train together, each holds its part of every large linear layer only (FSDP2)."""
+    """Sharding: where several processes train together, each holds its part of every large linear layer only (FSDP2).
+    """
     rank_timeout: float = number(600.0, above=0)
     """Seconds that a process waits for the others, where several train together; their compilation counts."""
     spread_agents: bool = False
-    """Where several processes train together, each acts and learns for its share of the agents of every world, and all
-    step all worlds; else each has its share of the worlds."""
+    """Spreading: where several processes train together, each acts and learns for its share of the agents of every
+    world, and all step all worlds; else each has its share of the worlds.
+    """
     final_evaluation: bool = True
     """Evaluate the final policy for summary.json."""
 

@@ -21,7 +21,6 @@ MEAN, LOG_STD = (keys.BELIEF, "mean"), (keys.BELIEF, "log_std")
 ACTIONS = "plan"
 THOUGHTS = ("goal", "next_action", "meters", "confidence", "reason")
 FORESEEN = ("states", "rewards", "dones", "values", "confidence", "reason")
-DECISION: tuple[NestedKey, ...] = ((keys.GOAL, "type"), (keys.GOAL, "priority"), (keys.GOAL, "target"))
 DOUBT = "why it is not higher: 0 nothing, 1 a state that was not seen before, 2 several outcomes are likely"
 MEANINGS: dict[NestedKey, str] = {
     keys.ACTION_MASK: "true where an action is legal, at least once in a row",
@@ -144,10 +143,11 @@ def parts(agent: Agent) -> dict[str, Part]:
         eyes = (agent.normalizer, perception) if social.believes else (Sight(perception),)
         carried = {**(perception.memory if social.believes else {}), **social.memory}
         found["social_model"] = Part(TensorDictSequential(*eyes, social), [*thoughts, *_carried(carried)])
-    for name in (name for name in agent.agent_modules if name == "manager" or name in agent.custom_modules):
-        module, body = agent.agent_modules[name], list(agent.encoder)
-        before = body[: body.index(module)]
-        written = [module.out_keys[0], *module.side_outputs, *(DECISION if name == "manager" else ())]
+    body = list(agent.encoder)
+    for name, module in agent.agent_modules.items():
+        if name in found or not module.acts:
+            continue
+        before, written = body[: body.index(module)], [module.out_keys[0], *module.exported_keys]
         memory = {key: spec for part in (*before, module) for key, spec in getattr(part, "memory", {}).items()}
         found[name] = Part(TensorDictSequential(*before, module), [*written, *_carried(memory)])
     meanings = ACTION_VALUES if isinstance(agent, QAgent) else {}

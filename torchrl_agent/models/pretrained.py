@@ -278,12 +278,12 @@ def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
             f"the {part} of {file.path} reads {_words(file.observations)}, but this world shows {_words(mine)}: "
             "use the world it was pre-trained in."
         )
-    mend = f"use the model's sizes in the config.yaml beside {file.path.name}."
+    fix = f"use the model's sizes in the config.yaml beside {file.path.name}."
     own, theirs = _find(agent, part).state_dict(), file.parts[part]
     for name in [*own, *theirs]:
         there, here = (list(weights[name].shape) if name in weights else "missing" for weights in (theirs, own))
         if there != here:
-            raise ModuleError(f"{part}'s {name} is {there} in {file.path} but {here} in this agent: {mend}")
+            raise ModuleError(f"{part}'s {name} is {there} in {file.path} but {here} in this agent: {fix}")
 
 
 def _find(agent: Agent, name: str) -> nn.Module:

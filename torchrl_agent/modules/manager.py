@@ -47,8 +47,8 @@ class ManagerConfig:
     steps: int = count(50)
     """Decision interval k of the manager: the longest life of a goal, in steps."""
     goals: dict[str, Any] = field(default_factory=dict)  # of a closer type none that is there could be written anew
-    """What to want: meter -> level that fulfils the goal; a goal without meters ({}) ends by time alone, and null takes
-    away one that a configuration had. At least two; configs/town.yaml has the Town's.
+    """Targets of the goal: meter -> level that fulfills it; a goal without meters ({}) ends by time alone, and null
+    takes away one that a configuration had. At least two; configs/town.yaml has the Town's.
     """
     meters: str = "meters"
     """Observation of the agent's own meters."""
@@ -96,6 +96,7 @@ class Manager(AgentModule):
 
     recorded_keys = replayed_keys = RECORDED
     value_key = GOAL_VALUE
+    exported_keys = ((keys.GOAL, "type"), (keys.GOAL, "priority"), (keys.GOAL, "target"))
 
     def __init__(
         self, env: EnvBase, config: ManagerConfig, features: dict[NestedKey, int], activation: str, gamma: float

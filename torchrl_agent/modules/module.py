@@ -36,6 +36,7 @@ class AgentModule(TensorDictModuleBase):
         replayed_keys: those of them that hold decisions of the module, reused in :meth:`recall`.
         value_key: key of the values of the next states for :meth:`compute_targets`: the critic's, or its own.
         side_outputs: keys that it writes for other modules, besides its first out key.
+        exported_keys: outputs of the module exported alone, besides its first out key.
         acts: True if the policy runs it; otherwise it is only trained.
         own_grad_clip: True if its gradient is clipped by its own norm, not with the actor's, critic's and encoder's.
         runs_in_imagination: True if it runs on imagined beliefs too; the world model does not predict the inputs of
@@ -48,6 +49,7 @@ class AgentModule(TensorDictModuleBase):
     replayed_keys: Sequence[NestedKey] = ()
     value_key: NestedKey = keys.VALUE
     side_outputs: Sequence[NestedKey] = ()
+    exported_keys: Sequence[NestedKey] = ()
     acts: bool = True
     own_grad_clip: bool = True
     runs_in_imagination: bool = False
@@ -132,6 +134,7 @@ def complete(module: TensorDictModuleBase) -> TensorDictModuleBase:
         "recorded_keys": (),
         "replayed_keys": (),
         "side_outputs": (),
+        "exported_keys": (),
         "value_key": keys.VALUE,
         "recalls": False,
         "acts": True,

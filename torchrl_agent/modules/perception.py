@@ -69,7 +69,7 @@ class PerceptionConfig:
     others: str = "others"
     """Observation of the visible others, [V * C]."""
     others_number: str = "others_number"
-    """Who they are, [V]."""
+    """Numbers of the agents, [V]."""
     reconstruction_coeff: float = weight(0.0)
     """Weight of the reconstruction loss: see again what was just seen."""
     prediction_coeff: float = weight(0.0)

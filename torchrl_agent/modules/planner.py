@@ -37,7 +37,7 @@ class PlannerConfig:
     smoothing: float = number(0.1, least=0, below=1)
     """Share of the old probabilities that is kept in each iteration, so that no action is given up too early."""
     prior: float = weight(0.1)
-    """What the controller's logits of a plan's first action are worth, in units of the expected return: a plan must
+    """Weight of the controller's logits of a plan's first action, in units of the expected return: a plan must
     promise so much more than what the controller would do. 0 trusts the model alone, which finds its mistakes.
     """
 

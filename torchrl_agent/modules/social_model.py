@@ -56,7 +56,7 @@ class SocialModelConfig:
     company_size: int = count(32)
     """Size of the pooled features of all visible others that the policy reads."""
     pooling: str = choice("sum", POOLINGS)
-    """How the policy's features of others become one: sum adds all of them up; attention weighs each by how much it
+    """Pooling of the policy's features of others: sum adds all of them up; attention weighs each by how much it
     matters to what is believed now (Vaswani et al. 2017, section 3.2.1), and says so in ``social.attention``.
     """
     context: bool = False

@@ -36,7 +36,7 @@ LIBRARIES = {"torch", "torchrl", "tensordict"}
 
 @dataclass
 class AccelerationConfig:
-    """What is compiled and captured; each part steps back, with one line in the log, where it cannot be."""
+    """Parts that are compiled and captured; each falls back, with one line in the log, where it cannot be."""
 
     step: bool = True
     """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""

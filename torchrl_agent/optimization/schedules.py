@@ -19,7 +19,7 @@ SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
 
 @dataclass
 class LearningRateConfig:
-    """How the learning rate moves over the training."""
+    """Schedule of the learning rate over the training."""
 
     number_means: ClassVar[str] = "initial"
     """The key that a number means where a configuration gives one for the whole section."""

@@ -60,7 +60,7 @@ class FamilyConfig:
     inherit: str = choice("best", INHERITANCES)
     """Weights of a child: best (the fitter parent's), mean (of both) or fresh."""
     schooling: str = choice("finetune", SCHOOLINGS)
-    """How a child learns until the next generation: full, finetune (a tenth of its learning rate) or frozen."""
+    """Learning of a child until the next generation: full, finetune (a tenth of its learning rate) or frozen."""
     wealth: float = share(0.0)
     """Share of the parents' last money (mean of both) that a child's lives begin with, besides the world's own."""
 
@@ -111,7 +111,7 @@ class LeagueConfig:
     slots: int = count(2)
     """Past selves that a member meets at a time."""
     choose: str = choice("hard", CHOICES)
-    """How they are drawn: hard (who wins often), even (who is as strong) or uniform."""
+    """Draw of opponents: hard (those that win often), even (those as strong) or uniform."""
     refresh: int = count(8)
     """Iterations between two draws."""
     snapshot_every: int = count(1_000_000, FRAMES)
@@ -121,7 +121,7 @@ class LeagueConfig:
     scripted: dict[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 1})
     """Players of the world that a member meets, each with the share of its worlds."""
     exploiters: int = number(0, least=0)
-    """How many of the members meet nobody but the others as they are; one that wins, or gets nowhere, begins anew."""
+    """Number of members that meet only the others as they are; one that wins, or does not improve, begins anew."""
     against: list[str] = field(default_factory=list)
     """Runs whose agents are met instead of past selves, one in each of the slots, which are as many."""
 

@@ -55,7 +55,7 @@ class PretrainConfig:
     batch_frames: int = count(4096, FRAMES)
     """Frames of agents per update, rounded down to whole sequences; at least one sequence."""
     players: list[str] | None = None
-    """Who plays; by default the world's first player, and except for the policy random actions."""
+    """Policies that act; by default the world's first scripted policy, and except for the policy random actions."""
     disturbed: float = share(0.0)
     """Share of steps in which players do something random instead, in stretches of some steps (Laskey et al. 2017)."""
 

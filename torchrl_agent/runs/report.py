@@ -21,16 +21,10 @@ from numpy.typing import NDArray
 
 from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.algorithms.registry import ALGORITHMS
-from torchrl_agent.core.checkpoint import MODULE_FILE, read_json
+from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_atomically
 from torchrl_agent.core.run_names import find_run, run_name_of
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.runs.metrics import read_metrics
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from typing import TYPE_CHECKING
-
-from torchrl_agent.core.checkpoint import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

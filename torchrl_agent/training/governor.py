@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class GovernorConfig:
-    """What watches over the training."""
+    """Watch over the training, with rollback."""
 
     enabled: bool = False
     """Watch, and go back after a collapse."""
@@ -41,7 +41,7 @@ class GovernorConfig:
     snapshot_every: int = count(10)
     """Iterations without a bad sign from one snapshot to the next. The one before the last is gone back to."""
     learning_rate_factor: float = number(0.5, above=0, most=1)
-    """What the learning rate is multiplied with at each return."""
+    """Factor of the learning rate at each rollback."""
     max_returns: int = number(5, least=0)
     """Returns in a whole training; the next collapse ends it."""
 

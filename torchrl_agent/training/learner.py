@@ -105,14 +105,14 @@ class Learner:
         once = [] if self.algorithm.replay is not None else kept_once(self.env, self.agent, steps)
         frame = self.env.fake_tensordict().exclude(*((keys.NEXT, key) for key in once))
         step = sum(value.numel() * value.element_size() for value in frame.values(True, True))
-        kept, mend = f"a rollout of {steps} steps of {self.num_envs} worlds", "algorithm.rollout_steps"
+        kept, fix = f"a rollout of {steps} steps of {self.num_envs} worlds", "algorithm.rollout_steps"
         needed = steps * step
         if self.algorithm.replay is not None:
             rows = math.prod(group_spec(self.env).shape)
             size = self.algorithm.replay.size
-            kept, mend = f"{kept} with a replay of {size} frames", f"algorithm.replay_size, {mend}"
+            kept, fix = f"{kept} with a replay of {size} frames", f"algorithm.replay_size, {fix}"
             needed += size // rows * step
-        check_room(needed, self.device, kept, f"{mend} or world.num_envs")
+        check_room(needed, self.device, kept, f"{fix} or world.num_envs")
 
     def frames_played(self, rollout: TensorDict) -> int:
         """Number of frames that all ranks collected while this one collected a rollout."""

@@ -7,8 +7,8 @@ import torch
 from gymnasium.spaces import Box, Dict
 from tensordict import TensorDict
 
-from benchmarks.bit_flip import BitFlip
 from envs.libs.gymnasium import VectorGymEnv
+from examples.goals import FlipBits
 from torchrl_agent import Experiment, learn
 from torchrl_agent.algorithms.hindsight import HindsightReplay
 from torchrl_agent.experiment.judging import evaluate
@@ -134,7 +134,7 @@ def test_goals_are_judged_one_by_one_where_a_world_takes_no_more():
 
 
 def test_goals_are_judged_at_once_where_a_world_can():
-    env = VectorGymEnv(BitFlip, 3, bits=4)
+    env = VectorGymEnv(FlipBits, 3, bits=4)
     achieved, desired = torch.tensor([[0.0, 1, 0, 0], [1, 1, 1, 1]]), torch.tensor([[0.0, 1, 0, 0], [1, 1, 1, 0]])
     reward, terminated = env.goal_outcome(achieved, desired)
     assert reward.tolist() == [[0.0], [-1.0]] and terminated.tolist() == [[True], [False]]
@@ -163,13 +163,13 @@ def test_a_method_that_fails_is_named():
 
 def test_returns_of_several_steps_are_refused():
     with pytest.raises(ValueError, match=r"algorithm\.num_steps=1"):
-        next(learn(Experiment.load(BitFlip, "algorithm=dqn", "algorithm.num_steps=3")))
+        next(learn(Experiment.load(FlipBits, "algorithm=dqn", "algorithm.num_steps=3")))
 
 
-@pytest.mark.parametrize(("algorithm", "world"), [("sac", Reaching), ("td3", Reaching), ("dqn", BitFlip)])
+@pytest.mark.parametrize(("algorithm", "world"), [("sac", Reaching), ("td3", Reaching), ("dqn", FlipBits)])
 def test_worlds_with_goals_train_with_hindsight_by_default(algorithm, world):
     small = ["total_frames=512", "algorithm.learning_starts=64", "algorithm.batch_size=16", "algorithm.replay_ratio=1"]
-    limit = ["+world.bits=4"] if world is BitFlip else []
+    limit = ["+world.bits=4"] if world is FlipBits else []
     experiment = Experiment.load(world, f"algorithm={algorithm}", *small, *limit, "evaluation.max_steps=20")
     assert experiment.algorithm.hindsight == 0.8
     *_, last = learn(experiment)
@@ -180,6 +180,6 @@ def test_worlds_with_goals_train_with_hindsight_by_default(algorithm, world):
 @pytest.mark.parametrize(("hindsight", "least", "most"), [(0.8, 0.95, 1.0), (0.0, 0.0, 0.6)])
 def test_bits_are_flipped_with_hindsight_alone(hindsight, least, most):
     changes = [f"algorithm.hindsight={hindsight}", "total_frames=16000", "+world.bits=8", "threads=1"]
-    experiment = Experiment.load(BitFlip, "algorithm=dqn", *changes)
+    experiment = Experiment.load(FlipBits, "algorithm=dqn", *changes)
     *_, last = learn(experiment)
     assert least <= evaluate(experiment, last.agent, 100, deterministic=True)["info_is_success"] <= most

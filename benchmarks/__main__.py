@@ -32,6 +32,7 @@ STUDIES = {
     "pictures": "pictures of worlds of other libraries for the docs",
     "population": "speed of members that learn in one program, beside as many runs one after another",
     "roofline": "upper bounds of the speed on a GPU, computed without one",
+    "sb3_speed": "training speed in small worlds on the host, beside Stable-Baselines3",
     "structure": "files, lines, packages and dependencies of the project",
     "time_to_skill": "time to the same skill in the Arena, beside Stable-Baselines3",
 }

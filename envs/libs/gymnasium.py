@@ -10,7 +10,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -42,6 +42,18 @@ NO_BOUND = 1e38
 """Substitute in specs for a missing bound of an action that has only the other one; agents treat it as no bound."""
 PATIENCE = 300.0
 """Time limit for a step of a world in a process of its own [s]."""
+
+
+class HostStep(NamedTuple):
+    """Result of a step of all worlds, as arrays of which the next step may overwrite the observations."""
+
+    shown: dict[str, NDArray]
+    """Observations by name, [N, ...]."""
+    reward: NDArray
+    terminated: NDArray
+    truncated: NDArray
+    episode: dict[str, NDArray]
+    """Statistics of the episodes by name, [N, 1] each."""
 
 
 class VectorGymEnv(Drawn, EnvBase):
@@ -85,6 +97,9 @@ class VectorGymEnv(Drawn, EnvBase):
     Raises:
         ValueError: there is no such world, its package is not installed, or a part of its spaces has no fixed size.
     """
+
+    steps_arrays = True
+    """True, as :meth:`begin` and :meth:`play` step it without tensordicts."""
 
     def __init__(
         self,
@@ -209,28 +224,50 @@ class VectorGymEnv(Drawn, EnvBase):
     @override
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         rows = None if tensordict is None else tensordict.get("_reset", None)
-        if rows is None or bool(rows.all()):
-            seeds, self._seeds = self._seeds, None
-            seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options=None))
-            self._total = torch.zeros(*self.batch_size, 2)  # return and length of each episode
-        else:
-            mask = rows.reshape(-1).cpu().numpy()
-            seen, _ = self._call("reset", lambda: self._env.reset(options={"reset_mask": mask}))
-            self._total = self._total.masked_fill(rows.reshape(-1, 1).cpu(), 0.0)
-        return self._shown(seen)
+        return self._shown(self.begin(None if rows is None else rows.reshape(-1).cpu().numpy()))
 
     @override
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        action = tensordict.get(self.action_key).cpu().numpy()
+        played = self.play(tensordict.get(self.action_key).cpu().numpy())
+        result = self._shown(played.shown)
+        result.set("reward", self._column(played.reward))
+        over, cut = self._column(played.terminated), self._column(played.truncated)
+        return result.update({"terminated": over, "truncated": cut, "done": over | cut})
+
+    def begin(self, rows: NDArray | None = None) -> dict[str, NDArray]:
+        """Begin episodes in some worlds, bool [N], or in all; return the observations of all worlds by name, arrays
+        that the next call may overwrite.
+        """
+        if rows is None or bool(rows.all()):
+            seeds, self._seeds = self._seeds, None
+            seen, _ = self._call("reset", lambda: self._env.reset(seed=seeds, options=None))
+            self._total = np.zeros((*self.batch_size, 2), np.float32)  # return and length of each episode
+        else:
+            seen, _ = self._call("reset", lambda: self._env.reset(options={"reset_mask": rows}))
+            self._total[rows] = 0.0
+        return self._by_name(seen)
+
+    def play(self, action: NDArray) -> HostStep:
+        """Step all worlds with actions [N, ...], as arrays: TorchRL's :meth:`step` without tensordicts."""
         seen, rewards, terminated, truncated, _ = self._call("step", lambda: self._play(action))
-        reward = torch.as_tensor(rewards, dtype=torch.float32).clone()
-        self._total = self._total + torch.stack((reward, torch.ones_like(reward)), -1)
-        over, cut = (torch.as_tensor(flags).clone().unsqueeze(-1) for flags in (terminated, truncated))
-        result = self._shown(seen)
-        result.set("reward", reward.unsqueeze(-1).to(self.device))
-        for name, flags in (("terminated", over), ("truncated", cut), ("done", over | cut)):
-            result.set(name, flags.to(self.device))
-        return result
+        reward = np.asarray(rewards, np.float32)
+        self._total[:, 0] += reward
+        self._total[:, 1] += 1
+        shown = self._by_name(seen)
+        return HostStep(shown, reward, np.asarray(terminated, bool), np.asarray(truncated, bool), self._episode(shown))
+
+    def _by_name(self, seen: Any) -> dict[str, NDArray]:
+        return seen if isinstance(seen, dict) else {self._parts[0].name: seen}
+
+    def _episode(self, shown: dict[str, NDArray]) -> dict[str, NDArray]:
+        """Statistics of the present episodes by name, [N, 1] each."""
+        books = {"return": self._total[:, :1], "length": self._total[:, 1:]}
+        for index, name in enumerate(self._figures):
+            books[name] = shown[EPISODE_INFO][:, index : index + 1]
+        return books
+
+    def _column(self, values: NDArray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self.device, copy=True).unsqueeze(-1)
 
     def _play(self, action: NDArray) -> Any:
         if isinstance(self._env, AsyncVectorEnv):
@@ -238,17 +275,15 @@ class VectorGymEnv(Drawn, EnvBase):
             return self._env.step_wait(timeout=PATIENCE)
         return self._env.step(action)
 
-    def _shown(self, seen: Any) -> TensorDict:
+    def _shown(self, arrays: dict[str, NDArray]) -> TensorDict:
         """Return observations and statistics, copied out of the vector environment's buffers."""
-        arrays = seen if isinstance(seen, dict) else {self._parts[0].name: seen}
-        tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in arrays.items()}
-        info = tensors.pop(EPISODE_INFO, None)
+        shown = {name: array for name, array in arrays.items() if name != EPISODE_INFO}
+        tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in shown.items()}
         if self._masked:
             tensors[ACTION_MASK] = tensors[ACTION_MASK].bool()
-        total = self._total.to(self.device)
-        books = {"return": total[:, :1], "length": total[:, 1:]}
-        if info is not None:
-            books.update(zip(self._figures, info.split(1, -1), strict=True))
+        books = {
+            name: torch.from_numpy(values).to(self.device, copy=True) for name, values in self._episode(arrays).items()
+        }
         tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
         return TensorDict(tensors, self.batch_size, device=self.device)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.lowering.uncompiled import Uncompiled, Work, count_flops
-from torchrl_agent.optimization.updater import make_adam
+from torchrl_agent.optimization.adam import make_adam
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ class A2C(OnPolicyActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Compute advantages, then make one update with all frames, or one with each minibatch."""
         data, explained = self.advantages(rollout)
-        updates = [self.updater.update(data[draw]) for draw in self.draws(len(data))]
-        return {**self.conclude(data, torch.stack(updates)), **explained}
+        updates = self.updater.updates(data[draw] for draw in self.draws(len(data)))
+        return {**self.conclude(data, updates), **explained}
 
     @override
     def draws(self, count: int) -> Iterator[Draw]:

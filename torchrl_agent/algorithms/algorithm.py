@@ -16,11 +16,12 @@ from torchrl_agent.core import ranks
 from torchrl_agent.core.bounds import check_ranges, choice, count, number, share
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.optimization.adam import make_adam
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
 from torchrl_agent.optimization.precision import AUTO, PRECISIONS, SMALLEST_LAYER, resolve, use_float8
 from torchrl_agent.optimization.schedules import ADAPTIVE, LearningRateConfig, check_schedule
 from torchrl_agent.optimization.sharding import check_shards, own, sharded
-from torchrl_agent.optimization.updater import Updater, make_adam
+from torchrl_agent.optimization.updater import Updater
 from torchrl_agent.transforms import RewardScaler
 
 
@@ -63,6 +64,7 @@ class Algorithm(ABC):
         loss: the objective, a module from a minibatch to ``loss_*`` and diagnostics.
         updater: makes gradient steps on it.
         behavior: the agent that acts, which is the one that learns unless the algorithm sets another.
+        program: the update, as far as it is one function that may be compiled.
         accelerated: the functions that may be compiled.
         captured: the part of an iteration that may be one CUDA graph; a subclass sets it.
         graphs_on: the device that captures it, or None.
@@ -115,10 +117,12 @@ class Algorithm(ABC):
             max_grad_norm=config.max_grad_norm,
             precision=precision,
             compile=self.acceleration.update,
+            traced=not (agent.sequential or agent.recomputes),
         )
         graphs = self.acceleration.cudagraphs and ranks.size() == 1  # what ranks say to each other is in no graph
         self.graphs_on = device if graphs and device.type == "cuda" else None
-        self.accelerated: tuple[CompiledFunction, ...] = (self.updater.loss,)
+        self.program: CompiledFunction = self.updater.program
+        self.accelerated: tuple[CompiledFunction, ...] = (self.program,)
 
     @classmethod
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
@@ -146,7 +150,7 @@ class Algorithm(ABC):
     @property
     def mode(self) -> str:
         """Execution mode of updates, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
-        return fastest(self.captured, self.updater.loss)
+        return fastest(self.captured, self.program)
 
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Return the optimizer of these parameters, its learning rate a tensor where the device allows it."""

@@ -87,8 +87,7 @@ class IMPALA(ActorCritic):
         """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
         size = data.shape[0] // self.config.num_minibatches
-        history = [self.updater.update(data[draw]) for draw in self.shuffled(len(data), size)]
-        return self.conclude(data, torch.stack(history))
+        return self.conclude(data, self.updater.updates(data[draw] for draw in self.shuffled(len(data), size)))
 
     @spanned("advantages")
     @torch.no_grad()

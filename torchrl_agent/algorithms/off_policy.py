@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
+from tensordict.utils import NestedKey
 from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
@@ -20,7 +21,8 @@ from torchrl_agent.algorithms.hindsight import HindsightReplay, goal_outcome
 from torchrl_agent.algorithms.replay import Replay, n_step_transitions
 from torchrl_agent.core.bounds import FRAMES, MOST, count, number, share
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
+from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
+from torchrl_agent.optimization.tracing import TracedFunction
 from torchrl_agent.optimization.updater import summarize_updates
 
 
@@ -54,6 +56,9 @@ class OffPolicyConfig(AlgorithmConfig):
     k = 4 of Andrychowicz et al. 2017. For worlds that show a desired and an achieved goal, with one-step returns."""
 
 
+NOTHING = TensorDict()
+
+
 class Follower(Protocol):
     """Update rule of a target network."""
 
@@ -82,8 +87,11 @@ class OffPolicy(Algorithm):
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
         self.replay = self._make_replay(rows)
-        self._transitions = CompiledFunction("the n-step function", self._assemble, self.acceleration.advantages)
-        self.accelerated = (self._transitions, *self.accelerated)
+        self._transitions = TracedFunction("the n-step function", self._assemble, self.acceleration.advantages)
+        traced = self.updater.adam is not None and not config.hindsight
+        self._once = TracedFunction("the update", self._learn_once, traced)
+        self.program = self._once if traced else self.program
+        self.accelerated = (self._transitions, self._once, self.updater.program)
         graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
         self.captured = CudaGraphFunction("the update", self._update_from_replay, graphs_on)
         self.frames = self.updates = 0
@@ -125,13 +133,11 @@ class OffPolicy(Algorithm):
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:
-        self.replay.add(self._transitions(rollout))
-        alive = rollout.get(keys.ALIVE, None)
-        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
+        self.replay.add(TensorDict(self._transitions(rollout), [rollout.numel()]))
         self.frames += rollout.numel()
 
-    def _assemble(self, rollout: TensorDict) -> TensorDict:
-        """Transitions of the rollout [T * rows], with raw rewards; updates the reward scaler."""
+    def _assemble(self, rollout: TensorDictBase) -> dict[NestedKey, Tensor]:
+        """Entries of the rollout's transitions [T * rows], with raw rewards; updates reward scaler and normalizer."""
         following, alive = rollout.get(keys.NEXT), rollout.get(keys.ALIVE, None)
         self.scaler.update(following.get(keys.REWARD), following.get(keys.DONE), alive)
         seen = self.agent.critic.in_keys
@@ -139,7 +145,9 @@ class OffPolicy(Algorithm):
         if alive is not None:
             now.set(keys.VALID, alive)
         wanted = following.select(*seen, keys.REWARD, keys.DONE, keys.TERMINATED)
-        return n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
+        transitions = n_step_transitions(now, wanted, self.config.gamma, self.config.num_steps).reshape(-1)
+        self.agent.normalizer.update(self.agent.normalizer.join(rollout), alive)
+        return dict(transitions.items(True, True))
 
     def _updates_due(self, frames: int) -> int:
         """Number of updates due by the replay ratio after ``frames`` more frames; 0 while an empty replay fills."""
@@ -157,26 +165,25 @@ class OffPolicy(Algorithm):
         return self.replay.filled >= min(self.config.learning_starts, self.replay.size)
 
     def _update(self) -> TensorDict:
-        metrics = self.captured().clone()
+        metrics = TensorDict(self.captured())
         self.updates += 1
         if self.config.target_interval > 1 and self.updates % self.config.target_interval == 0:
             self.target.step()
-        return metrics
+        return metrics.clone() if self.captured.captured else metrics
 
-    def _update_from_replay(self) -> TensorDict:
-        metrics = self._learn_once()
-        if self.config.target_interval == 1:
-            self.target.step()
-        return metrics
+    def _update_from_replay(self) -> dict[str, Tensor]:
+        return self._once(NOTHING)
 
-    def _learn_once(self) -> TensorDict:
-        """Learn from a batch of the replay."""
+    def _learn_once(self, nothing: TensorDictBase) -> dict[str, Tensor]:
+        """Learn from a batch of the replay; returns diagnostics."""
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
         following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
         self.replay.update_priorities(index, metrics.pop(keys.TD_ERROR))
-        return metrics
+        if self.config.target_interval == 1:
+            self.target.step()
+        return dict(metrics.items())
 
     # --- saving -------------------------------------------------------------------------------------------------------
 
@@ -199,6 +206,7 @@ class OffPolicy(Algorithm):
     def load_state_dict(self, state: dict) -> None:
         """Continue from :meth:`state_dict`; the replay has a state of its own."""
         super().load_state_dict(state)
+        self._once.forget()  # the replay's frames move
         for key, value in self.loss.target.flatten_keys(".").items():
             value.data.copy_(state["target"][str(key)])
         for name, value in state["counters"].items():

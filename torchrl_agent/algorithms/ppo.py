@@ -103,17 +103,19 @@ class PPO(OnPolicyActorCritic):
     def _epoch(self, data: TensorDict) -> TensorDict:
         """Make the updates of one pass over the frames; returns their diagnostics [updates]."""
         draws = list(self._draws_of_epoch(len(data)))
-        if self.fills_up:
-            return torch.stack([self._update(self._filled_up(data, draw)) for draw in draws])
         if ranks.size() > 1 and self.config.normalize_advantage:
             advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
             data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
-        return torch.stack([self._update(data[draw]) for draw in draws])
+        minibatches = (self._filled_up(data, draw) if self.fills_up else data[draw] for draw in draws)
+        if self.adaptive is None:
+            return self.updater.updates(minibatches)
+        return torch.stack([self._update(minibatch) for minibatch in minibatches])
 
     def _update(self, minibatch: TensorDict) -> TensorDict:
+        """Make an update, after which the adaptive rate follows its KL."""
+        assert self.adaptive is not None
         metrics = self.updater.update(minibatch)
-        if self.adaptive is not None:
-            self.updater.scale_rate(self.adaptive.follow(metrics["kl"]))
+        self.updater.scale_rate(self.adaptive.follow(metrics["kl"]))
         return metrics
 
     @override

@@ -5,7 +5,7 @@ not finite. All of it is decided on the device, so that it can be part of a CUDA
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,9 +18,11 @@ from torchrl.modules import set_recurrent_mode
 from torchrl_agent.core import ranks
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.core.spans import span, spanned
+from torchrl_agent.optimization.adam import FlatAdam, is_plain_adam
 from torchrl_agent.optimization.compilation import CompiledFunction
 from torchrl_agent.optimization.precision import PRECISIONS
 from torchrl_agent.optimization.sharding import own, take_gradients, whole
+from torchrl_agent.optimization.tracing import TracedFunction
 
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
@@ -55,12 +57,15 @@ class Updater:
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
         shards: sharded parameters, of which the optimizer has this rank's own shards (see ``sharding.py``).
         compile: compile the loss, and its backward pass with it.
+        traced: compile the whole update as one program instead, if the optimizer is Adam of
+            :func:`~torchrl_agent.optimization.adam.make_adam`, on one rank without gradient scaling.
         name: name of the loss, for the log.
 
     Attributes:
         loss: the sum of the ``loss_*`` and the detached diagnostics of a minibatch, perhaps compiled.
         parameters: parameters of the optimizer.
         wanted: function of the loss's diagnostics, True to make this update (bool [] on the device); None makes all.
+        program: the function that is compiled: the loss, or the whole update.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Updater:
         shards: Sequence[nn.Parameter] = (),
         precision: str = "float32",
         compile: bool = False,
+        traced: bool = False,
         name: str = "the loss",
     ) -> None:
         def terms(minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
@@ -81,7 +87,12 @@ class Updater:
             total = sum(value for key, value in losses.items() if key.startswith("loss_"))
             return total, {key: value.detach() for key, value in losses.items()}
 
-        self.loss = CompiledFunction(name, terms, compile)
+        can_trace = ranks.size() == 1 and not shards and precision != "float16" and is_plain_adam(optimizer)
+        self.adam = FlatAdam(optimizer, parts, module_names) if compile and traced and can_trace else None
+        self.loss = CompiledFunction(name, terms, compile and self.adam is None)
+        self.whole = TracedFunction("the update", self._update_at_once, self.adam is not None)
+        self.program = self.loss if self.adam is None else self.whole
+        self._names: list[str] = []
         self.optimizer, self.max_grad_norm, self.precision = optimizer, max_grad_norm, precision
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.parts, self.module_names, self.shards = list(parts), module_names, list(shards)
@@ -106,22 +117,26 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"].mul_(by) if isinstance(group["lr"], Tensor) else group["lr"] * float(by)
 
+    def updates(self, minibatches: Iterable[TensorDictBase]) -> TensorDict:
+        """Make an :meth:`update` with each minibatch; returns their diagnostics, [updates, ...]."""
+        if self.adam is None:
+            return torch.stack([self.update(minibatch) for minibatch in minibatches])
+        results = [self.whole(minibatch) for minibatch in minibatches]
+        scalars = torch.stack([scalars for scalars, _ in results]).unbind(1)
+        others = {name: torch.stack([rest[name] for _, rest in results]) for name in results[0][1]}
+        return TensorDict({**dict(zip(self._names, scalars, strict=True)), **others}, [len(results)])
+
     @spanned("update")
     def update(self, minibatch: TensorDictBase) -> TensorDict:
         """Make one optimizer step, skipped where loss or gradient is not finite or it is not :attr:`wanted`; returns
         the loss's diagnostics, ``loss`` (the sum of ``loss_*``), ``grad_norm``, and ``made`` and ``skipped`` (1 or 0),
         all scalars.
         """
+        if self.adam is not None:
+            scalars, others = self.whole(minibatch)
+            return TensorDict({**dict(zip(self._names, scalars.unbind(), strict=True)), **others})
         self.optimizer.zero_grad(set_to_none=True)
-        # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
-        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
-        with self.autocast(), modes[0], modes[1]:
-            total, metrics = self.loss(minibatch)
-        if not isinstance(total, Tensor):
-            raise ValueError(
-                f"the algorithm's loss gives {', '.join(metrics) or 'nothing'}: let its forward return a TensorDict "
-                "with at least one loss_*, such as loss_objective, which is minimized."
-            )
+        total, metrics = self._losses(minibatch)
         with span("backward"):
             self.grad_scaler.scale(total).backward()
             take_gradients(self.shards)
@@ -131,15 +146,49 @@ class Updater:
 
         loss_finite, norm_finite = loss.isfinite(), norms["grad_norm"].isfinite()
         bad = ~loss_finite | (~norm_finite & ~self._scaled_up)
-        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
-        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
         made = loss_finite & norm_finite
         if self.wanted is not None:
             made = made & self.wanted(metrics)
         self._apply_gradients(~made)
+        return TensorDict({**metrics, "loss": loss, **norms, **self._count(made, bad)})
 
-        counts = {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
-        return TensorDict({**metrics, "loss": loss, **norms, **counts})
+    def _losses(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Sum of the ``loss_*`` of a minibatch, and diagnostics."""
+        # set here, outside, the modes are the same in every call of compiled code; set inside, they would change for it
+        modes = set_exploration_type(ExplorationType.DETERMINISTIC), set_recurrent_mode(minibatch.ndim == 2)
+        with self.autocast(), modes[0], modes[1]:
+            total, metrics = self.loss(minibatch)
+        if not isinstance(total, Tensor):
+            raise ValueError(
+                f"the algorithm's loss gives {', '.join(metrics) or 'nothing'}: let its forward return a TensorDict "
+                "with at least one loss_*, such as loss_objective, which is minimized."
+            )
+        return total, metrics
+
+    def _count(self, made: Tensor, bad: Tensor) -> dict[str, Tensor]:
+        """Count updates that were ``made`` and ``bad`` ones, whose loss or gradient is not finite, bool [] each."""
+        self.skips_in_row.copy_(torch.where(bad, self.skips_in_row + 1, 0.0))
+        self.most_skips_in_row.copy_(torch.maximum(self.most_skips_in_row, self.skips_in_row))
+        return {"made": made.float(), "skipped": bad.float(), "skipped_in_row": self.most_skips_in_row.clone()}
+
+    def _update_at_once(self, minibatch: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
+        """Make the same update as one function of tensors, with the optimizer's arithmetic written out; returns scalar
+        diagnostics, by :attr:`_names`, and those of other shapes.
+        """
+        assert self.adam is not None
+        with torch.enable_grad():
+            total, metrics = self._losses(minibatch)
+            gradients = torch.autograd.grad(total, self.adam.parameters, allow_unused=True)
+        with torch.no_grad():
+            wanted = total.isfinite()
+            if self.wanted is not None:
+                wanted = wanted & self.wanted(metrics)
+            norms, made = self.adam.step(gradients, self.max_grad_norm, wanted)
+            bad = ~(total.isfinite() & norms["grad_norm"].isfinite())
+            found = {**metrics, "loss": total.detach(), **norms, **self._count(made, bad)}
+            scalars = {name: value.float() for name, value in found.items() if value.ndim == 0}
+            self._names = list(scalars)
+            return torch.stack(list(scalars.values())), {k: value for k, value in found.items() if value.ndim}
 
     @property
     def _scaled_up(self) -> Tensor:
@@ -255,6 +304,8 @@ class Updater:
         self.optimizer.load_state_dict(optimizer)
         for group, options in zip(self.optimizer.param_groups, mine, strict=True):
             group.update(options)
+        if self.adam is not None:
+            self.adam.take_moments()
         self.grad_scaler.load_state_dict(state["grad_scaler"])
         self.skips_in_row.copy_(state["skips_in_row"])
 
@@ -262,16 +313,6 @@ class Updater:
         """Indices of sharded parameters in an optimizer's state, and their moments."""
         places = [index for index, parameter in enumerate(self.parameters) if parameter in self._in_parts]
         return [(index, optimizer["state"][index]) for index in places if index in optimizer["state"]]
-
-
-def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:
-    """Make Adam, fused and with its learning rate as a tensor where the device supports it."""
-    device = parameters[0].device
-    try:
-        rate = torch.tensor(learning_rate, device=device)
-        return torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True, capturable=device.type == "cuda")
-    except RuntimeError:
-        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True)
 
 
 def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:

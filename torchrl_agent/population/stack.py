@@ -14,6 +14,8 @@ from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from torchrl_agent.optimization.adam import adam_step
+
 Values = Mapping[NestedKey, Tensor]
 """Entries of a tensordict, by key."""
 Function = Callable[[TensorDictBase], Mapping[NestedKey, Tensor] | TensorDictBase]
@@ -171,9 +173,6 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 # --- Adam by rows ----------------------------------------------------------------------------------------------------
 
-BETAS = (0.9, 0.999)
-"""Smoothing of the gradient and of its square, as in PyTorch's Adam."""
-
 
 class RowAdam:
     """Adam (Kingma and Ba 2015) on a tensor [P, D] whose rows are independent of each other.
@@ -207,23 +206,12 @@ class RowAdam:
         Returns:
             The norms of the whole gradients before clipping, and a mask of the rows that made the step, [P] each.
         """
-        norms = torch.stack([gradient[:, begin:end].norm(dim=1) for begin, end in self.ranges], 1)
-        norm = norms.norm(dim=1)
-        made = wanted & norm.isfinite()
-        factors = (max_norm.unsqueeze(1) / (norms + 1e-6)).clamp_max(1.0)  # as PyTorch clips
-        widths = [end - begin for begin, end in self.ranges]
-        factor = torch.cat([factors[:, [i]].expand(-1, width) for i, width in enumerate(widths)], 1)
-        rows = made.unsqueeze(1)
-        gradient = torch.where(rows, gradient * factor, 0.0)
-        # running means of the gradient and of its square, then the step with both corrected for their bias
-        mean = self.mean.lerp(gradient, 1 - BETAS[0])
-        square = self.square * BETAS[1] + gradient.square() * (1 - BETAS[1])
-        steps = self.steps + 1
-        corrected = (square / (1 - BETAS[1] ** steps)).sqrt() + self.epsilon
-        flat = self.flat - rate.unsqueeze(1) * (mean / (1 - BETAS[0] ** steps)) / corrected
-        for target, value in ((self.flat, flat), (self.mean, mean), (self.square, square), (self.steps, steps)):
-            target.copy_(torch.where(rows, value, target))
-        return norm, made
+        places, steps = (self.flat, self.mean, self.square), self.steps + 1
+        after = adam_step(self.flat, gradient, places[1:], steps, rate, max_norm, self.ranges, wanted, self.epsilon)
+        for place, value in zip(places, after, strict=False):
+            place.copy_(value)
+        self.steps.copy_(torch.where(after.made.unsqueeze(1), steps, self.steps))
+        return after.norm, after.made
 
     def tensors(self) -> dict[str, Tensor]:
         """State of the optimizer by name, [P, ...] each."""

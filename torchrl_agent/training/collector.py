@@ -18,6 +18,7 @@ from torchrl_agent.core.abilities import ability
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
+from torchrl_agent.training.host_player import HostPlayer, plays_arrays
 
 
 class RolloutCollector:
@@ -58,13 +59,16 @@ class RolloutCollector:
         self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
         self._traceable = traceable = ability(env, "branchless", False)
+        self._host = None
+        if plays_arrays(env, agent):
+            self._host = HostPlayer(env, self._act, self._written, acceleration.step)
         self._play = CompiledFunction(
             "the policy with the world's step" if traceable else "the policy",
             (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
-            acceleration.step,
+            acceleration.step and self._host is None,
             ability(env, "compile_options") if traceable else None,
         )
-        self.accelerated: tuple[CompiledFunction, ...] = (self._play,)
+        self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
         self._rollout = CudaGraphFunction(
             "the rollout", self._play_steps, env.device if acceleration.cudagraphs and traceable else None
         )
@@ -82,7 +86,7 @@ class RolloutCollector:
     @property
     def mode(self) -> str:
         """Execution mode of rollouts, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
-        return fastest(self._rollout, self._play)
+        return fastest(self._rollout, self.accelerated[0])
 
     @spanned("collect")
     @torch.no_grad()
@@ -103,6 +107,8 @@ class RolloutCollector:
 
     def _play_steps(self) -> None:
         """Fill the buffers and move the root."""
+        if self._host is not None and self._buffers is not None:
+            return self._host.play()
         root, finals = self.root, self._finals
         for step in range(self.steps):
             frame, root, finals = self._step(root, finals)
@@ -114,6 +120,9 @@ class RolloutCollector:
             self._buffers[-1].get(keys.NEXT).update_(root.select(*self._once))
             self._finals.update_(finals)
         self.root.update_(root)
+        if self._host is not None:
+            assert self._buffers is not None
+            self._host.begin(self.root, self._buffers, self.policy.in_keys)
 
     def _allocate(self, frame: TensorDictBase) -> TensorDict:
         """Allocate buffers for frames [N] of every step; entries kept once have T + 1, ``next`` is a shifted view."""

@@ -10,7 +10,8 @@ from torch import nn
 from torchrl.envs.utils import ExplorationType, exploration_type
 from torchrl.modules import recurrent_mode
 
-from torchrl_agent.optimization.updater import NonFiniteError, Updater, make_adam, summarize_updates
+from torchrl_agent.optimization.adam import make_adam
+from torchrl_agent.optimization.updater import NonFiniteError, Updater, summarize_updates
 
 
 class Slope(nn.Module):

@@ -1,0 +1,255 @@
+"""Training speed in small worlds on the host, beside Stable-Baselines3 with the same hyperparameters.
+
+Both sides train in one process with one thread, in turns: a round of one, a round of the other. Speeds are frames per
+second of processor time, without the first round of each side, which compiles. The world's own step is timed alone, on
+Stable-Baselines3's vector environment with random actions, so that what is left is each side's own cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from torchrl_agent.core.tables import aligned
+
+OURS, THEIRS = "torchrl_agent", "stable_baselines3"
+SMALL = ["model.hidden_sizes=[64,64]", "model.activation=tanh"]
+PICTURE = [
+    "model.hidden_sizes=[64]",
+    *(f"model.perception.{key}" for key in ("channels=16", "embedding_size=128", "belief_size=128")),
+]
+"""About as many products as the network of Young and Tian (2019) on the other side has."""
+
+
+class Case(NamedTuple):
+    """A world, an algorithm and its sizes."""
+
+    world: str
+    algorithm: str
+    num_envs: int
+    network: list[str]
+    """Overrides of the network."""
+    task: str | None = None
+    """Task of :mod:`benchmarks.stable_baselines3` whose world and network the other side has; None for plain ones."""
+
+
+CASES = {
+    **{
+        f"{title}_{algorithm}_{num_envs}": Case(world, algorithm, num_envs, network, task)
+        for title, world, network, task in (
+            ("cartpole", "gym:CartPole-v1", SMALL, None),
+            ("minatar", "gym:MinAtar/Breakout-v1", PICTURE, "breakout_ppo"),
+        )
+        for algorithm in ("ppo", "dqn")
+        for num_envs in (1, 8, 16)
+    },
+    "hopper_ppo_1": Case("gym:Hopper-v5", "ppo", 1, SMALL),
+    "hopper_ppo_16": Case("gym:Hopper-v5", "ppo", 16, SMALL),
+    "door_key_ppo_16": Case("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo", 16, SMALL, "door_key_ppo"),
+    "pong_ppo_4": Case("ale:ALE/Pong-v5", "ppo", 4, ["model.hidden_sizes=[512]"], "pong"),
+    "half_cheetah_sac_1": Case("gym:HalfCheetah-v5", "sac", 1, ["model.hidden_sizes=[256,256]"]),
+    "pendulum_td3_1": Case("gym:Pendulum-v1", "td3", 1, ["model.hidden_sizes=[256,256]"]),
+}
+PPO_FRAMES, PPO_MINIBATCH, PPO_EPOCHS = 2048, 64, 10
+DQN_BATCH, DQN_EVERY = 32, 4
+OFF_POLICY_BATCH, STARTS = 256, 1000
+
+
+def ours(case: Case, overrides: list[str]) -> Iterator[int]:
+    """Train in a case; yields the number of frames of each iteration."""
+    from torchrl_agent import Experiment
+    from torchrl_agent.loop import learn
+
+    sizes = {
+        "ppo": [
+            f"algorithm.rollout_steps={PPO_FRAMES // case.num_envs}",
+            f"algorithm.minibatch_size={PPO_MINIBATCH}",
+            f"algorithm.num_epochs={PPO_EPOCHS}",
+        ],
+        "dqn": [
+            f"algorithm.rollout_steps={DQN_EVERY}",
+            f"algorithm.batch_size={DQN_BATCH}",
+            f"algorithm.replay_ratio={DQN_BATCH / DQN_EVERY}",
+            "algorithm.num_steps=1",
+            "algorithm.double=false",
+            "algorithm.dueling=false",
+        ],
+    }
+    off_policy = [
+        "algorithm.rollout_steps=1",
+        f"algorithm.batch_size={OFF_POLICY_BATCH}",
+        f"algorithm.replay_ratio={OFF_POLICY_BATCH}",
+        "algorithm.num_steps=1",
+    ]
+    starts = [] if case.algorithm == "ppo" else [f"algorithm.learning_starts={STARTS}"]
+    experiment = Experiment.load(
+        case.world,
+        f"algorithm={case.algorithm}",
+        f"world.num_envs={case.num_envs}",
+        "total_frames=1000000000",
+        "evaluation.every=null",
+        "threads=1",
+        *case.network,
+        *sizes.get(case.algorithm, off_policy),
+        *starts,
+        *overrides,
+    )
+    frames = 0
+    for iteration in learn(experiment):
+        yield iteration.frames - frames
+        frames = iteration.frames
+
+
+def theirs(case: Case) -> tuple[Any, int]:
+    """Return an algorithm of Stable-Baselines3 in the same case, and the frames of one of its iterations."""
+    import stable_baselines3
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = _vector_env(case)
+    settings: dict[str, Any] = {"learning_starts": STARTS}
+    policy: dict[str, Any] = {"net_arch": [256, 256]}
+    at_once = case.num_envs
+    if case.algorithm == "ppo":
+        settings = {
+            "n_steps": PPO_FRAMES // case.num_envs,
+            "batch_size": PPO_MINIBATCH,
+            "n_epochs": PPO_EPOCHS,
+        }
+        policy, at_once = {}, PPO_FRAMES
+    elif case.algorithm == "dqn":
+        settings |= {"train_freq": DQN_EVERY, "gradient_steps": case.num_envs, "batch_size": DQN_BATCH}
+        settings["buffer_size"] = 100_000
+        policy = {"net_arch": [64, 64], "activation_fn": torch.nn.Tanh}
+        at_once *= DQN_EVERY
+    if case.task == "breakout_ppo":
+        from benchmarks.stable_baselines3 import MinAtarNetwork
+
+        policy = {"features_extractor_class": MinAtarNetwork, "net_arch": []}
+    elif case.task != "pong":
+        env = VecNormalize(env)
+    kind = "CnnPolicy" if case.task == "pong" else "MlpPolicy"
+    rival = getattr(stable_baselines3, case.algorithm.upper())
+    return rival(kind, env, device="cpu", policy_kwargs=policy, **settings), at_once
+
+
+def _vector_env(case: Case) -> Any:
+    """Return Stable-Baselines3's vector environment of a case, in this process."""
+    from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    from benchmarks.stable_baselines3 import RIVALS, prepare
+
+    prepare()
+    name = case.world.partition(":")[2]
+    if case.task == "pong":
+        return VecFrameStack(make_atari_env(name, case.num_envs, seed=0), 4)
+    wrapper = RIVALS[case.task].wrapper if case.task else None
+    return make_vec_env(name, case.num_envs, seed=0, wrapper_class=wrapper)
+
+
+def world_seconds(case: Case, seconds: float) -> float:
+    """Return the processor seconds of a frame of the world alone, with random actions."""
+    env = _vector_env(case)
+    env.reset()
+    space = env.action_space
+    actions = [np.array([space.sample() for _ in range(case.num_envs)]) for _ in range(64)]
+    start, steps = time.process_time(), 0
+    while time.process_time() - start < seconds:
+        env.step(actions[steps % 64])
+        steps += 1
+    taken = time.process_time() - start
+    env.close()
+    return taken / (steps * case.num_envs)
+
+
+def speeds(turns: dict[str, Callable[[], int]], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Frames per processor second of each side in each round, after a round that does not count.
+
+    Args:
+        turns: a function of each side that trains a little and returns the number of frames.
+        rounds: rounds that count.
+        seconds: least processor seconds of a side's round.
+    """
+    found: dict[str, list[float]] = {side: [] for side in turns}
+    for number in range(rounds + 1):
+        for side, turn in turns.items():
+            start, frames = time.process_time(), 0
+            while frames == 0 or time.process_time() - start < seconds:
+                frames += turn()
+            if number:
+                found[side].append(frames / (time.process_time() - start))
+    return found
+
+
+def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dict[str, Any]:
+    """Return the speeds of a case, their ratio by rounds, and each side's own microseconds per frame."""
+    case = CASES[name]
+    torch.manual_seed(0)
+    model, at_once = theirs(case)
+    iterations = ours(case, overrides)
+
+    def learn_there() -> int:
+        frames = max(at_once, PPO_FRAMES if case.algorithm == "ppo" else 64 * case.num_envs)
+        model.learn(frames, reset_num_timesteps=False)
+        return frames
+
+    if case.algorithm != "ppo":
+        model.learn(STARTS + case.num_envs)
+        frames = 0
+        while frames <= STARTS:
+            frames += next(iterations)
+    found = speeds({OURS: lambda: next(iterations), THEIRS: learn_there}, rounds, seconds)
+    world = world_seconds(case, seconds / 2)
+    ratios = [own / other for own, other in zip(found[OURS], found[THEIRS], strict=True)]
+    own = {side: 1e6 * (1 / median(values) - world) for side, values in found.items()}
+    return {
+        "frames_per_second": found,
+        "ratio": ratios,
+        "world_microseconds": 1e6 * world,
+        "own_microseconds": own,
+        "share_of_world_there": world * median(found[THEIRS]),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the study's arguments to a parser."""
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; by default all")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each side (3)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="processor seconds of a round (5)")
+    parser.add_argument("--override", action="append", default=[], help="override of our configuration, repeatable")
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Run the study and print its table."""
+    unknown = [name for name in arguments.cases if name not in CASES]
+    if unknown:
+        raise ValueError(f"there is no case {unknown[0]!r}: use some of {', '.join(CASES)}.")
+    torch.set_num_threads(1)
+    results = {}
+    for name in arguments.cases or CASES:
+        results[name] = compare(name, arguments.rounds, arguments.seconds, arguments.override)
+        print(f"{name}: {median(results[name]['ratio']):.2f}", flush=True)
+    rows = [["case", "frames/s here", "there", "ratio", "of rounds", "world us", "own us here", "there"]]
+    for name, result in results.items():
+        here, there = (median(result["frames_per_second"][side]) for side in (OURS, THEIRS))
+        low, high = min(result["ratio"]), max(result["ratio"])
+        own = result["own_microseconds"]
+        micro = (result["world_microseconds"], own[OURS], own[THEIRS])
+        rows.append(
+            [
+                name,
+                f"{here:,.0f}",
+                f"{there:,.0f}",
+                f"{median(result['ratio']):.2f}",
+                f"{low:.2f} to {high:.2f}",
+                *(f"{value:.0f}" for value in micro),
+            ]
+        )
+    print("\n".join(aligned(rows)))
+    return {"cases": results}

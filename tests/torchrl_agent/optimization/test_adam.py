@@ -1,0 +1,122 @@
+"""Adam's step on all parameters at once, beside PyTorch's optimizer on each of them."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from torchrl_agent.optimization.adam import FlatAdam, is_plain_adam, make_adam
+
+SHAPES = [(3, 2), (4,), (), (2, 1)]
+NAMES = ["critic", "actor", "actor", "critic"]
+LIMITS = 0.3
+
+
+def make():
+    """Four parameters of two modules in two parts, and their optimizer."""
+    torch.manual_seed(0)
+    parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
+    parts = [[parameters[3], parameters[1]], [parameters[0], parameters[2]]]
+    return parameters, parts, make_adam(parameters, 0.1, 1e-5)
+
+
+def gradients(step):
+    generator = torch.Generator().manual_seed(step)
+    return [torch.randn(shape, generator=generator) for shape in SHAPES]
+
+
+def by_pytorch(parameters, parts, optimizer, given):
+    """Clip each part and step; a gradient that is None leaves its parameter alone."""
+    for parameter, gradient in zip(parameters, given, strict=True):
+        parameter.grad = None if gradient is None else gradient.clone()
+    for part in parts:
+        nn.utils.clip_grad_norm_([each for each in part if each.grad is not None], LIMITS)
+    optimizer.step()
+
+
+def at_once(flat, parameters, given, wanted=True):
+    by_parameter = dict(zip(parameters, given, strict=True))
+    with torch.no_grad():
+        return flat.step([by_parameter[each] for each in flat.parameters], LIMITS, torch.tensor(wanted))
+
+
+def assert_same(one, other):
+    for mine, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def names(parameters):
+    return dict(zip(parameters, NAMES, strict=True))
+
+
+def test_steps_are_those_of_pytorch_with_each_part_clipped():
+    parameters, parts, optimizer = make()
+    mine, my_parts, my_optimizer = make()
+    flat = FlatAdam(my_optimizer, my_parts, names(mine))
+    for step in range(4):
+        by_pytorch(parameters, parts, optimizer, gradients(step))
+        norms, made = at_once(flat, mine, gradients(step))
+        assert made
+    assert_same(mine, parameters)
+    for parameter, other in zip(mine, parameters, strict=True):
+        state, expected = my_optimizer.state[parameter], optimizer.state[other]
+        assert_same([state[name] for name in expected], expected.values())
+    given = gradients(3)
+    assert norms["grad_norm/actor"] == pytest.approx((given[1].square().sum() + given[2].square()).sqrt().item())
+    whole = sum(each.square().sum() for each in given).sqrt().item()
+    assert norms["grad_norm"] == pytest.approx(whole)
+
+
+def test_a_parameter_without_a_gradient_keeps_value_moments_and_count():
+    parameters, parts, optimizer = make()
+    mine, my_parts, my_optimizer = make()
+    flat = FlatAdam(my_optimizer, my_parts, names(mine))
+    for step in range(4):
+        given = gradients(step)
+        given[1] = None if step % 2 else given[1]
+        by_pytorch(parameters, parts, optimizer, given)
+        at_once(flat, mine, given)
+    assert_same(mine, parameters)
+    assert my_optimizer.state[mine[1]]["step"] == 2
+    assert my_optimizer.state[mine[0]]["step"] == 4
+
+
+@pytest.mark.parametrize("reason", ["unwanted", "infinite"])
+def test_a_step_that_is_skipped_changes_nothing(reason):
+    parameters, parts, optimizer = make()
+    flat = FlatAdam(optimizer, parts, names(parameters))
+    at_once(flat, parameters, gradients(0))
+    before = copy.deepcopy([parameters, flat.mean, flat.square, flat.steps])
+    given = gradients(1)
+    if reason == "infinite":
+        given[0][0, 0] = torch.inf
+    _, made = at_once(flat, parameters, given, wanted=reason != "unwanted")
+    assert not made
+    for old, new in zip(before[0], parameters, strict=True):
+        assert torch.equal(old, new)
+    assert all(torch.equal(old, new) for old, new in zip(before[1:], [flat.mean, flat.square, flat.steps], strict=True))
+
+
+def test_the_optimizer_goes_on_alone_and_its_state_is_taken_over():
+    parameters, parts, optimizer = make()
+    mine, my_parts, my_optimizer = make()
+    by_pytorch(mine, my_parts, my_optimizer, gradients(0))
+    flat = FlatAdam(my_optimizer, my_parts, names(mine))  # with moments from before
+    at_once(flat, mine, gradients(1))
+    by_pytorch(mine, my_parts, my_optimizer, gradients(2))
+    for step in range(3):
+        by_pytorch(parameters, parts, optimizer, gradients(step))
+    assert_same(mine, parameters)
+
+
+def test_other_optimizers_are_not_plain_adam():
+    parameters = make()[0]
+    assert is_plain_adam(make_adam(parameters, 0.1, 1e-5))
+    others = [
+        torch.optim.AdamW(parameters, lr=torch.tensor(0.1)),
+        torch.optim.Adam(parameters, lr=torch.tensor(0.1), weight_decay=0.1),
+        torch.optim.Adam(parameters, lr=torch.tensor(0.1), betas=(0.8, 0.999)),
+        torch.optim.Adam(parameters, lr=0.1),
+    ]
+    assert not any(is_plain_adam(other) for other in others)

@@ -1,0 +1,94 @@
+"""Tables of the four-module agent: what its modules earn, could earn and cost."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+from benchmarks.results_page.cells import Table, joined, number, plus_minus, spread, yes
+
+APART = ("false belief", "new purpose")
+"""Claims that are not about two returns."""
+
+
+def level_claims(data: dict[str, Any]) -> Table:
+    """Return returns with and without each module, and their difference by seed."""
+    rows = []
+    for name, claim in data["claims"].items():
+        if name in APART:
+            continue
+        for key, start, title in (
+            ("return_mean", "return ", f"`{name}`"),
+            ("return_in_strange_company", "return_in_strange_company", f"`{name}`, unseen kinds"),
+        ):
+            checks = [each for each in claim["checks"] if each["check"].startswith(start)]
+            if checks:
+                seeds, returns = _with_and_without(claim, key, data["seeds"])
+                ablated = _ablated(claim, len(seeds)) if key == "return_mean" else ""
+                rows.append([title, joined(seeds), *returns, ablated, yes(all(each["holds"] for each in checks))])
+    return ["claim", "seeds", "with", "without", "difference", "gain", "ablated", "holds"], rows
+
+
+def _with_and_without(claim: dict[str, Any], key: str, seeds: list[int]) -> tuple[list[int], list[str]]:
+    """Return the seeds of a claim, and cells: a return with the module, without, their difference and its fraction."""
+    further = claim.get("further_seeds", {})
+    sides = list(claim["figures"].items())[:2]
+    ours, theirs = (figures[key] + further.get(side, {}).get(key, []) for side, figures in sides)
+    difference = [one - other for one, other in zip(ours, theirs, strict=True)]
+    cells = [*map(spread, (ours, theirs, difference)), f"{fmean(ours) / fmean(theirs) - 1:+.0%}"]
+    return [*claim.get("seeds", seeds), *further.get("seeds", [])], cells
+
+
+def _ablated(claim: dict[str, Any], count: int) -> str:
+    """Return the return of the trained agent without its module, if a check compares it; ``count`` is that of seeds."""
+    figures = next(iter(claim["figures"].values()))
+    names = [name for name in figures if any(f"beside {name}" in each["check"] for each in claim["checks"])]
+    if not names:
+        return ""
+    values = figures[names[0]]
+    return spread(values) + (f" ({len(values)} seeds)" if len(values) < count else "")
+
+
+def other_claims(agent: dict[str, Any], levels: dict[str, Any]) -> Table:
+    """Return how many checks of each claim hold, and one of them."""
+    rows = []
+    for name, claim in [*agent["claims"].items(), *((name, levels["claims"][name]) for name in APART)]:
+        if "earlier definition" in name or "(1.2 million frames)" in name:
+            continue
+        found = [each for each in claim["checks"] if not each["check"].startswith("parameters")]
+        one = next((each for each in found if not each["holds"]), found[0])
+        held = f"{sum(each['holds'] for each in found)} of {len(found)}"
+        rows.append([f"`{name}`", held, f"{one['check']}: {one['found'].replace('+-', '±')}"])
+    return ["claim", "hold", "one of them"], rows
+
+
+def headroom(data: list[dict[str, Any]]) -> Table:
+    """Return what scripted policies gain by each kind of knowledge, one row for each level."""
+    rows = []
+    for entry in data:
+        changes = [each.removeprefix("world.level=") for each in entry["overrides"] if each != "threads=1"]
+        if changes in (["L7"], ["L8"]):  # L6 to scripted policies
+            continue
+        title = " ".join(changes if entry["config"] == "town" else [entry["config"], *changes])
+        rows.append([f"`{title}`", ", ".join(map(_gain, entry["rows"])), str(entry["episodes"])])
+    return ["level", "gain by", "games"], rows
+
+
+def _gain(row: dict[str, Any]) -> str:
+    half = (row["high"] - row["low"]) / 2
+    text = f"{row['module']} {plus_minus(row['difference'], half)} ({row['share']:+.0%})"
+    return f"**{text}**" if row["testable"] else text
+
+
+def agent_speed(data: dict[str, Any]) -> Table:
+    """Return the time of each module, eager and compiled, and the speed of the whole."""
+    keys = ("act_eager_ms", "act_compiled_ms", "act_ratio", "learn_eager_ms", "learn_compiled_ms", "learn_ratio")
+    rows = [[row["module"], *(f"{row[key]:.3g}" for key in keys)] for row in data["modules"]]
+    rows.append(["whole, with the world", "", "", f"{data['act_ratio']:.3g}", "", "", f"{data['learn_ratio']:.3g}"])
+    return ["", "act, eager", "compiled", "ratio", "update, eager", "compiled", "ratio"], rows
+
+
+def epochs(data: dict[str, Any]) -> Table:
+    """Return the speed of training with several epochs and with one."""
+    rows = [[f"`{row['changes']}`", number(row["agent_steps_per_second"])] for row in data["one epoch"]["training"]]
+    return ["changes", "agent-steps/s"], rows

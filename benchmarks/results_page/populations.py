@@ -1,0 +1,86 @@
+"""Tables of many agents and processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.results_page.cells import Table, between, number, plus_minus, spread, yes
+
+
+def population_speed(data: dict[str, Any]) -> Table:
+    """Return the speed of members in one program beside that of a run alone."""
+    rows = []
+    for run in data["speed"]:
+        sizes = next((each for each in run["overrides"] if "hidden_sizes" in each), "as configured")
+        rates = [number(run["frames_per_second"][side]) for side in ("alone", "together")]
+        rounds = between(run["of_each_round"])
+        rows.append([f"`{sizes}`", *rates, f"{run['times_as_fast']:.3g}", rounds])
+    return ["networks", "one run", "eight members", "times as fast", "by round"], rows
+
+
+def evolution(data: dict[str, Any]) -> Table:
+    """Return returns of evolved populations beside those without evolution."""
+    rows = []
+    for member in ("best", "median"):
+        found = data["evolution"][member]
+        difference = found["difference"]
+        returns = [spread(found[side]) for side in ("evolved", "random search")]
+        shown = plus_minus(difference["mean"], difference["half_width"])
+        rows.append([f"{member} member", *returns, shown, yes(difference["above_0"])])
+    return ["", "evolved", "random search", "difference", "above 0"], rows
+
+
+def duel(data: dict[str, Any]) -> Table:
+    """Return the games won against scripted policies, of self-play and of a league with the turret."""
+    rows = []
+    for opponent, ways in data["against"].items():
+        games = [f"{way['win_rate']:.1%}, {way['draw']:.1%}" for way in ways.values()]
+        rows.append(["self-play", opponent, *games])
+    for opponent, ways in data["in a league with the turret"]["against"].items():
+        games = [f"{way['won'] / 512:.1%}, {way['drawn'] / 512:.1%}" for way in ways.values()]
+        rows.append(["with the turret in a league", opponent, *games])
+    return ["trained by", "against", "likely", "sampled"], rows
+
+
+def league(data: dict[str, Any]) -> Table:
+    """Return the shares of the points that members of a league take."""
+    rows = []
+    for entry in ("league", "a quarter against the past"):
+        for name, found in data[entry]["found"].items():
+            count = len(data[entry]["of_each_seed"])
+            rows.append([entry, name, str(count), plus_minus(found["mean"], found["half_width"])])
+    return ["league", "figure", "populations", "mean"], rows
+
+
+def families(data: dict[str, Any]) -> Table:
+    """Return the shift of a trait, the correlations of fitness and the concentration of wealth."""
+    found = data["families"]
+    shift, gini = (found[name]["difference"] for name in ("shift", "gini"))
+    rows = [["shift of neuroticism beyond a neutral gene's", plus_minus(shift["mean"], shift["half_width"])]]
+    for name in ("families", "nearly all have children"):
+        r = data[name]["heritability"]
+        fitness = f"{r['r']:.2f} ({r['low']:.2f} to {r['high']:.2f}), {r['pairs']} children"
+        rows.append([f"correlation of children's fitness with their parents', {name}", fitness])
+    rows.append(["Gini coefficient of money, inherited beside not", plus_minus(gini["mean"], gini["half_width"])])
+    return ["figure", "found"], rows
+
+
+def processes(distributed: dict[str, Any], league: dict[str, Any]) -> Table:
+    """Return the speed of ranks and of several agents in one program."""
+    ranks, matches = distributed["distributed"], league["matches"]
+    frames = ", ".join(f"{number(rate)} frames/s {side}" for side, rate in ranks["frames_per_second"].items())
+    milliseconds = ", ".join(f"{each:.2f} ms {name}" for name, each in matches["milliseconds"].items())
+    rows = [["two ranks", frames, f"{ranks['times_as_fast']} times as fast"]]
+    rows.append(["eight agents act", milliseconds, f"{matches['times_as_long']:.2f} times as long"])
+    return ["", "found", "ratio"], rows
+
+
+def lag(data: dict[str, Any]) -> Table:
+    """Return returns of IMPALA and PPO by lag."""
+    rows = []
+    for row in data["rows"]:
+        figures = [
+            plus_minus(row[key]["mean"], row[key]["half_width"]) for key in ("impala", "ppo", "impala_minus_ppo")
+        ]
+        rows.append([row["figure"], str(row["lag"]), *figures])
+    return ["return", "lag", "IMPALA", "PPO", "difference"], rows

@@ -1,0 +1,68 @@
+"""The page of recorded results: as fresh as the files, with a table of each, and cells worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import results_page
+from benchmarks.results_page import LEFT_OUT, PAGE, RESULTS, SECTIONS, agents, cells, markdown, page
+
+
+def test_the_page_is_as_fresh_as_the_files():
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m benchmarks results_page"
+
+
+def test_every_file_of_results_has_a_table():
+    files = {file for section in SECTIONS for file in section.files}
+    assert files.isdisjoint(LEFT_OUT)
+    assert files | set(LEFT_OUT) == {path.name for path in RESULTS.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "text"),
+    [
+        (102.813, 1.96, "102.8 ± 2.0"),
+        (-0.2377, 0.2092, "-0.24 ± 0.21"),
+        (3017.9, 1336.7, "3,018 ± 1,337"),
+        (5, 0, "5.0 ± 0.0"),
+    ],
+)
+def test_an_interval_has_two_digits(mean, half, text):
+    assert cells.plus_minus(mean, half) == text
+
+
+def test_a_spread_is_students_interval():
+    """Mean 4, deviation 1, three seeds: 4.303 / sqrt(3) = 2.484."""
+    assert cells.spread([3.0, 5.0, 4.0]) == "4.0 ± 2.5"
+    assert cells.spread([3.0]) == "3"
+
+
+def test_seeds_numbers_and_ranges_are_short():
+    assert cells.joined([9, 0, 1, 2, 8]) == "0 to 2, 8 to 9" and cells.joined([5]) == "5"
+    assert [cells.number(each) for each in (12345, 12345.6, 0.12345, None)] == ["12,345", "12,346", "0.1235", ""]
+    assert cells.between([0.25, 1.0, 0.5], 100, " %") == "25 to 100 %" and cells.between([2.0, 2.0]) == "2"
+
+
+def test_a_table_in_markdown():
+    assert markdown((["a", "b"], [["1", "2"]])) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
+
+
+def test_a_claim_is_shown_with_its_ablation_and_further_seeds():
+    figures = {
+        "with": {"return_mean": [3.0, 5.0], "return_without_memory": [1.0, 1.0]},
+        "without": {"return_mean": [2.0, 2.0]},
+    }
+    found = [{"check": "return with against without", "holds": True}]
+    found.append({"check": "return of the trained agent beside return_without_memory", "holds": False})
+    further = {"seeds": [2], "with": {"return_mean": [4.0]}, "without": {"return_mean": [2.0]}}
+    claims = {"way back": {"figures": figures, "checks": found, "further_seeds": further}}
+    _, rows = agents.level_claims({"claims": claims, "seeds": [0, 1]})
+    assert rows == [
+        ["`way back`", "0 to 2", "4.0 ± 2.5", "2.0 ± 0.0", "2.0 ± 2.5", "+100%", "1.0 ± 0.0 (2 seeds)", "no"]
+    ]
+
+
+def test_the_command_writes_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_page, "PAGE", tmp_path / "results.md")
+    results_page.run(None)
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == page()

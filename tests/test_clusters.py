@@ -66,7 +66,7 @@ def test_the_jobs_parts_know_each_other():
     (container,) = pod["containers"]
     told = {each["name"]: each["value"] for each in container["env"]}
     assert spec["completionMode"] == "Indexed"
-    assert spec["completions"] == spec["parallelizm"] == int(told["NODES"])
+    assert spec["completions"] == spec["parallelism"] == int(told["NODES"])
     assert int(told["GPUS"]) == container["resources"]["limits"]["nvidia.com/gpu"]
     # a pod of an indexed job is called after the job and its number, and found under the service's name
     assert told["MEET"] == f"{job['metadata']['name']}-0.{pod['subdomain']}:29400"

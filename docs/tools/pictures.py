@@ -1,8 +1,9 @@
-"""The pictures of the Arena and of a town in README and guides, drawn by the worlds themselves: ``make pictures``."""
+"""The pictures of the Arena and of towns in README and guides, drawn by the worlds themselves: ``make pictures``."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from envs import ArenaEnv, TownEnv
 from envs.arena.picture import viewport
+from envs.toolkit import grid
+from envs.town.levels import LEVELS
 
 DOCS = Path(__file__).parents[1]
 SIZE = (960, 768)
 """Width and height of a town [pixels]."""
 FIELD, CUT = (1920, 1536), (960, 560)
 """Width and height of the whole Arena, where a ship is 54 pixels long, and of the part that is shown."""
-DECISIONS, HOURS = 130, 60
-"""What is played before the picture, by the scripted player and by the greedy ones."""
+DECISIONS, HOURS, EVENING = 130, 60, 17
+"""Steps before a picture, by the scripted and the greedy policies; in the levels until the early evening."""
 HEIGHTS = (70, -100, 115, -145, 160)
 """Of names below and above what they name [pixels], from left to right."""
 BARS = 62
@@ -30,6 +33,7 @@ def main(folder: Path = DOCS) -> None:
     """Draw all pictures into ``folder``."""
     draw_arena().save(folder / "arena.png", optimize=True)
     draw_town().save(folder / "town.png", optimize=True)
+    draw_levels().save(folder / "town_levels.png", optimize=True)
 
 
 def draw_arena() -> Image.Image:
@@ -73,6 +77,15 @@ def draw_town() -> Image.Image:
     env = TownEnv(1, level="L6", seed=0)
     _play(env, env.players()["greedy"], HOURS)
     return Image.fromarray(env.draw(0, SIZE))
+
+
+def draw_levels() -> Image.Image:
+    """The small levels, each named after the ability that it needs most."""
+    levels = sorted(level for level in LEVELS if not re.fullmatch(r"L\d", level))
+    towns = [TownEnv(1, level=level, num_agents=4 if level == "false_belief" else 1) for level in levels]
+    for town in towns:
+        town.rollout(EVENING, town.players()["greedy"])
+    return Image.fromarray(grid([town.draw(size=(480, 384)) for town in towns], columns=2))
 
 
 @torch.no_grad()

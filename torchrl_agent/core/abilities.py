@@ -18,7 +18,7 @@ def ability(env: EnvBase, name: str, default: Any = None) -> Any:
 
     Args:
         env: any TorchRL environment.
-        name: such as ``draw``, ``players`` or ``branchless`` (see ``docs/worlds.md``).
+        name: such as ``draw``, ``players`` or ``branchless`` (see ``docs/howto/own_world.md``).
         default: for worlds that do not have it.
     """
     while True:

@@ -73,7 +73,14 @@ mutants: install ## Plant deliberate bugs and see whether the tests find them (A
 fuzz: install ## Try hostile configurations, worlds, files and kills for long, each time others
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough tests/fuzz $(ARGS)
 
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly links pictures check clean
+nightly: ## Run what takes hours: tests with every version of torch, deliberate bugs, fuzzers
+	$(MAKE) --keep-going test-versions mutants fuzz
+
+links: install ## Write the links to the repository, from repo_url in mkdocs.yml
+	$(BIN)/python docs/tools/links.py
+
+pictures: install ## Draw the pictures of the guides
+	$(BIN)/python docs/tools/pictures.py
 
 check: install ## Format, lint, import direction and types (with CI=true it only looks)
 	$(BIN)/ruff format $(if $(filter true,$(CI)),--check)

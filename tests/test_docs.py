@@ -591,6 +591,12 @@ def test_the_glossary_is_in_alphabetical_order():
     assert terms == sorted(terms, key=str.lower)
 
 
+def test_make_has_a_rule_for_every_target():
+    text = (ROOT / "Makefile").read_text()
+    (targets,) = re.findall(r"^\.PHONY: (.+)$", text, re.MULTILINE)
+    assert set(targets.split()) == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_network_and_without_a_warning(tmp_path):
     pytest.importorskip("material")

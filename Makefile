@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly links pictures check clean
+.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly keys links pictures check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ fuzz: install ## Try hostile configurations, worlds, files and kills for long, e
 
 nightly: ## Run what takes hours: tests with every version of torch, deliberate bugs, fuzzers
 	$(MAKE) --keep-going test-versions mutants fuzz
+
+keys: install ## Write the tables of keys in the guides, from the dataclasses
+	$(BIN)/python docs/tools/keys.py
 
 links: install ## Write the links to the repository, from repo_url in mkdocs.yml
 	$(BIN)/python docs/tools/links.py

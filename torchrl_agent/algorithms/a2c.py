@@ -29,10 +29,10 @@ class A2CConfig(ActorCriticConfig):
     rollout_steps: int = count(8)
     """Rollout length: steps of every world per iteration."""
     num_minibatches: int = count(1)
-    """Updates per iteration, each of its share of the frames (of the sequences, for an agent with memory)."""
+    """Updates per iteration. Each has its fraction of the frames (of the sequences, for an agent with memory)."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(1e-3))
     optimizer: str = choice("adam", OPTIMIZERS)
-    """adam, or rmsprop as in the paper."""
+    """Optimizer. rmsprop is the paper's."""
     rmsprop_decay: float = number(0.99, least=0, below=1)
     """Smoothing constant (alpha) of RMSprop's mean of squared gradients."""
 

@@ -43,11 +43,11 @@ class ActorCriticConfig(AlgorithmConfig):
     entropy_coeff: float = weight(0.01)
     """Weight of the entropy bonus."""
     final_entropy_coeff: float | None = weight(None)
-    """Weight of the entropy bonus at the end of training, to which it moves linearly; None keeps it as it is."""
+    """Entropy weight at the end, reached linearly. None keeps it as it is."""
     critic_coeff: float = weight(0.5)
     """Weight of the value loss."""
     lag: int = number(0, least=0)
-    """Iterations by which the policy that plays is older than the one that learns; 0: it plays what it has learned."""
+    """Iterations that the acting policy is behind. 0: it is the one that learns."""
 
 
 class ActorCritic(Algorithm):

@@ -30,25 +30,25 @@ class AlgorithmConfig:
     """Hyper-parameters that every algorithm has."""
 
     _target_: str = ""
-    """Path of the class that learns, or in a configuration a short name: ppo, a2c, impala, dqn, sac, td3."""
+    """Path of the algorithm's class. In a configuration also a short name: ppo, a2c, impala, dqn, sac, td3."""
     rollout_steps: int = count(64)
     """Rollout length: steps of every world per iteration."""
     learning_rate: LearningRateConfig = field(default_factory=LearningRateConfig)
     gamma: float = share(0.99)
     """Discount factor."""
     max_grad_norm: float = number(0.5, above=0, infinite=True)
-    """Gradient clipping: largest norm of the gradient of each group of modules."""
+    """Gradient clipping: largest norm per group of modules."""
     scale_rewards: bool = True
-    """Reward scaling: divide rewards by the running standard deviation of the discounted return."""
+    """Divide rewards by the discounted return's deviation. The standard deviation is a running one."""
     clip_rewards: float = number(10.0, above=0, infinite=True)
-    """Reward clipping: largest absolute scaled reward; off-policy, sum of n of them."""
+    """Reward clipping: largest absolute scaled reward. Off-policy, of the sum of n of them."""
     adam_epsilon: float = number(1e-5, above=0)
     """Epsilon in the denominator of Adam."""
     precision: str = choice("float32", (*PRECISIONS, AUTO))
-    """Mixed precision: float32; autocast to bfloat16, or to float16 with gradient scaling; float8 for the large layers
-    of perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
+    """Mixed precision. bfloat16 by autocast; float16 also with gradient scaling; float8 for the large layers of
+    perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
     float8_smallest_layer: int = count(SMALLEST_LAYER)
-    """Smallest layer in float8: inputs and outputs that it must have."""
+    """Inputs and outputs of the smallest layer in float8."""
 
 
 class Algorithm(ABC):

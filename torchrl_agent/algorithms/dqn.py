@@ -29,15 +29,15 @@ class DQNConfig(OffPolicyConfig):
     _target_: str = "torchrl_agent.algorithms.dqn.DQN"
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
     double: bool = True
-    """Double Q-learning: let the learning network choose the next action and the target network value it."""
+    """Double Q-learning. The learning network chooses the next action and the target network values it."""
     dueling: bool = True
-    """Dueling network: a value and advantages instead of plain action values."""
+    """Dueling network. A value and advantages instead of plain action values."""
     epsilon_initial: float = share(1.0)
-    """Epsilon of the epsilon-greedy policy at first: share of random actions."""
+    """First epsilon: fraction of random actions."""
     epsilon_final: float = share(0.05)
-    """Epsilon in the end."""
+    """Last epsilon."""
     epsilon_frames: int = count(50_000, FRAMES)
-    """Frames over which it falls linearly from the first to the second."""
+    """Frames over which epsilon falls linearly."""
 
 
 class DQN(OffPolicy):

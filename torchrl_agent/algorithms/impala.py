@@ -34,16 +34,16 @@ class IMPALAConfig(ActorCriticConfig):
     rollout_steps: int = count(32)
     """Rollout length: steps of every world per iteration."""
     num_minibatches: int = count(4)
-    """Updates per iteration, each of its share of the sequences; must divide the number of worlds times agents."""
+    """Updates per iteration. Each has its fraction of the sequences; must divide the number of worlds times agents."""
     refresh_every: int = count(2)
-    """Iterations after which the policy that plays is replaced by the one that learns; 1 is hardly off-policy."""
+    """Iterations between refreshes of the acting policy. The one that learns replaces it; 1 is hardly off-policy."""
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(5e-4))
     lmbda: float = share(1.0)
-    """Of the manager's own advantages only: V-trace has none."""
+    """Lambda of the manager's advantages; V-trace has none."""
     rho_clip: float = number(1.0, above=0, infinite=True)
-    """Largest importance weight of a temporal difference and of a policy gradient."""
+    """Largest importance weight of a temporal difference. It cuts the weight of the policy gradient too."""
     c_clip: float = number(1.0, above=0, infinite=True)
-    """Largest importance weight with which a temporal difference is traced back."""
+    """Largest importance weight with which differences are traced back."""
 
 
 class IMPALA(ActorCritic):

@@ -31,29 +31,30 @@ class OffPolicyConfig(AlgorithmConfig):
     """Hyper-parameters that algorithms with a replay have."""
 
     rollout_steps: int = count(8)
-    """Rollout length: steps of every world per iteration; no n-step return reaches beyond them."""
+    """Rollout length: steps of every world per iteration. No n-step return reaches beyond them."""
     max_grad_norm: float = number(10.0, above=0, infinite=True)
     batch_size: int = count(1024, FRAMES)
     """Batch size: frames per gradient step."""
     replay_ratio: float = number(4.0, above=0, most=MOST)
-    """Gradient samples per environment step, which sets the number of gradient steps."""
+    """Gradient samples per environment step. It sets the number of gradient steps."""
     replay_size: int = count(200_000, FRAMES)
-    """Capacity of the replay buffer in frames; whole rollouts."""
+    """Capacity of the replay buffer in frames. Whole rollouts."""
     learning_starts: int = number(4096, least=0, most=FRAMES)
-    """Frames in the replay buffer before the first gradient step."""
+    """Frames in the replay before the first update."""
     num_steps: int = count(3)
-    """n of n-step returns: rewards that a return holds before it bootstraps."""
+    """n, rewards of an n-step return. It bootstraps after them."""
     target_interval: int = count(1)
-    """Gradient steps between two updates of the target network."""
+    """Gradient steps between target network updates."""
     target_rate: float = number(0.01, above=0, most=1)
-    """Polyak coefficient (tau) of the target network's soft update; 1 copies the learning network."""
+    """Polyak coefficient (tau) of the target network. 1 copies the learning network."""
     priority_exponent: float = share(0.0)
-    """Exponent alpha of prioritized replay: how much frames with a large error are preferred; 0 draws uniformly."""
+    """Alpha of prioritized replay; 0 draws uniformly. The larger, the more frames with a large error are preferred."""
     importance_exponent: float = share(0.4)
-    """Exponent beta of its importance-sampling weights: how much the loss makes up for that."""
+    """Beta of the importance-sampling weights. The larger, the more the loss makes up for priorities."""
     hindsight: float = share(0.0)
-    """Hindsight experience replay: share of replayed frames whose goal is one that their episode reached later; 0.8 is
-    k = 4 of Andrychowicz et al. 2017. For worlds that show a desired and an achieved goal, with one-step returns."""
+    """Fraction of replayed frames with a hindsight goal. It is one that their episode reached later (hindsight
+    experience replay); 0.8 is k = 4 of Andrychowicz et al. 2017. For worlds that show a desired and an achieved
+    goal, with one-step returns."""
 
 
 NOTHING = TensorDict()

@@ -34,18 +34,18 @@ class PPOConfig(ActorCriticConfig):
 
     _target_: str = "torchrl_agent.algorithms.ppo.PPO"
     minibatch_size: int = count(4096, FRAMES)
-    """Minibatch size: frames per gradient step, those of a rollout at most; where it does not divide them, the last
+    """Minibatch size: frames per gradient step. Those of a rollout at most; where it does not divide them, the last
     minibatch of an epoch is filled up with frames that count nothing."""
     num_epochs: int = count(4)
     """Epochs: passes over each rollout."""
     clip_epsilon: float = number(0.2, above=0)
     """Clipping range of the probability ratio."""
     clip_value: float | None = number(None, above=0)
-    """Value clipping: range of the value's change per iteration; None does not clip."""
+    """Value clipping: range of change per iteration. None does not clip."""
     normalize_advantage: bool = True
-    """Advantage normalization: zero mean and unit variance in each minibatch."""
+    """Advantage normalization: mean 0, deviation 1 per minibatch."""
     target_kl: float | None = number(None, above=0)
-    """Early stopping: end the iteration's updates once the approximate KL exceeds 1.5 times this; None never stops."""
+    """Early stopping of updates beyond 1.5 times this. Of the iteration's, by the approximate KL; None never stops."""
     adaptive_kl: float = number(0.01, above=0)
     """KL of an update that ``learning_rate.schedule=adaptive`` aims at."""
 

@@ -27,12 +27,11 @@ class SACConfig(OffPolicyConfig):
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
     num_steps: int = count(1)
     initial_temperature: float = number(1.0, above=0)
-    """Worth of a nat of the policy's entropy at first, in scaled rewards (alpha); it is learned."""
+    """First alpha: worth of a nat of entropy. In scaled rewards; it is learned."""
     target_entropy: float | None = any_number(None)
-    """Entropy in nats that the temperature makes the policy have, of continuous actions in -1 to 1, whatever their
-    range; None is the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a
-    tenth of the greatest entropy of discrete ones.
-    """
+    """Entropy that the temperature aims at, in nats. Of continuous actions in -1 to 1, whatever their range; None is
+    the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a tenth of the
+    greatest entropy of discrete ones."""
 
 
 class SAC(OffPolicy):

@@ -29,13 +29,13 @@ class TD3Config(OffPolicyConfig):
     learning_rate: LearningRateConfig = field(default_factory=lambda: LearningRateConfig(3e-4))
     num_steps: int = count(1)
     policy_delay: int = count(2)
-    """Policy delay (d): gradient steps of the action values for one of the policy; the target network then follows."""
+    """Policy delay (d): value updates per policy update. The target network then follows."""
     exploration_noise: float = number(0.1, least=0)
-    """Deviation of the noise on actions played, in halves of their range; 1 until ``learning_starts``."""
+    """Deviation of the noise on actions. In halves of their range; 1 until ``learning_starts``."""
     target_noise: float = number(0.2, least=0)
-    """Deviation of the noise on the target policy's actions, likewise (target policy smoothing)."""
+    """Deviation of the noise on target actions. Likewise (target policy smoothing)."""
     noise_clip: float = number(0.5, least=0)
-    """Largest noise there."""
+    """Largest noise on target actions."""
 
 
 class TD3(OffPolicy):

@@ -13,7 +13,7 @@ from torchrl_agent.cli.arguments import add_overrides, add_trust
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import config_names
-from torchrl_agent.experiment.reference import explained, page, summary
+from torchrl_agent.experiment.reference import explained, summary
 
 
 def add_configs(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +21,11 @@ def add_configs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?")
     add_overrides(parser)
     add_trust(parser)
-    parser.add_argument("--page", action="store_true", help="print docs/configuration.md, the page of all keys")
 
 
 def run_configs(parsed: argparse.Namespace) -> None:
     """Print a summary of each configuration, or every key of one with its value and meaning."""
-    if parsed.page:
-        print(page(), end="")
-    elif parsed.config is None:
+    if parsed.config is None:
         print("\n".join(aligned([[name, summary(name)] for name in config_names()], words=2)))
     else:
         print(explained(Experiment.load(parsed.config, *parsed.overrides)), end="")

@@ -52,16 +52,15 @@ class EvaluationConfig:
     deterministic: bool = True
     """Take the most likely action instead of sampling."""
     max_steps: int = count(MAX_STEPS, FRAMES)
-    """Steps after which an evaluation ends, for worlds without a time limit: during training it gives no figures then,
-    in the end episodes count as far as they have come."""
+    """Steps after which an evaluation ends, finished or not. For worlds without a time limit: during training it then
+    gives no figures, in the end episodes count as far as they have come."""
     mark: float | None = any_number(None)
-    """Solved return: mean return from which on the world counts as solved, for ``torchrl-agent bench skill`` and
-    ``stop_at_mark``."""
+    """Solved return: mean return that solves the world. ``torchrl-agent bench skill`` and ``stop_at_mark`` read it."""
     every: int | None = count(None, FRAMES)
-    """Frames between evaluations during training; none by default. They go into the metrics as ``eval/...`` and choose
+    """Frames between evaluations during training. None by default. They go into the metrics as ``eval/...`` and choose
     the best checkpoint, by the games of the next seed."""
     stop_at_mark: bool = False
-    """End training at the first of these evaluations that reaches the mark."""
+    """End training at the evaluation that reaches ``mark``."""
     world: dict[str, Any] = field(default_factory=dict)
     """Differences from the training world, such as no curriculum."""
 
@@ -71,9 +70,9 @@ class ShapingConfig:
     """Potential-based shaping of training rewards, for worlds that have a potential."""
 
     scale: float = weight(0.0)
-    """Weight; 0 for none."""
+    """Weight of the shaping; 0 for none."""
     gamma: float | None = share(None)
-    """Discount; by default the learner's, and it must be that one."""
+    """Discount factor, by default the learner's. It must be that one."""
 
 
 @dataclass
@@ -83,34 +82,34 @@ class RunConfig:
     folder: str = "runs"
     """Folder that the run's folder is made in."""
     name: str | None = None
-    """Name of the run's folder; by default the configuration's name and the time."""
+    """Name of the run's folder. By default the configuration's name and the time."""
     checkpoint_every: int = count(1_000_000, FRAMES)
     """Frames between checkpoints, at most."""
     checkpoint_minutes: float | None = number(10.0, above=0)
-    """Minutes between checkpoints, at most; null for no such limit."""
+    """Minutes between checkpoints, at most; null for no limit."""
     keep_checkpoints: int = count(3)
     """Newest checkpoints to keep, besides the best."""
     tensorboard: bool = True
     """Write TensorBoard's events beside ``metrics.csv``."""
     record_host: bool = False
-    """Name this machine in the names of TensorBoard's files, as TensorBoard does."""
+    """Name this machine in TensorBoard's files. TensorBoard itself does."""
     wandb: str | None = None
-    """Project of Weights & Biases that the metrics are also sent to; needs the package wandb."""
+    """Weights & Biases project that gets the metrics. It needs the package wandb."""
     film: bool = True
     """Film the final policy, if the world can be drawn."""
     film_every: int | None = count(None, FRAMES)
-    """Frames between films of the policy during training, in ``films/``, TensorBoard and W&B; none by default."""
+    """Frames between films during training; null for none. They are in ``films/``, TensorBoard and W&B."""
     resume: str = choice("never", RESUMES)
-    """never, or auto: go on if the run's folder has a checkpoint of this very configuration, else begin."""
+    """Resume a stopped run of this name. auto: resume if the run's folder has a checkpoint of this very configuration,
+    else begin."""
     shard: bool = False
-    """Sharding: where several processes train together, each holds its part of every large linear layer only (FSDP2).
-    """
+    """Sharding of large linear layers over processes (FSDP2). Where several train together, each holds its part of
+    every such layer only."""
     rank_timeout: float = number(600.0, above=0)
-    """Seconds that a process waits for the others, where several train together; their compilation counts."""
+    """Seconds that a process waits for the others. Where several train together; their compilation counts."""
     spread_agents: bool = False
-    """Spreading: where several processes train together, each acts and learns for its share of the agents of every
-    world, and all step all worlds; else each has its share of the worlds.
-    """
+    """Spreading of each world's agents over processes. Where several train together, each acts and learns for its
+    fraction of the agents of every world, and all step all worlds; else each has its fraction of the worlds."""
     final_evaluation: bool = True
     """Evaluate the final policy for summary.json."""
 
@@ -122,24 +121,25 @@ class Experiment:
     name: str = MISSING
     """Name of the configuration."""
     world: dict[str, Any] = MISSING
-    """``_target_``: a batched TorchRL environment's class or factory; the rest are its arguments (``device`` is added).
-    """
+    """World: ``_target_`` (class or factory) and its arguments. It is a batched TorchRL environment; ``device`` is
+    added."""
     total_frames: int = count(1_000_000, FRAMES)
     """Frames to train for (steps summed over worlds)."""
     seed: int = number(0, least=0, most=SEED)
     """Seed of weights, worlds and actions."""
     device: str = "auto"
-    """auto (CUDA if there is one), cpu, cuda or cuda:N."""
+    """Device: auto (CUDA if available), cpu, cuda or cuda:N."""
     threads: int | None = count(None)
     """CPU threads; by default PyTorch's choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
     frozen: list[str] = field(default_factory=list)
-    """Modules that do not learn: perception, world_model, social_model, manager, policy, or modules of your own."""
+    """Modules that do not learn. They are perception, world_model, social_model, manager, policy, or modules of your
+    own."""
     algorithm: Any = field(default_factory=PPOConfig)
     """Hyper-parameters of the algorithm that ``_target_`` names: an ``AlgorithmConfig`` with the keys of its own."""
     tuned: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Hyper-parameters that suit this world, by the algorithm's name; what stands under ``algorithm`` is stronger."""
+    """Hyperparameters that suit this world, by algorithm. What stands under ``algorithm`` is stronger."""
     acceleration: AccelerationConfig = field(default_factory=AccelerationConfig)
     governor: GovernorConfig = field(default_factory=GovernorConfig)
     population: PopulationConfig = field(default_factory=PopulationConfig)
@@ -243,10 +243,10 @@ class ExperimentFile(Experiment):
     algorithm: Any = None
     """A name (ppo, a2c, impala, dqn, sac, or the path of a class: see ``_target_``), or the section."""
     policy: str | None = choice(None, POLICIES)
-    """A short word for the network: mlp (no memory), gru or lstm (model.memory), cnn (model.perception: pictures)."""
+    """Short name of the network. mlp: no memory; gru, lstm: model.memory; cnn: model.perception, for pictures."""
     on_cuda: dict[str, Any] = field(default_factory=dict)
-    """Overrides (dotted name: value) for CUDA devices, weaker than those of the command line; those of a file that this
-    one begins with are also weaker than what this one says itself.
+    """Overrides (dotted name: value) for CUDA devices. Those of the command line are stronger, and those of a file that
+    this one begins with are also weaker than what this one says itself.
     """
 
     def overrides_on_cuda(self, own: DictConfig) -> list[str]:

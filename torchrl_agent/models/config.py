@@ -20,34 +20,34 @@ class ModelConfig:
     """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
 
     hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64], metadata={"least": 1})
-    """Widths of the hidden layers of actor and critic."""
+    """Widths of actor's and critic's hidden layers."""
     activation: str = choice("silu", ACTIVATIONS)
-    """silu, relu, tanh, elu or gelu."""
+    """Activation function of all networks."""
     shared_trunk: bool = False
-    """One network with two heads instead of two networks."""
+    """One network with two heads instead of two."""
     normalize_observations: bool = True
-    """Normalize observations by running statistics, kept inside the policy."""
+    """Normalize observations by running statistics. They are kept inside the policy."""
     clip_observations: float = number(10.0, above=0, infinite=True)
     """Observation clipping: largest absolute normalized observation."""
     initial_std: float = number(1.0, above=0)
-    """Initial standard deviation of continuous actions, in units of half their range; it is learned."""
+    """Initial standard deviation of continuous actions. In units of half their range; it is learned."""
     memory: str = choice("none", KINDS)
-    """none, gru or lstm: what the agent remembers with."""
+    """Recurrent memory."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)
     world_model: WorldModelConfig = field(default_factory=WorldModelConfig)
     social_model: SocialModelConfig = field(default_factory=SocialModelConfig)
     manager: ManagerConfig = field(default_factory=ManagerConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
     auxiliary_fraction: float = number(1.0, above=0, most=1)
-    """Share of each minibatch that perception, world model and social model are taught with by their own losses."""
+    """Fraction of minibatches for the modules' own losses. Perception, world model and social model learn from it."""
     recompute: list[str] = field(default_factory=list)
-    """Recomputation (gradient checkpointing): parts of which nothing inside their networks is kept for the backward
-    pass, which computes it again: actor, critic, or names of modules. Less memory, more time.
-    """
+    """Recomputation (gradient checkpointing) of these parts. Nothing inside their networks is kept for the backward
+    pass, which computes it again: actor, critic, or names of modules. Less memory, more time."""
     custom_modules: dict[str, Any] = field(default_factory=dict)
-    """Modules of your own between belief and controller, by name: ``{_target_: ...}`` (see ``modules/module.py``)."""
+    """Modules of your own, by name. They stand between belief and controller: ``{_target_: ...}`` (see
+    ``modules/module.py``)."""
     centralized_critic: bool = False
-    """Let the critic see the whole world's ``state`` as well; the actor never does (CTDE)."""
+    """Let the critic see the world's ``state``. The actor never does (CTDE)."""
 
 
 def check_model(config: ModelConfig) -> None:

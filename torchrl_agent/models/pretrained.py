@@ -34,17 +34,17 @@ class PretrainedConfig:
     """Modules to begin with: files of ``torchrl-agent pretrain``, or its folders."""
 
     perception: str | None = None
-    """Perception to begin with."""
+    """Pre-trained perception."""
     world_model: str | None = None
-    """World model to begin with."""
+    """Pre-trained world model."""
     social_model: str | None = None
-    """Social model to begin with."""
+    """Pre-trained social model."""
     manager: str | None = None
-    """Manager to begin with."""
+    """Pre-trained manager."""
     policy: str | None = None
-    """Policy to begin with: perception and the controller."""
+    """Pre-trained perception and controller."""
     custom_modules: dict[str, str] = field(default_factory=dict)
-    """Modules of your own to begin with, by name."""
+    """Pre-trained modules of your own, by name."""
 
     def paths(self) -> dict[str, str]:
         """The given files, by module."""

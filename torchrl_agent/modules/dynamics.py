@@ -38,26 +38,25 @@ class WorldModelConfig:
     hidden_size: int = count(128)
     """Width of its hidden layers."""
     ensemble: int = count(4)
-    """Size of the ensemble of heads, whose disagreement gives the confidence."""
+    """Heads of the ensemble; their disagreement gives the confidence."""
     candidates: int = number(4, least=0)
-    """P, first actions whose futures the policy looks at; 0 for none (the model is then only trained)."""
+    """P, first actions whose futures the policy reads. 0 for none: the model is then only trained."""
     horizon: int = count(5, MOST_STEPS)
     """Imagination horizon H: steps of each imagined future."""
     open_loop: int = count(5, MOST_STEPS)
-    """Length of open-loop rollouts in training: steps foreseen without looking."""
+    """Open-loop steps predicted in training."""
     stride: int = count(4)
-    """Frames between the starts of what is foreseen in training; 1 starts from every frame."""
+    """Frames between starts of predictions in training. 1 starts from every frame."""
     shapes_perception: bool = False
     """Let its losses change the belief too. That is good in pre-training; beside PPO it cost the agent of
-    configs/small_town.yaml half of its return after 120,000 frames (71 against 132).
-    """
+    configs/small_town.yaml half of its return after 120,000 frames (71 against 132)."""
     coeff: float = weight(0.5)
     """Weight of its losses beside PPO's."""
     improvement: float = weight(0.0)
-    """Policy improvement: what an imagined return that is larger by 1 in its logarithm adds to the logit of its first
-    action; 0 leaves it to the controller what it makes of dreams."""
+    """w, gain of logits per unit of imagined return. An imagined return that is larger by 1 in its logarithm adds it to
+    the logit of its first action (policy improvement); 0 leaves the use of imagination to the controller."""
     foresees_others: bool = False
-    """Dream of others too: each imagined step reads what the social model foresees of the others in sight, and foresees
+    """Imagine others too. Each imagined step reads what the social model predicts of the others in sight, and predicts
     how that changes."""
 
 

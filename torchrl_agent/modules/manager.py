@@ -45,28 +45,27 @@ class ManagerConfig:
     hidden_size: int = count(64)
     """Width of its hidden layers."""
     steps: int = count(50)
-    """Decision interval k of the manager: the longest life of a goal, in steps."""
+    """k, longest life of a goal in steps."""
     goals: dict[str, Any] = field(default_factory=dict)  # of a closer type none that is there could be written anew
-    """Targets of the goal: meter -> level that fulfills it; a goal without meters ({}) ends by time alone, and null
-    takes away one that a configuration had. At least two; configs/town.yaml has the Town's.
-    """
+    """Goals: meters and the levels that fulfill them. A goal without meters ({}) ends by time alone, and null takes
+    away one that a configuration had. At least two; configs/town.yaml has the Town's."""
     meters: str = "meters"
     """Observation of the agent's own meters."""
     meter_names: list[str] = field(default_factory=list)
-    """Their names, in order, as the world shows them."""
+    """Names of the meters, in order."""
     traits: str = "traits"
-    """Observation of the agent's own character (its DNA), if it is shown: the manager alone reads it."""
+    """Observation of the agent's own character, if shown. The manager alone reads it (its DNA)."""
     intrinsic_coeff: float = weight(0.0)
-    """Weight of the controller's intrinsic reward: how much less its meters lack of the goal's targets after a step."""
+    """Weight of the controller's intrinsic reward. It is how much less its meters lack of the goal's targets after a
+    step."""
     options: bool = False
-    """Goals are options (Sutton, Precup and Singh 1999): one whose targets are met cannot be chosen, and the controller
+    """Goals are options (Sutton, Precup and Singh 1999). One whose targets are met cannot be chosen, and the controller
     learns from its intrinsic reward alone, until the goal ends. The world's reward is the manager's, and hidden from
-    the controller (Dayan and Hinton 1993, section 2).
-    """
+    the controller (Dayan and Hinton 1993, section 2)."""
     give_up: float = number(0.0, least=0, below=1)
-    """A goal is given up when the manager would choose it with less than this probability."""
+    """Probability below which a goal is given up. The one with which the manager would choose it now."""
     clip_epsilon: float = number(0.2, above=0)
-    """Clipping range of the probability ratio of its own PPO loss."""
+    """Clipping range of its own probability ratio."""
     entropy_coeff: float = weight(0.01)
     """Weight of its entropy bonus."""
     coeff: float = weight(1.0)

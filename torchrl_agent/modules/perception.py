@@ -44,38 +44,35 @@ class PerceptionConfig:
     """Perception: from observations to a belief."""
 
     enabled: bool = False
-    """Use it also without memory (a memory always uses it)."""
+    """Use it without memory too. A memory always uses it."""
     embedding_size: int = count(128)
-    """Observation embedding size: the input of the GRU or LSTM."""
+    """E, size of the observation embedding. It is the input of the GRU or LSTM."""
     memory_size: int = count(128)
-    """Hidden size of the GRU or LSTM."""
+    """H, hidden size of the GRU or LSTM."""
     skip_connection: bool = True
-    """Lead what is seen now around the memory too, so that it need not be remembered to be used; without, it is the
-    plain recurrent network of recurrent PPO.
-    """
+    """Lead present observations around the memory too. They need not be remembered to be used; without, it is the plain
+    recurrent network of recurrent PPO."""
     belief_size: int = count(64)
     """D, size of the latent state, the belief."""
     channels: int = count(16)
-    """Channels of the convolutions over pictures, such as a window."""
+    """Channels of the convolutions over pictures."""
     encoders: dict[str, Any] = field(default_factory=dict)
-    """Encoders of single observations by name: ``mlp``, ``cnn``, ``nature`` or ``impala`` of its own, or
-    ``{_target_: ...}`` (see ``modules/module.py``). All vectors that are not named share one mlp, every picture has a
-    cnn of its own.
-    """
+    """Encoders of single observations, by name. ``mlp``, ``cnn``, ``nature`` or ``impala`` of its own, or ``{_target_:
+    ...}`` (see ``modules/module.py``). All vectors that are not named share one mlp, every picture has a cnn of its
+    own."""
     known: list[str] = field(default_factory=lambda: ["meters", "position"])
-    """Observations that are the agent's exact knowledge of itself; those that the world lacks are left out, and all
-    vectors are taken if it lacks all.
-    """
+    """Observations that are exact self-knowledge. Those that the world lacks are left out, and all vectors are taken if
+    it lacks all."""
     others: str = "others"
     """Observation of the visible others, [V * C]."""
     others_number: str = "others_number"
-    """Numbers of the agents, [V]."""
+    """Observation of the visible others' numbers, [V]."""
     reconstruction_coeff: float = weight(0.0)
-    """Weight of the reconstruction loss: see again what was just seen."""
+    """Weight of the reconstruction loss. It predicts the present observation from the belief."""
     prediction_coeff: float = weight(0.0)
-    """Weight of the prediction loss: foresee the next observation from belief and action."""
+    """Weight of the prediction loss. It predicts the next observation from belief and action."""
     kl_coeff: float = weight(0.001)
-    """Weight of the KL divergence of the belief from a standard normal, if one of the two above is in use."""
+    """Weight of the belief's KL from standard normal. It counts if one of the two losses above is in use."""
 
 
 def _check_names(config: PerceptionConfig, shown: list[str]) -> None:

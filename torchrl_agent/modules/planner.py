@@ -23,23 +23,22 @@ class PlannerConfig:
     """The planner: the cross-entropy method in the world model's imagination."""
 
     enabled: bool = False
-    """Let evaluation, films and explanations take the action that it finds; training does not."""
+    """Act by plans in evaluation, films and explanations. Training does not."""
     horizon: int = count(5, MOST_STEPS)
-    """Planning horizon H: steps of a plan; more than ``open_loop`` is further than the model has learned to foresee."""
+    """Planning horizon H: steps of a plan. More than ``open_loop`` is further than the model has learned to predict."""
     samples: int = count(64)
     """N, sequences sampled in each iteration."""
     elites: int = count(8)
-    """K, the best of them (the elites), from which the next ones are drawn."""
+    """K, best sequences, from which new ones are drawn."""
     iterations: int = count(4, MOST_STEPS)
     """Iterations of the cross-entropy method."""
     start: str = choice("proposal", STARTS)
-    """proposal: begin with what the agent would likeliest do; uniform: with every action alike."""
+    """First distribution over plans. proposal: the agent's most likely actions; uniform: all actions alike."""
     smoothing: float = number(0.1, least=0, below=1)
-    """Share of the old probabilities that is kept in each iteration, so that no action is given up too early."""
+    """Fraction of old probabilities kept in each iteration. So no action is given up too early."""
     prior: float = weight(0.1)
-    """Weight of the controller's logits of a plan's first action, in units of the expected return: a plan must
-    promise so much more than what the controller would do. 0 trusts the model alone, which finds its mistakes.
-    """
+    """Weight of the controller's logits, in expected return. A plan must promise so much more than what the controller
+    would do. 0 trusts the model alone, which finds its mistakes."""
 
 
 class CrossEntropyPlanner(nn.Module):

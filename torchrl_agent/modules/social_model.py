@@ -48,23 +48,21 @@ class SocialModelConfig:
     enabled: bool = False
     """Use it."""
     memory_size: int = count(32)
-    """Hidden size of the GRU that remembers each other agent."""
+    """Hidden size of the GRU for each other."""
     associations: int = number(0, least=0)
-    """Keys of a memory beside the GRU that finds again what each other did in moments like this one, whoever it is
-    (linear attention, Katharopoulos et al. 2020); 0 for none.
-    """
+    """K, keys of an associative memory; 0 for none. Beside the GRU, it finds again what each other did in moments like
+    this one, whoever it is (linear attention, Katharopoulos et al. 2020)."""
     company_size: int = count(32)
-    """Size of the pooled features of all visible others that the policy reads."""
+    """S, size of the pooled features of others."""
     pooling: str = choice("sum", POOLINGS)
-    """Pooling of the policy's features of others: sum adds all of them up; attention weighs each by how much it
-    matters to what is believed now (Vaswani et al. 2017, section 3.2.1), and says so in ``social.attention``.
-    """
+    """Pooling of the policy's features of others. sum adds all of them up; attention weighs each by how much it matters
+    to the present belief (Vaswani et al. 2017, section 3.2.1), and reports that in ``social.attention``."""
     context: bool = False
-    """Read others in the light of the belief, and tell the policy who each of them is."""
+    """Read others in the light of the belief. The policy also reads who each of them is."""
     shapes_perception: bool = False
-    """Let its losses change the belief that it reads others by."""
+    """Let its losses change the belief it reads."""
     coeff: float = weight(0.2)
-    """Weight of its losses beside PPO's; 0 to leave them out, for worlds without privileged labels."""
+    """Weight of its losses beside PPO's. 0 leaves them out, for worlds without privileged labels."""
 
 
 class SocialModel(AgentModule):

@@ -39,13 +39,14 @@ class AccelerationConfig:
     """Parts that are compiled and captured; each falls back, with one line in the log, where it cannot be."""
 
     step: bool = True
-    """Compile the policy and the world's step as one graph (the policy alone for worlds that cannot be traced)."""
+    """Compile policy and world step as one graph. For worlds that cannot be traced the policy alone."""
     advantages: bool = True
     """Compile reward scaling and generalized advantage estimation."""
     update: bool = True
-    """Compile the loss; its backward is compiled with it."""
+    """Compile the loss and its backward."""
     cudagraphs: bool = True
-    """On CUDA, capture a whole rollout, and all updates of an iteration, as one CUDA graph each."""
+    """Capture rollouts and updates as CUDA graphs. On CUDA: a whole rollout, and all updates of an iteration, as one
+    each."""
 
 
 class CompiledFunction:

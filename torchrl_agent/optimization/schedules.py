@@ -26,11 +26,11 @@ class LearningRateConfig:
     initial: float = number(3e-4, above=0)
     """Highest learning rate."""
     final: float = number(0.0, least=0)
-    """Learning rate at the end (linear, cosine; exponential needs it above 0)."""
+    """Learning rate at the end of training. For linear, cosine and exponential, which needs it above 0."""
     schedule: str = choice("constant", SCHEDULES)
-    """constant, linear, exponential or cosine; or adaptive, after the KL of PPO's updates."""
+    """Schedule of the learning rate. adaptive follows the KL of PPO's updates."""
     warmup: float = number(0.0, least=0, below=1)
-    """Share of the training during which the rate rises linearly from 0 to its schedule's value."""
+    """Fraction of training with a linear warmup."""
 
 
 def check_schedule(config: LearningRateConfig) -> None:

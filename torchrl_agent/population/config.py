@@ -41,7 +41,7 @@ class GeneConfig:
     high: float = any_number(MISSING)
     """Largest value."""
     scale: str = choice("log", SCALES)
-    """log, linear or one_minus."""
+    """Scale of its values."""
 
 
 @dataclass
@@ -49,20 +49,22 @@ class FamilyConfig:
     """Parents and inheritance of a generation, for ``population.evolve=genetic``."""
 
     mating: str = choice("rank", MATINGS)
-    """rank (neighbors by fitness), distant (the most different genes) or within (kin: the least different)."""
+    """Choice of mates. rank: neighbors by fitness; distant: the most different genes; within: kin, the least different.
+    """
     parents: float = share(0.6)
-    """Share of the members, the fittest, that have children; each of the others is replaced by a child."""
+    """Fraction of the members that have children. They are the fittest; each of the others is replaced by a child."""
     crossover: float = share(0.5)
     """Chance that a gene is the second parent's."""
     sigma: float = share(0.1)
-    """Standard deviation of a mutation, as a share of the way between the gene's bounds, wherever the gene lies there:
-    absolute, as a relative one would leave a 0 for ever."""
+    """Standard deviation of a mutation. As a fraction of the way between the gene's bounds, wherever the gene lies
+    there: absolute, as a relative one would leave a 0 for ever."""
     inherit: str = choice("best", INHERITANCES)
-    """Weights of a child: best (the fitter parent's), mean (of both) or fresh."""
+    """Weights of a child. best: the fitter parent's; mean: of both."""
     schooling: str = choice("finetune", SCHOOLINGS)
-    """Learning of a child until the next generation: full, finetune (a tenth of its learning rate) or frozen."""
+    """Learning of a child until the next generation. finetune: at a tenth of its learning rate."""
     wealth: float = share(0.0)
-    """Share of the parents' last money (mean of both) that a child's lives begin with, besides the world's own."""
+    """Fraction of the parents' last money inherited. Of the mean of both; a child's lives begin with it, besides the
+    world's own."""
 
 
 @dataclass
@@ -72,30 +74,32 @@ class PopulationConfig:
     members: int = count(1, MOST_MEMBERS)
     """Number of agents; 1 is a single one."""
     evolve: Any = "none"
-    """none; pbt, population-based training: poor members become copies of good ones; genetic: they become children of
-    two (``family``); or a rule of your own, ``{_target_: path}`` (see ``population/evolution.py``)."""
+    """Evolution: none, pbt, genetic, or a rule of your own. pbt (population-based training): poor members become copies
+    of good ones; genetic: they become children of two (``family``); your own: ``{_target_: path}`` (see
+    ``population/evolution.py``).
+    """
     every: int = count(1_000_000, FRAMES)
-    """Frames of each member between two looks at who is good."""
+    """Frames of each member between two evolution steps."""
     warmup: int = number(0, least=0, most=FRAMES)
-    """Frames of each member before the first look."""
+    """Frames of each member before the first one."""
     grace: int = number(0, least=0, most=FRAMES)
     """Frames during which a copy is left alone."""
     fitness: str = "return"
-    """Statistic of the world's episodes by which members are judged: never the shaped reward."""
+    """Statistic of episodes that judges members. It is the world's own, never the shaped reward."""
     least_episodes: int = count(16)
-    """Finished episodes since the last look without which a member is not judged."""
+    """Finished episodes that a judgment needs. Since the last evolution step; a member with fewer is not judged."""
     replace: float = number(0.25, least=0, most=0.5)
-    """Share of the members at the bottom that may be replaced by as many at the top."""
+    """Largest fraction of members replaced. Those at the bottom, by as many at the top."""
     margin: float = number(0.1, least=0)
-    """Only a source that leads by so many standard deviations of the members' fitness is copied."""
+    """Standard deviations by which a source must lead. Of the members' fitness; others are not copied."""
     genes: dict[str, GeneConfig] = field(default_factory=dict)
-    """Hyper-parameters that differ and move, by the names that they have in the configuration."""
+    """Hyperparameters that differ and move, by dotted name."""
     spread: str = choice("resample", SPREADS)
-    """First genes: same, perturb or resample."""
+    """Choice of first genes."""
     factor: float = number(1.25, above=1)
-    """A mutated gene is multiplied or divided by it (linear: moves by a quarter of its range at 1.25)."""
+    """Factor of a mutated gene, up or down. On a linear scale 1.25 moves it by a quarter of its range."""
     mutate: float = share(1.0)
-    """Chance of each gene of a copy or child to mutate."""
+    """Probability that a gene of a child mutates. Of a copy likewise."""
     family: FamilyConfig = field(default_factory=FamilyConfig)
     """Of ``genetic``: who has children with whom, and what they are given."""
 
@@ -105,25 +109,25 @@ class LeagueConfig:
     """Opponents of a population's members in a world of two seats, besides themselves."""
 
     enabled: bool = False
-    """Members meet each other, their past selves and scripted players; otherwise each one plays with itself."""
+    """Meet others, past selves and scripted policies. Otherwise each member plays with itself."""
     past: float = share(0.5)
-    """Share of a member's worlds against past selves."""
+    """Fraction of a member's worlds against past selves."""
     slots: int = count(2)
-    """Past selves that a member meets at a time."""
+    """Past selves that a member meets at once."""
     choose: str = choice("hard", CHOICES)
-    """Draw of opponents: hard (those that win often), even (those as strong) or uniform."""
+    """Draw of opponents. hard: those that win often; even: those as strong."""
     refresh: int = count(8)
     """Iterations between two draws."""
     snapshot_every: int = count(1_000_000, FRAMES)
-    """Frames of each member between two snapshots of all."""
+    """Frames of each member between two snapshots. All members are taken."""
     pool: int = count(64)
-    """Snapshots kept."""
+    """Snapshots that are kept."""
     scripted: dict[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 1})
-    """Players of the world that a member meets, each with the share of its worlds."""
+    """Scripted policies, each with its fraction of worlds."""
     exploiters: int = number(0, least=0)
-    """Number of members that meet only the others as they are; one that wins, or does not improve, begins anew."""
+    """Members that meet only the others as they are. One that wins, or does not improve, begins anew."""
     against: list[str] = field(default_factory=list)
-    """Runs whose agents are met instead of past selves, one in each of the slots, which are as many."""
+    """Runs whose agents are met instead of past selves. One in each of the slots, which are as many."""
 
 
 def check_league(config: LeagueConfig, population: PopulationConfig) -> None:

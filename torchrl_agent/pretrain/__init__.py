@@ -53,11 +53,11 @@ class PretrainConfig:
     learning_rate: float = number(1e-3, above=0)
     """Learning rate of Adam."""
     batch_frames: int = count(4096, FRAMES)
-    """Frames of agents per update, rounded down to whole sequences; at least one sequence."""
+    """Frames of agents per update. Rounded down to whole sequences; at least one sequence."""
     players: list[str] | None = None
-    """Policies that act; by default the world's first scripted policy, and except for the policy random actions."""
+    """Policies that act. By default the world's first scripted policy, and except for the policy random actions."""
     disturbed: float = share(0.0)
-    """Share of steps in which players do something random instead, in stretches of some steps (Laskey et al. 2017)."""
+    """Fraction of steps with random actions instead. In stretches of some steps (Laskey et al. 2017)."""
 
 
 def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:

@@ -29,21 +29,21 @@ class GovernorConfig:
     """Watch over the training, with rollback."""
 
     enabled: bool = False
-    """Watch, and go back after a collapse."""
+    """Watch the run, and roll back after a collapse."""
     warmup: int = count(20)
-    """Iterations in which nothing is judged: at the beginning, when a curriculum moves, and after a return."""
+    """Iterations without judgment. At the beginning, when a curriculum moves, and after a rollback."""
     memory: int = number(50, least=2)
-    """Iterations that the history of a vital sign reaches back (time constant of its moving averages)."""
+    """Iterations of history of a vital sign. It is the time constant of its moving averages."""
     threshold: float = number(6.0, above=0)
-    """Usual deviations from its history, toward the worse, from which on a sign is bad."""
+    """Usual deviations beyond which a sign is bad. From its history, toward the worse."""
     patience: int = count(3)
-    """Iterations in a row in which a sign is bad that make a collapse."""
+    """Bad iterations in a row that make a collapse."""
     snapshot_every: int = count(10)
-    """Iterations without a bad sign from one snapshot to the next. The one before the last is gone back to."""
+    """Good iterations between two snapshots. A rollback restores the one before the last."""
     learning_rate_factor: float = number(0.5, above=0, most=1)
     """Factor of the learning rate at each rollback."""
     max_returns: int = number(5, least=0)
-    """Returns in a whole training; the next collapse ends it."""
+    """Rollbacks in a training; one more ends it."""
 
 
 class CollapseError(TrainingError):

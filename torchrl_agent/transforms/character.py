@@ -16,7 +16,7 @@ class CharacterConfig:
     """Inner rewards in training, for worlds whose agents have a character and show its drives."""
 
     scale: float = weight(0.0)
-    """Weight of the sum of an agent's traits times its drives; 0 for none."""
+    """Weight of traits times drives; 0 for none. The sum over an agent's traits."""
 
 
 class CharacterReward(Transform):

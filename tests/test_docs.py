@@ -570,6 +570,7 @@ SEARCHED = {
     "reward shaping": "howto/own_town.md",
     "intrinsic reward": "agent/policy.md",
     "troubleshooting": "faq.md",
+    "FAQ": "faq.md",
 }
 """Words of the field, and the page where the thing is: the site's search finds words only where they are written."""
 

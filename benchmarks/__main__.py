@@ -31,7 +31,7 @@ STUDIES = {
     "modules": "speed of the four-module agent, each module and the whole, compiled beside eager",
     "pictures": "pictures of worlds of other libraries for the docs",
     "population": "speed of members that learn in one program, beside as many runs one after another",
-    "results_page": "the page of all recorded results, docs/benchmarks/results.md",
+    "results_page": "the pages of all recorded figures in docs/benchmarks",
     "roofline": "upper bounds of the speed on a GPU, computed without one",
     "sb3_speed": "training speed in small worlds on the host, beside Stable-Baselines3",
     "structure": "files, lines, packages and dependencies of the project",

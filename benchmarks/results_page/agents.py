@@ -5,10 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from benchmarks.results_page.cells import Table, joined, number, plus_minus, spread, yes
+from benchmarks.results_page.cells import Section, Table, number, plus_minus, spread
 
 APART = ("false belief", "new purpose")
 """Claims that are not about two returns."""
+GAMES = 48
+"""Games of most levels' headroom."""
 
 
 def level_claims(data: dict[str, Any]) -> Table:
@@ -23,20 +25,21 @@ def level_claims(data: dict[str, Any]) -> Table:
         ):
             checks = [each for each in claim["checks"] if each["check"].startswith(start)]
             if checks:
-                seeds, returns = _with_and_without(claim, key, data["seeds"])
-                ablated = _ablated(claim, len(seeds)) if key == "return_mean" else ""
-                rows.append([title, joined(seeds), *returns, ablated, yes(all(each["holds"] for each in checks))])
-    return ["claim", "seeds", "with", "without", "difference", "gain", "ablated", "holds"], rows
+                seeds, *returns, gain = _with_and_without(claim, key)
+                gain = f"**{gain}**" if all(each["holds"] for each in checks) else gain
+                ablated = _ablated(claim, int(seeds)) if key == "return_mean" else ""
+                rows.append([title, seeds, *returns, gain, ablated])
+    return ["claim", "seeds", "with", "without", "difference", "ablated"], rows
 
 
-def _with_and_without(claim: dict[str, Any], key: str, seeds: list[int]) -> tuple[list[int], list[str]]:
-    """Return the seeds of a claim, and cells: a return with the module, without, their difference and its fraction."""
+def _with_and_without(claim: dict[str, Any], key: str) -> list[str]:
+    """Return cells: number of seeds, a return with the module, without, and their difference with its fraction."""
     further = claim.get("further_seeds", {})
     sides = list(claim["figures"].items())[:2]
     ours, theirs = (figures[key] + further.get(side, {}).get(key, []) for side, figures in sides)
     difference = [one - other for one, other in zip(ours, theirs, strict=True)]
-    cells = [*map(spread, (ours, theirs, difference)), f"{fmean(ours) / fmean(theirs) - 1:+.0%}"]
-    return [*claim.get("seeds", seeds), *further.get("seeds", [])], cells
+    gain = f"{spread(difference)} ({fmean(ours) / fmean(theirs) - 1:+.0%})"
+    return [str(len(ours)), spread(ours), spread(theirs), gain]
 
 
 def _ablated(claim: dict[str, Any], count: int) -> str:
@@ -69,9 +72,10 @@ def headroom(data: list[dict[str, Any]]) -> Table:
         changes = [each.removeprefix("world.level=") for each in entry["overrides"] if each != "threads=1"]
         if changes in (["L7"], ["L8"]):  # L6 to scripted policies
             continue
-        title = " ".join(changes if entry["config"] == "town" else [entry["config"], *changes])
-        rows.append([f"`{title}`", ", ".join(map(_gain, entry["rows"])), str(entry["episodes"])])
-    return ["level", "gain by", "games"], rows
+        title = f"`{' '.join(changes if entry['config'] == 'town' else [entry['config'], *changes])}`"
+        games = "" if entry["episodes"] == GAMES else f" ({entry['episodes']} games)"
+        rows.append([title + games, ", ".join(map(_gain, entry["rows"]))])
+    return ["level", "gain by"], rows
 
 
 def _gain(row: dict[str, Any]) -> str:
@@ -92,3 +96,40 @@ def epochs(data: dict[str, Any]) -> Table:
     """Return the speed of training with several epochs and with one."""
     rows = [[f"`{row['changes']}`", number(row["agent_steps_per_second"])] for row in data["one epoch"]["training"]]
     return ["changes", "agent-steps/s"], rows
+
+
+TITLE = "Figures of the four-module agent"
+SECTIONS = (
+    Section(
+        "Modules on levels made for them",
+        ("level_claims.json",),
+        level_claims,
+        "returns in 256 unseen games with and without the module, at equal parameters and frames; bold where the claim "
+        "holds. *Ablated* is the trained agent with the module switched off. [What is compared](../claims.md).",
+    ),
+    Section(
+        "Other claims",
+        ("agent_claims.json", "level_claims.json"),
+        other_claims,
+        "number of checks that hold, and the first that does not, or else the first.",
+    ),
+    Section(
+        "What there is to gain",
+        ("headroom.json",),
+        headroom,
+        f"what scripted policies earn more with one kind of knowledge than without, in {GAMES} games; bold where a "
+        "claim may be tested. [Method](../headroom.md).",
+    ),
+    Section(
+        "Speed of the modules",
+        ("agent_speed.json",),
+        agent_speed,
+        "L6 with four agents: milliseconds of acting and of an update, eager and compiled.",
+    ),
+    Section(
+        "Speed by epochs",
+        ("agent_speed.json",),
+        epochs,
+        "agent-steps per second of training, each rollout used this often.",
+    ),
+)

@@ -1,18 +1,29 @@
-"""Cells of the tables."""
+"""Sections, tables and their cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torchrl_agent.core.tables import interval
 
 Table = tuple[list[str], list[list[str]]]
 """Header and rows of cells."""
-SPEEDS = {"mode": "mode", "world": "world", "world + policy": "world_policy", "training": "training"}
+SPEEDS = {"world": "world", "world + policy": "world_policy", "training": "training"}
 MEMORY = {"compile, s": "compile_seconds", "memory, MB": "peak_memory_mb"}
 """Columns of `torchrl-agent bench speed`."""
+
+
+class Section(NamedTuple):
+    """A table of a page."""
+
+    title: str
+    files: tuple[str, ...]
+    table: Callable[..., Table]
+    """Function of the contents of the files."""
+    note: str
+    """Sentence on how to read the table."""
 
 
 def number(value: float | str | None) -> str:
@@ -36,19 +47,9 @@ def plus_minus(mean: float, half: float) -> str:
 def between(values: Iterable[float], scale: float = 1.0, unit: str = "") -> str:
     """Return the range of some values, multiplied by ``scale``."""
     ordered = sorted(values)
-    ends = dict.fromkeys(f"{each * scale:.3g}" for each in (ordered[0], ordered[-1]))
-    return " to ".join(ends) + unit
-
-
-def joined(seeds: Sequence[int]) -> str:
-    """Return seeds in words, with those that follow each other as a range."""
-    ranges: list[list[int]] = []
-    for seed in sorted(seeds):
-        if ranges and seed == ranges[-1][-1] + 1:
-            ranges[-1].append(seed)
-        else:
-            ranges.append([seed])
-    return ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else str(each[0]) for each in ranges)
+    ends = (each * scale for each in (ordered[0], ordered[-1]))
+    texts = dict.fromkeys(f"{each:,.0f}" if each >= 1e3 else f"{each:.3g}" for each in ends)
+    return " to ".join(texts) + unit
 
 
 def yes(value: bool) -> str:
@@ -64,3 +65,21 @@ def only(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> Table
         columns: keys of the rows, by header.
     """
     return list(columns), [[number(row.get(key)) for key in columns.values()] for row in rows]
+
+
+def by_mode(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], figures: Mapping[str, str]) -> Table:
+    """Return a table of some columns, with the figures of rows that differ in the mode in one cell: eager / compiled.
+
+    Args:
+        rows: rows of a file.
+        columns: keys of what the modes have in common, by header.
+        figures: keys of the figures, by header.
+    """
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in columns.values()), []).append(row)
+    cells = [
+        [*map(number, common), *(" / ".join(number(row[key]) for row in group) for key in figures.values())]
+        for common, group in groups.items()
+    ]
+    return [*columns, *figures], cells

@@ -1,10 +1,12 @@
-"""Tables of many agents and processes."""
+"""Tables of populations and of games between policies."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.results_page.cells import Table, between, number, plus_minus, spread, yes
+from benchmarks.results_page.cells import Section, Table, between, number, plus_minus, spread, yes
+
+LEAGUES = ("league", "a quarter against the past")
 
 
 def population_speed(data: dict[str, Any]) -> Table:
@@ -43,13 +45,14 @@ def duel(data: dict[str, Any]) -> Table:
 
 
 def league(data: dict[str, Any]) -> Table:
-    """Return the shares of the points that members of a league take."""
+    """Return the shares of the points that members of two leagues take."""
+    leagues = {f"{name} ({len(data[name]['of_each_seed'])} populations)": data[name]["found"] for name in LEAGUES}
+    figures = dict.fromkeys(figure for found in leagues.values() for figure in found)
     rows = []
-    for entry in ("league", "a quarter against the past"):
-        for name, found in data[entry]["found"].items():
-            count = len(data[entry]["of_each_seed"])
-            rows.append([entry, name, str(count), plus_minus(found["mean"], found["half_width"])])
-    return ["league", "figure", "populations", "mean"], rows
+    for figure in figures:
+        shares = [found.get(figure) for found in leagues.values()]
+        rows.append([figure, *(plus_minus(each["mean"], each["half_width"]) if each else "" for each in shares)])
+    return ["", *leagues], rows
 
 
 def families(data: dict[str, Any]) -> Table:
@@ -65,22 +68,26 @@ def families(data: dict[str, Any]) -> Table:
     return ["figure", "found"], rows
 
 
-def processes(distributed: dict[str, Any], league: dict[str, Any]) -> Table:
-    """Return the speed of ranks and of several agents in one program."""
-    ranks, matches = distributed["distributed"], league["matches"]
-    frames = ", ".join(f"{number(rate)} frames/s {side}" for side, rate in ranks["frames_per_second"].items())
-    milliseconds = ", ".join(f"{each:.2f} ms {name}" for name, each in matches["milliseconds"].items())
-    rows = [["two ranks", frames, f"{ranks['times_as_fast']} times as fast"]]
-    rows.append(["eight agents act", milliseconds, f"{matches['times_as_long']:.2f} times as long"])
-    return ["", "found", "ratio"], rows
-
-
-def lag(data: dict[str, Any]) -> Table:
-    """Return returns of IMPALA and PPO by lag."""
-    rows = []
-    for row in data["rows"]:
-        figures = [
-            plus_minus(row[key]["mean"], row[key]["half_width"]) for key in ("impala", "ppo", "impala_minus_ppo")
-        ]
-        rows.append([row["figure"], str(row["lag"]), *figures])
-    return ["return", "lag", "IMPALA", "PPO", "difference"], rows
+TITLE = "Figures of populations and games"
+SECTIONS = (
+    Section(
+        "Populations: speed",
+        ("population.json",),
+        population_speed,
+        "frames per second of one run and, summed, of eight members in one program.",
+    ),
+    Section(
+        "Populations: evolution",
+        ("population.json",),
+        evolution,
+        "returns beside the same populations without evolution.",
+    ),
+    Section(
+        "The duel",
+        ("duel.json",),
+        duel,
+        "fraction of 512 games won, and drawn: most likely actions, sampled ones.",
+    ),
+    Section("The league", ("league.json",), league, "shares of the points, means over populations."),
+    Section("Families", ("families.json",), families, "traits and fitness over populations."),
+)

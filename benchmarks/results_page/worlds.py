@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.against_sb3 import SIDES
-from benchmarks.results_page.cells import MEMORY, SPEEDS, Table, between, number, only, plus_minus, spread
+from benchmarks.results_page.cells import MEMORY, SPEEDS, Section, Table, between, by_mode, number, plus_minus, spread
 from torchrl_agent.core.tables import welch
 
 SCRIPTED = ("greedy", "rest", "random")
@@ -24,17 +24,17 @@ def arena(data: dict[str, Any], long: dict[str, Any]) -> Table:
         ways = [[run["ways"][way] for run in runs] for way in ("likeliest", "sampled")]
         won = [between((each["win_rate"] for each in way), 100, " %") for way in ways]
         spawners = [between(each["spawners_destroyed"] for each in way) for way in ways]
-        seeds = ", ".join(dict.fromkeys(str(run["seed"]) for run in runs))
-        rows.append([name, seeds, f"{runs[0]['frames'] / 1e6:.3g}", *won, *spawners])
+        seeds = len({run["seed"] for run in runs})
+        rows.append([name, str(seeds), f"{runs[0]['frames'] / 1e6:.3g}", *won, *spawners])
     last = long["evaluation"]
     figures = [f"{last['win_rate'] * 100:.3g} %", "", f"{last['spawners_destroyed']:.3g}", ""]
-    rows.append(["`arena_long`", str(long["seed"]), f"{long['frames'] / 1e6:.3g}", *figures])
+    rows.append(["`arena_long`", "1", f"{long['frames'] / 1e6:.3g}", *figures])
     return ["", "seeds", "million decisions", "won", "won, sampled", "spawners of 15", "spawners, sampled"], rows
 
 
 def speed(data: dict[str, Any]) -> Table:
     """Return steps per second of world, policy and training."""
-    return only(data["rows"], {"worlds": "num_envs", **SPEEDS, **MEMORY})
+    return by_mode(data["rows"], {"worlds": "num_envs"}, SPEEDS | MEMORY)
 
 
 def time_to_skill(*studies: dict[str, Any]) -> Table:
@@ -50,14 +50,16 @@ def time_to_skill(*studies: dict[str, Any]) -> Table:
 
 
 def frame_rates(data: list[dict[str, Any]]) -> Table:
-    """Return frames per second beside those of Stable-Baselines3."""
-    rows = []
+    """Return frames per second beside those of Stable-Baselines3, as ranges over runs."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for run in data:
-        ours, theirs = (number(round(run[side]["frames_per_second"])) for side in ("ours", "stable_baselines3"))
-        ratio = f"{run['ratio_frames_per_second']:.1f}"
-        changes = " ".join(f"`{each}`" for each in run["overrides"] if "num_envs" not in each)
-        rows.append([run["algorithm"].upper(), changes, ours, theirs, ratio])
-    return ["algorithm", "changes", "ours", "Stable-Baselines3", "ratio"], rows
+        changes = "".join(f", `{each}`" for each in run["overrides"] if "num_envs" not in each)
+        groups.setdefault(run["algorithm"].upper() + changes, []).append(run)
+    rows = []
+    for name, runs in groups.items():
+        rates = [between(run[side]["frames_per_second"] for run in runs) for side in ("ours", "stable_baselines3")]
+        rows.append([name, *rates, between(run["ratio_frames_per_second"] for run in runs)])
+    return ["algorithm", "ours", "Stable-Baselines3", "ratio"], rows
 
 
 def against_sb3(data: list[dict[str, Any]]) -> Table:
@@ -74,9 +76,19 @@ def against_sb3(data: list[dict[str, Any]]) -> Table:
 
 
 def town_speed(data: dict[str, Any]) -> Table:
-    """Return agent-steps per second over levels, worlds and agents."""
-    rows = [row for entry in data.values() if isinstance(entry, dict) for row in entry.get("rows", [])]
-    return only(rows, {"level": "level", "worlds": "num_envs", "agents": "num_agents", **SPEEDS})
+    """Return agent-steps per second of world, policy and training by level."""
+    rows = [row for row in _town_rows(data) if row.get("training")]
+    return by_mode(rows, {"level": "level", "worlds": "num_envs", "agents": "num_agents"}, SPEEDS)
+
+
+def town_scale(data: dict[str, Any]) -> Table:
+    """Return agent-steps per second of the compiled world by numbers of worlds and of agents."""
+    rows = [row for row in _town_rows(data) if not row.get("training")]
+    return by_mode(rows, {"level": "level", "worlds": "num_envs", "agents": "num_agents"}, {"world": "world"})
+
+
+def _town_rows(data: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for entry in data.values() if isinstance(entry, dict) for row in entry.get("rows", [])]
 
 
 def town_skill(data: dict[str, Any]) -> Table:
@@ -115,3 +127,55 @@ def known_results(data: list[dict[str, Any]], cartpole: dict[str, Any]) -> Table
 def bit_flip(data: dict[str, Any]) -> Table:
     """Return the fraction of episodes solved with hindsight and without."""
     return ["", "solved, by seed"], [[name, ", ".join(map(number, solved))] for name, solved in data["solved"].items()]
+
+
+TITLE = "Figures of worlds and algorithms"
+SECTIONS = (
+    Section(
+        "The Arena: skill",
+        ("arena_default.json", "arena_long.json"),
+        arena,
+        "unseen games at full difficulty, most likely actions and sampled ones, ranges over seeds. `arena_long` has "
+        "the classic observation and a decision in every step.",
+    ),
+    Section(
+        "The Arena: speed",
+        ("arena_speed.json",),
+        speed,
+        "steps per second of the classic game, eager / compiled; training with four epochs.",
+    ),
+    Section(
+        "The Arena: time to skill",
+        ("arena_learn.json", "arena_learn_one_epoch.json", "arena_learn_offsets.json"),
+        time_to_skill,
+        "seconds to this many spawners per training episode, with compiling; in brackets those of Stable-Baselines3.",
+    ),
+    Section(
+        "The Arena: frame rates of A2C and DQN",
+        ("arena_learn_a2c_dqn.json",),
+        frame_rates,
+        "equal networks and gradient samples per frame.",
+    ),
+    Section(
+        "Defaults beside tuned settings",
+        ("against_sb3",),
+        against_sb3,
+        "returns of our defaults and of Stable-Baselines3 with its zoo's settings; in brackets the number of seeds.",
+    ),
+    Section("The Town: speed", ("town_speed.json",), town_speed, "agent-steps per second, eager / compiled."),
+    Section("The Town: worlds and agents", ("town_speed.json",), town_scale, "agent-steps per second, compiled."),
+    Section(
+        "The Town: skill",
+        ("town_skill.json",),
+        town_skill,
+        "returns in 256 towns; the greedy policy knows the whole map and never dies here.",
+    ),
+    Section(
+        "Known worlds",
+        ("known_results.json", "cartpole.json"),
+        known_results,
+        "returns over 100 episodes of most likely actions; published figures, their frames in brackets, are of "
+        "rl-baselines3-zoo and for POPGym of Morad et al. (2023), as copied elsewhere.",
+    ),
+    Section("Hindsight", ("bit_flip.json",), bit_flip, "fraction of bit-flipping episodes that DQN solves."),
+)

@@ -1,19 +1,20 @@
-"""The page of recorded results: as fresh as the files, with a table of each, and cells worked out by hand."""
+"""Pages of recorded results: as fresh as the files, with a table of each, and cells worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks import results_page
-from benchmarks.results_page import LEFT_OUT, PAGE, RESULTS, SECTIONS, agents, cells, markdown, page
+from benchmarks.results_page import FOLDER, LEFT_OUT, PAGES, RESULTS, agents, cells, markdown, page
 
 
-def test_the_page_is_as_fresh_as_the_files():
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m benchmarks results_page"
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_as_fresh_as_the_files(name):
+    assert (FOLDER / f"{name}.md").read_text(encoding="utf-8") == page(PAGES[name]), "python -m benchmarks results_page"
 
 
 def test_every_file_of_results_has_a_table():
-    files = {file for section in SECTIONS for file in section.files}
+    files = {file for module in PAGES.values() for section in module.SECTIONS for file in section.files}
     assert files.isdisjoint(LEFT_OUT)
     assert files | set(LEFT_OUT) == {path.name for path in RESULTS.iterdir()}
 
@@ -37,10 +38,18 @@ def test_a_spread_is_students_interval():
     assert cells.spread([3.0]) == "3"
 
 
-def test_seeds_numbers_and_ranges_are_short():
-    assert cells.joined([9, 0, 1, 2, 8]) == "0 to 2, 8 to 9" and cells.joined([5]) == "5"
+def test_numbers_and_ranges_are_short():
     assert [cells.number(each) for each in (12345, 12345.6, 0.12345, None)] == ["12,345", "12,346", "0.1235", ""]
     assert cells.between([0.25, 1.0, 0.5], 100, " %") == "25 to 100 %" and cells.between([2.0, 2.0]) == "2"
+    assert cells.between([5209.7, 4057.9]) == "4,058 to 5,210"
+
+
+def test_figures_of_both_modes_share_a_cell():
+    rows = [{"worlds": 8, "mode": "eager", "speed": 10}, {"worlds": 8, "mode": "compiled", "speed": 3000}]
+    rows.append({"worlds": 16, "mode": "compiled", "speed": 4000})
+    header, found = cells.by_mode(rows, {"worlds": "worlds"}, {"steps/s": "speed"})
+    assert header == ["worlds", "steps/s"]
+    assert found == [["8", "10 / 3,000"], ["16", "4,000"]]
 
 
 def test_a_table_in_markdown():
@@ -57,12 +66,18 @@ def test_a_claim_is_shown_with_its_ablation_and_further_seeds():
     further = {"seeds": [2], "with": {"return_mean": [4.0]}, "without": {"return_mean": [2.0]}}
     claims = {"way back": {"figures": figures, "checks": found, "further_seeds": further}}
     _, rows = agents.level_claims({"claims": claims, "seeds": [0, 1]})
-    assert rows == [
-        ["`way back`", "0 to 2", "4.0 ± 2.5", "2.0 ± 0.0", "2.0 ± 2.5", "+100%", "1.0 ± 0.0 (2 seeds)", "no"]
-    ]
+    assert rows == [["`way back`", "3", "4.0 ± 2.5", "2.0 ± 0.0", "2.0 ± 2.5 (+100%)", "1.0 ± 0.0 (2 seeds)"]]
 
 
-def test_the_command_writes_the_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(results_page, "PAGE", tmp_path / "results.md")
+def test_a_claim_that_holds_is_bold():
+    figures = {"with": {"return_mean": [3.0, 5.0]}, "without": {"return_mean": [2.0, 2.0]}}
+    claim = {"figures": figures, "checks": [{"check": "return with against without", "holds": True}]}
+    _, rows = agents.level_claims({"claims": {"rival": claim}, "seeds": [0, 1]})
+    assert rows[0][4] == "**2 ± 13 (+100%)**"
+
+
+def test_the_command_writes_the_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_page, "FOLDER", tmp_path)
     results_page.run(None)
-    assert (tmp_path / "results.md").read_text(encoding="utf-8") == page()
+    assert {path.stem for path in tmp_path.iterdir()} == set(PAGES)
+    assert (tmp_path / "hardware.md").read_text(encoding="utf-8") == page(PAGES["hardware"])

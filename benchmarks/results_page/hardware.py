@@ -1,0 +1,91 @@
+"""Tables of GPUs, of several processes and of the lag between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.results_page.cells import MEMORY, SPEEDS, Section, Table, number, only, plus_minus
+
+
+def gpu_speed(data: dict[str, Any]) -> Table:
+    """Return decisions per second on a GPU."""
+    return only(data["speed"], {"worlds": "num_envs", "mode": "mode", **SPEEDS, **MEMORY})
+
+
+def gpu_learning(data: dict[str, Any]) -> Table:
+    """Return when a fraction of episodes is won, and the evaluation in the end."""
+    run, judged = data["learning"], data["evaluation"]
+    rows = [["compiling", f"{run['compile_seconds']:.0f} s"]]
+    for success in (0.9, 0.99):
+        at = next(each for each in run["curve"] if each["success_rate"] > success)
+        text = f"{at['seconds_since_compiled']:.0f} s, {at['frames'] / 1e6:.0f} million decisions"
+        rows.append([f"{at['success_rate']:.1%} of training episodes won", text])
+    end = f"{run['curve'][-1]['seconds_since_compiled']:.0f} s, {run['frames'] / 1e6:.0f} million decisions"
+    rows.append(["whole run", end])
+    low, high = judged["likeliest"]["interval"]
+    won = ", ".join(f"{judged[way]['win_rate']:.0%}" for way in ("likeliest", "sampled"))
+    rows.append(["512 unseen games won: likely, sampled", f"{won} ({low:.1%} to {high:.0%})"])
+    return ["", "found"], rows
+
+
+def bounds(data: list[dict[str, Any]]) -> Table:
+    """Return launches and bytes of a step, and the speeds that two GPUs cannot exceed."""
+    rows = []
+    for run in data:
+        name = f"`{' '.join([run['config'], *run['overrides']])}`"
+        step = [number(run["world"]["launches"]), number(round(run["world"]["bytes"] / run["num_envs"]))]
+        most = [
+            f"{run['per_second'][gpu][part] / 1e6:.3g}" if part in run["per_second"][gpu] else ""
+            for part in ("world", "training")
+            for gpu in ("H100", "H200")
+        ]
+        rows.append([name, *step, *most])
+    header = ["configuration", "launches", "bytes", "H100 world, million/s", "H200", "H100 training", "H200"]
+    return header, rows
+
+
+def processes(distributed: dict[str, Any], league: dict[str, Any]) -> Table:
+    """Return the speed of ranks and of several agents in one program."""
+    ranks, matches = distributed["distributed"], league["matches"]
+    frames = ", ".join(f"{number(rate)} frames/s {side}" for side, rate in ranks["frames_per_second"].items())
+    milliseconds = ", ".join(f"{each:.2f} ms {name}" for name, each in matches["milliseconds"].items())
+    rows = [["two ranks", frames, f"{ranks['times_as_fast']} times as fast"]]
+    rows.append(["eight agents act", milliseconds, f"{matches['times_as_long']:.2f} times as long"])
+    return ["", "found", "ratio"], rows
+
+
+def lag(data: dict[str, Any]) -> Table:
+    """Return returns of IMPALA and PPO by lag."""
+    rows = []
+    for row in data["rows"]:
+        figures = [
+            plus_minus(row[key]["mean"], row[key]["half_width"]) for key in ("impala", "ppo", "impala_minus_ppo")
+        ]
+        rows.append([row["figure"], str(row["lag"]), *figures])
+    return ["return", "lag", "IMPALA", "PPO", "difference"], rows
+
+
+TITLE = "Figures of GPUs and of several processes"
+SECTIONS = (
+    Section(
+        "H200: speed",
+        ("arena_gpu.json",),
+        gpu_speed,
+        "decisions per second in the Arena, each four steps of the game; the last row is the classic game. CUDA graphs "
+        "shared the card with other work.",
+    ),
+    Section("H200: learning", ("arena_gpu.json",), gpu_learning, "the Arena, one seed."),
+    Section(
+        "GPU bounds",
+        ("gpu_bounds.json",),
+        bounds,
+        "at most, computed from generated code without a GPU; nothing was timed. [Method](../profile.md).",
+    ),
+    Section(
+        "Several processes",
+        ("distributed.json", "league.json"),
+        processes,
+        "two ranks of one thread beside two threads; eight agents in one program beside one.",
+    ),
+    Section("Lag", ("lag.json",), lag, "returns where the acting policy is this many iterations old."),
+)

@@ -15,7 +15,8 @@ import torch
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
-# Records of trust are this session's own, also in the processes that a test starts.
+# Records of trust and compiled code are not the user's, also in the processes that a test starts.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), "torchinductor_tests"))
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="torchrl_agent_tests_")
 
 if importlib.util.find_spec("pandas") is None:

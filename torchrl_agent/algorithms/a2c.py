@@ -60,7 +60,7 @@ class A2C(OnPolicyActorCritic):
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:
         """Compute advantages, then make one update with all frames, or one with each minibatch."""
         data, explained = self.advantages(rollout)
-        updates = self.updater.updates(data[draw] for draw in self.draws(len(data)))
+        updates = self.updater.updates(self.minibatches(data, list(self.draws(len(data)))))
         return {**self.conclude(data, updates), **explained}
 
     @override

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,6 +30,8 @@ NEXT_VALUE = "next_value"
 """Values of the observation after each frame, by the agent's ``value_keys``, [..., keys]."""
 Draw: TypeAlias = "Tensor | slice"
 """Indices of the frames or sequences of one minibatch."""
+COPIED_AT_ONCE = 1 << 28
+"""Bytes of minibatches that are copied out of a rollout together."""
 FRAMES_AT_ONCE = 1 << 16
 """Frames per forward pass of the critic over a rollout, which bounds the memory of its activations."""
 
@@ -170,10 +172,22 @@ class ActorCritic(Algorithm):
     # --- the updates and after ----------------------------------------------------------------------------------------
 
     def shuffled(self, count: int, size: int) -> Iterator[Draw]:
-        """Indices of ``size`` frames, or whole sequences, at a time, in an order shuffled on the device. A minibatch is
-        copied when its turn comes: a rollout of images would not fit into memory twice.
-        """
+        """Indices of ``size`` frames, or whole sequences, at a time, in an order shuffled on the device."""
         return iter(ranks.permutation(count, self.device).split(size))
+
+    def minibatches(self, data: TensorDict, draws: Sequence[Draw]) -> Iterator[TensorDict]:
+        """Draw minibatches of one size from frames or sequences. Those that fit into :data:`COPIED_AT_ONCE` together
+        are copied together, one gather for each entry; a rollout of images would not fit into memory twice.
+        """
+        if isinstance(draws[0], slice):
+            yield from (data[draw] for draw in draws)
+            return
+        size = len(draws[0])
+        bytes_each = size * sum(value[:1].numel() * value.element_size() for value in data.values(True, True))
+        together = max(1, COPIED_AT_ONCE // max(1, bytes_each))
+        for first in range(0, len(draws), together):
+            group = draws[first : first + together]
+            yield from data[torch.cat(group)].split(size)
 
     def conclude(self, data: TensorDict, history: TensorDict) -> dict[str, Tensor]:
         """Update the normalizer with the frames, which before the updates would have moved the policy away from the

@@ -87,7 +87,8 @@ class IMPALA(ActorCritic):
         """Make the updates, each with its minibatch of sequences."""
         data = self.sequences(rollout)
         size = data.shape[0] // self.config.num_minibatches
-        return self.conclude(data, self.updater.updates(data[draw] for draw in self.shuffled(len(data), size)))
+        draws = list(self.shuffled(len(data), size))
+        return self.conclude(data, self.updater.updates(self.minibatches(data, draws)))
 
     @spanned("advantages")
     @torch.no_grad()

@@ -176,14 +176,19 @@ class OffPolicy(Algorithm):
         return self._once(NOTHING)
 
     def _learn_once(self, nothing: TensorDictBase) -> dict[str, Tensor]:
+        """Learn, and let the target network follow where it follows every time; returns diagnostics."""
+        metrics = self._learn()
+        if self.config.target_interval == 1:
+            self.target.step()
+        return metrics
+
+    def _learn(self) -> dict[str, Tensor]:
         """Learn from a batch of the replay; returns diagnostics."""
         index, batch = self.replay.sample(self.config.batch_size, self.config.importance_exponent)
         following = batch.get(keys.NEXT)  # sums of n rewards, scaled and clipped now: old frames count in today's unit
         following.set(keys.REWARD, self.scaler.scale(following.get(keys.REWARD)))
         metrics = self.updater.update(batch)
         self.replay.update_priorities(index, metrics.pop(keys.TD_ERROR))
-        if self.config.target_interval == 1:
-            self.target.step()
         return dict(metrics.items())
 
     # --- saving -------------------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class PPO(OnPolicyActorCritic):
         if ranks.size() > 1 and self.config.normalize_advantage:
             advantage, valid = data.get(keys.ADVANTAGE), data.get(keys.VALID, None)
             data = data.copy().set(keys.ADVANTAGE, normalized(advantage, torch.stack(draws), valid))
-        minibatches = (self._filled_up(data, draw) if self.fills_up else data[draw] for draw in draws)
+        filled = (self._filled_up(data, draw) for draw in draws)
+        minibatches = filled if self.fills_up else self.minibatches(data, draws)
         if self.adaptive is None:
             return self.updater.updates(minibatches)
         return torch.stack([self._update(minibatch) for minibatch in minibatches])

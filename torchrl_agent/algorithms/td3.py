@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from torch import Tensor
 from torchrl.envs import EnvBase
 from typing_extensions import override
@@ -81,10 +81,10 @@ class TD3(OffPolicy):
         return diagnostics
 
     @override
-    def _learn_once(self, nothing: TensorDictBase) -> dict[str, Tensor]:
+    def _learn(self) -> dict[str, Tensor]:
         """Update the action values alone with all batches but the last, and the policy too with the last one."""
         self.loss.moves_policy = False
-        alone = [super(TD3, self)._learn_once(nothing) for _ in range(self.updates_at_once - 1)]
+        alone = [super(TD3, self)._learn() for _ in range(self.updates_at_once - 1)]
         self.loss.moves_policy = True
-        metrics = super()._learn_once(nothing)
+        metrics = super()._learn()
         return {**metrics, "skipped": sum((each["skipped"] for each in alone), metrics["skipped"])}

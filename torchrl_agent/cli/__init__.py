@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
+from torchrl_agent.core.compile_cache import keep_compiled_code
 from torchrl_agent.core.errors import HiddenPackageError, TrainingError
 from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.tables import printable
@@ -58,6 +59,7 @@ VERBS = {
     "bench": ("bench", "measure the speed and skill of a configuration"),
     "export": ("export", "write a run's agent, or one module, for PyTorch or ONNX runtimes, or to share"),
     "profile": ("bench", "say where the time of a training iteration goes"),
+    "cache": ("cache", "size of the compiled code that is kept for the next process, or clear it"),
     "convert": ("export", "make a run of a Stable-Baselines3 model, or the other way round"),
     "completion": ("configs", "print what a shell needs to complete this command's words"),
     "doctor": ("doctor", "check versions, device and compiler, and say what to do"),
@@ -78,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
         logging.getLogger("torchrl_agent.core.progress").setLevel(
             logging.WARNING if parsed.quiet or rank not in (None, "0") else logging.INFO
         )
+        keep_compiled_code()
         # trusted modules may lie in the present folder, from which the command itself imports nothing
         with calling(getattr(parsed, "trust", False), os.getcwd() if arguments is None else None):
             code = parsed.run(parsed) or 0

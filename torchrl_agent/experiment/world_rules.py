@@ -34,6 +34,12 @@ INITIAL_STD = 0.37
 Pendulum did."""
 FRAMES = 500_000
 STEPS = 128
+EPOCHS = {False: 4, True: 10}
+"""Epochs of PPO, by True if actions are continuous."""
+COMPILING = {"step": 10.0, "update": 20.0}
+"""Seconds to compile policy and update on two cores (``python -m benchmarks sb3_speed``)."""
+STEP_SAVES, UPDATE_SAVES = 3e-4, 2.5e-3
+"""Seconds that compiled code saves of a step of all worlds, and of an update, of networks of two layers of 64."""
 
 
 def _gym(name: str) -> dict[str, Any]:
@@ -128,7 +134,7 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{config if named else name}: {reason}") from None
     try:
-        rules = _rules(env, world, asked, int(given.get("algorithm.rollout_steps", STEPS)))
+        rules = _rules(env, world, asked, given)
     finally:
         env.close(raise_if_closed=False)
     content: dict[str, Any] = {"name": re.sub(r"\W+", "_", name).strip("_").lower()}
@@ -138,7 +144,8 @@ def configuration(config: Any, overrides: Sequence[str] = (), trust: bool = Fals
     return f"defaults: [experiment_schema, _self_]\n{body}", [rule.reason for rule in rules]
 
 
-def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: int) -> list[Rule]:
+def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], given: dict[str, Any]) -> list[Rule]:
+    steps = int(given.get("algorithm.rollout_steps", STEPS))
     shapes = observation_shapes(env)
     pictures = {name: shape for name, shape in shapes.items() if len(shape) == 3}
     large = {name: shape for name, shape in pictures.items() if min(shape[-2:]) >= LARGE_PICTURE}
@@ -163,11 +170,28 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], steps: in
         _discount(ability(env, "time_limit"), 100 if continuous else 200),
         *_learning(continuous),
         *_goals(env),
-        Rule(
-            {"acceleration": {"step": False, "advantages": False, "update": False}},
-            "nothing is compiled, as worlds of others take most of the time",
-        ),
+        _acceleration(env, given, num_envs * agents, minibatch, EPOCHS[continuous]),
     ]
+
+
+def _acceleration(env: EnvBase, given: dict[str, Any], rows: int, minibatch: int, epochs: int) -> Rule:
+    """Rule to compile policy and update where the training is long enough to save more time than that takes."""
+    frames = int(given.get("total_frames", FRAMES))
+    name = str(given.get("algorithm", "ppo"))
+    updates = {"ppo": frames * epochs // minibatch, "dqn": frames // 4, "sac": frames, "td3": frames // 2}.get(name, 0)
+    steps = frames / rows if ability(env, "steps_arrays", False) else 0
+    saved = {"step": STEP_SAVES * steps, "update": UPDATE_SAVES * updates}
+    memory = given.get("model.memory", "none") != "none"  # whose steps take longer to compile
+    compiled = {part: bool(not memory and saved[part] > COMPILING[part]) for part in saved}
+    replays = compiled["update"] and name != "ppo"  # their returns of n steps are compiled as quickly as the update
+    section = {"acceleration": {**compiled, "advantages": replays}}
+    if not any(compiled.values()):
+        return Rule(section, "nothing is compiled, as the training is too short or the agent has a memory")
+    names = {"step": "the policy", "update": "the update"}
+    parts = " and ".join(names[part] for part in saved if compiled[part])
+    parts += " are" if all(compiled.values()) else " is"
+    cost, gain = (sum(each[part] for part in saved if compiled[part]) for each in (COMPILING, saved))
+    return Rule(section, f"{parts} compiled in about {cost:.0f} s, to save about {gain:.0f} s of this training")
 
 
 def _network(pictures: dict[str, torch.Size], large: dict[str, torch.Size]) -> list[Rule]:
@@ -192,7 +216,8 @@ def _discount(limit: int | None, most: int) -> Rule:
 
 
 def _learning(continuous: bool) -> list[Rule]:
-    epochs, rate, bonus = (10, 3e-4, 0.0) if continuous else (4, 1e-3, 0.01)
+    epochs = EPOCHS[continuous]
+    rate, bonus = (3e-4, 0.0) if continuous else (1e-3, 0.01)
     ppo = {"num_epochs": epochs, "learning_rate": {"initial": rate, "schedule": "linear"}, "entropy_coeff": bonus}
     noise = Rule(
         {"model": {"initial_std": INITIAL_STD}}, f"actions deviate by {INITIAL_STD} of half their range at first"

@@ -43,7 +43,7 @@ class AccelerationConfig:
     advantages: bool = True
     """Compile reward scaling and generalized advantage estimation."""
     update: bool = True
-    """Compile the loss and its backward."""
+    """Compile the update. Without memory: loss, backward, clipping and Adam as one program; else loss and backward."""
     cudagraphs: bool = True
     """Capture rollouts and updates as CUDA graphs. On CUDA: a whole rollout, and all updates of an iteration, as one
     each."""

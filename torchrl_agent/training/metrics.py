@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -37,20 +38,20 @@ class EpisodeWindow:
             keys.EPISODE_LENGTH: "ep_len_mean",
             keys.EPISODE_WIN: "success_rate",
         }
-        names = self.episodes if any(values.numel() for values in self.episodes.values()) else tags
-        means = {
-            f"rollout/{tags.get(name, name)}": self._mean(name)
-            for name in names
-            if name not in (keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
-        }
-        return {**means, "rollout/episodes": float(self.total)}
+        means = (
+            self._means() if any(len(values) for values in self.episodes.values()) else dict.fromkeys(tags, math.nan)
+        )
+        hidden = (keys.EPISODE_COMPLETE, keys.EPISODE_STAGE)
+        shown = {f"rollout/{tags.get(name, name)}": mean for name, mean in means.items() if name not in hidden}
+        return {**shown, "rollout/episodes": float(self.total)}
 
-    def _mean(self, name: str) -> float:
-        values = self.episodes.get(name, torch.zeros(0)).double()
+    def _means(self) -> dict[str, float]:
+        """Means of all statistics at once: whatever the host's cores do, each operation may wait for them."""
+        values = torch.stack(list(self.episodes.values())).double()
         whole = self.episodes.get(keys.EPISODE_COMPLETE)
         if whole is not None and bool(whole.any()):
-            values = values[whole > 0]
-        return values.mean().item()
+            values = values[:, whole > 0]
+        return dict(zip(self.episodes, values.mean(1).tolist(), strict=True))
 
     def state_dict(self) -> dict:
         """Tensors and plain values."""

@@ -44,7 +44,8 @@ WORLDS = {"counter": Counter, "cartpole": "gym:CartPole-v1", "pendulum": "gym:Pe
 def make_learner(world, *overrides):
     sizes = ["world.num_envs=3", "algorithm.rollout_steps=24", "model.hidden_sizes=[8]", "seed=5", "threads=1"]
     torch.manual_seed(0)
-    return Experiment.load(WORLDS[world], *sizes, *overrides).make_learner()
+    plain = [f"acceleration.{part}=false" for part in ("step", "update")]
+    return Experiment.load(WORLDS[world], *sizes, *plain, *overrides).make_learner()
 
 
 def rollouts(learner, count=4):

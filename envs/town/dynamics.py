@@ -1,4 +1,5 @@
-"""One step of a town. ``advance`` lists the mechanics in their order; each takes a state and returns the next.
+"""Fresh towns, and one step of a town: ``advance`` lists the mechanics in their order; each takes a state and returns
+the next.
 
 The order is the reference's: own actions, moves, effort, visits, depletion, modulation, cascades, death, retirement.
 Where several agents request the last seat of a place, random numbers decide, not the agent's index.
@@ -9,25 +10,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from envs.toolkit.chance import Chance
-from envs.town.residents import act, hurry, pretend, wake
-from envs.town.rules import INTERACT, WAIT, Rules
+from envs.toolkit.chance import Chance, shuffled_cells
+from envs.toolkit.records import map_record
+from envs.town.people import act, characters, hurry, pretend, purses, wake
+from envs.town.rules import INTERACT, WAIT, Rules, Settings
 from envs.town.state import (
+    ABSENT,
+    NUM_TRAITS,
     STREAM_CONTEST,
     STREAM_CUES,
+    STREAM_LAYOUT,
+    STREAM_PLACES,
     STREAM_TRADES,
+    STREAM_TRAITS,
     STREAM_WIDTH,
+    Agents,
     Events,
     Layout,
+    Nobody,
     State,
+    Tables,
+    Tally,
     admits,
     is_open,
     kind_of,
-    place,
     standing_on,
     step_of,
 )
-from envs.town.tables import Tables
 
 
 def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance, rules: Rules, tables: Tables) -> State:
@@ -50,6 +59,56 @@ def advance(state: State, action: Tensor, symbol: Tensor | None, chance: Chance,
     if rules.num_residents:
         state = wake(state, chance, rules)
     return show_cues(state, chance, rules, tables)
+
+
+def spawn(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> State:
+    """Make fresh towns at hour 0, with places and agents on cells of their own."""
+    agents, worlds = rules.population, len(settings.depletion)
+    layout, x, y = place(rules, tables, settings, chance)
+    nothing = torch.zeros(agents, worlds, dtype=torch.int32, device=x.device)
+    no = torch.zeros_like(nothing, dtype=torch.bool)
+    zero = torch.zeros_like(nothing, dtype=torch.float32)
+    traits = chance.uniform(STREAM_TRAITS, NUM_TRAITS * agents, STREAM_WIDTH)
+    meters = settings.initial.unsqueeze(1).expand(-1, agents, -1)
+    if "money" in rules.meters:
+        row = rules.meter_names.index("money")
+        purse = purses(meters[row], settings.people).unsqueeze(0)
+        meters = torch.cat((meters[:row], purse, meters[row + 1 :]))
+    return State(
+        meters=meters.contiguous(),
+        agents=Agents(
+            x=x,
+            y=y,
+            alive=~no,
+            slot=nothing + rules.num_slots,
+            progress=nothing,
+            action=nothing + WAIT,
+            refused=no,
+            symbol=nothing,
+            cues=nothing,
+        ),
+        traits=characters(traits.reshape(NUM_TRAITS, agents, worlds), settings.people),
+        layout=layout,
+        step=nothing[0],
+        events=Events(acted=no, died=no, retired=no),
+        tally=Tally(*[zero] * len(Tally._fields)),
+        settings=settings._replace(people=Nobody()),
+    )
+
+
+def place(rules: Rules, tables: Tables, settings: Settings, chance: Chance) -> tuple[Layout, Tensor, Tensor]:
+    """Draw the layout, and the agents' cells [A, N]."""
+    agents = rules.population
+    present = (settings.deployed.repeat_interleave(rules.places_per_kind, 0) > 0) & tables.exists
+    if rules.random_layout:
+        x, y = shuffled_cells(chance, STREAM_LAYOUT, agents + rules.num_places, settings.width, settings.height)
+        places = Layout(x[agents:][tables.cell_index], y[agents:][tables.cell_index])
+        x, y = x[:agents], y[:agents]
+    else:
+        places = Layout(tables.cell_x, tables.cell_y)
+        luck = chance.uniform(STREAM_PLACES, 2 * agents, STREAM_WIDTH)
+        x, y = (luck[:agents] * settings.width).int(), (luck[agents:] * settings.height).int()
+    return map_record(lambda cell: torch.where(present, cell, ABSENT), places), x, y
 
 
 def begin_step(state: State) -> State:

@@ -19,9 +19,9 @@ from envs.base.world import GROUP, World
 from envs.toolkit.chance import Chance
 from envs.toolkit.names import did_you_mean
 from envs.toolkit.records import map_record, named_tensors
-from envs.town.drives import calm, feel
-from envs.town.dynamics import advance, legal_actions, show_cues
-from envs.town.fog import FogPlayer
+from envs.town.dynamics import advance, legal_actions, show_cues, spawn
+from envs.town.experts import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig, TryingPlayer
+from envs.town.levels import level_settings, make_rules, stage_rules
 from envs.town.observation import (
     MODES,
     action_mask,
@@ -35,17 +35,12 @@ from envs.town.observation import (
     others_number,
     privileged,
 )
-from envs.town.people import TRAITS, anybody, send
+from envs.town.people import anybody, learners, move_in, send
 from envs.town.picture import SIZE, draw, window_colors
-from envs.town.planning import STAY, YESTERDAY, Others, PlanningPlayer, SearchConfig
-from envs.town.residents import learners, move_in
 from envs.town.rules import HOURS, Rules, Settings
-from envs.town.scoring import ends, money, reward, statistics, wellbeing
-from envs.town.scripted import ConstantPlayer, GreedyPlayer
-from envs.town.stages import level_settings, make_rules, stage_rules
-from envs.town.state import STREAM_START, State, spawn
-from envs.town.tables import Tables, make_tables
-from envs.town.trying import TryingPlayer
+from envs.town.scoring import calm, ends, feel, money, reward, statistics, wellbeing
+from envs.town.scripted import ConstantPlayer, FogPlayer, GreedyPlayer
+from envs.town.state import STREAM_START, TRAITS, State, Tables, make_tables
 
 CURRICULA = Path(__file__).parent / "curricula"
 
@@ -76,7 +71,7 @@ class TownEnv(World):
             labels only.
         potential: add ``("agents", "potential")`` [N, A, 1], the wellbeing of the living, for potential-based shaping.
         drives: add ``("agents", "drives")`` [N, A, 4], the signal of the last step for each trait
-            (envs/town/drives.py), and ``("agents", "character")`` [N, A, 4], the traits: not observations, but inputs
+            (envs/town/scoring.py), and ``("agents", "character")`` [N, A, 4], the traits: not observations, but inputs
             of the agents' intrinsic rewards; and the statistic ``money``.
         traits: traits of all agents by name (``neuroticism``, ``greed``, ``agreeableness``, ``curiosity``), each in
             [0, 1]; those that are not named are drawn at every birth (see :meth:`set_people`).

@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from envs.toolkit.geometry import nearest
-from envs.town.people import TRAITS
-from envs.town.residents import learners, sought
+from envs.town.people import learners, sought
 from envs.town.rules import HOURS, Rules
-from envs.town.state import NUM_TRAITS, State, holds_place, hour, kind_of, standing_on
-from envs.town.tables import Tables
+from envs.town.state import NUM_TRAITS, TRAITS, State, Tables, holds_place, hour, kind_of, standing_on
 
 MODES = ("flat", "groups")
 """Modes of the observation: one vector ``observation``, or one key per group."""

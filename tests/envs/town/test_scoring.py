@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from envs import TownEnv
-from envs.town.people import TRAITS
+from envs.town.state import TRAITS
 
 
 def felt(step, agent=0, world=0):

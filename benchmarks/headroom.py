@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.arguments import add_config
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import versions
 from torchrl_agent.core.devices import resolve_device
 from torchrl_agent.core.progress import Progress
@@ -88,7 +88,7 @@ def measure_headroom(
 
 
 def _experts(world: Any, config: str, modules: list[str]) -> dict[str, tuple[TensorDictModuleBase, ...]]:
-    experts = ability(world, "experts", dict)()
+    experts = abilities(world).experts()
     if not experts:
         raise ValueError(
             f"configuration {config!r} has a world without experts to compare: give World.experts(), or choose a "

@@ -24,7 +24,7 @@ from benchmarks.lowering import Lowered, lower
 from benchmarks.lowering.pretended_gpu import GPU, machine_code, pretended_h100, require_triton
 from benchmarks.lowering.uncompiled import Uncompiled, Work
 from torchrl_agent.algorithms.actor_critic import ActorCritic
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.tables import aligned
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.modules.specs import group_spec
@@ -195,14 +195,14 @@ def small_experiment(config: str, overrides: list[str], frames: int = MINIBATCH)
 
 def lower_world(env: EnvBase, config: str, assemble: bool = True) -> Part:
     """Lower a step of the world with its resets, without the policy."""
-    if not ability(env, "branchless", False):
+    if not abilities(env).branchless:
         raise ValueError(
             f"the world of {config} asks the host at every step, so no GPU runs it: name one that is ours."
         )
     fill_caches(env)
     root = env.reset()
     root.set(env.action_key, env.full_action_spec[env.action_key].rand())
-    options = env.compile_options_on(GPU) if ability(env, "compile_options_on") is not None else None
+    options = abilities(env).compile_options_on(GPU)
     with torch.no_grad():
         (graph,) = lower(env.step_and_maybe_reset, root, options=options).values()
     part = Part("the world's step", graphs=["inference"])

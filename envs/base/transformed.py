@@ -22,7 +22,6 @@ class BranchlessTransformedEnv(TransformedEnv):
     """
 
     branchless = True
-    compile_options = World.compile_options
     is_spec_locked = World.is_spec_locked
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

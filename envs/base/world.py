@@ -231,19 +231,15 @@ class World(StagedGame, EnvBase):
         ``step_and_maybe_reset`` and the layout of the tensordict does not matter (hence ``warmup`` has no effect).
         Inside a larger compiled function it is inlined.
         """
-        options = {} if "mode" in kwargs else {"options": self.compile_options}
+        options = {} if "mode" in kwargs else {"options": self.compile_options_on(self.device)}
         self._compiled = kwargs
         self._transition = torch.compile(
             self._advance_and_replace, **{"fullgraph": True, "dynamic": False, **options, **kwargs}
         )
         return self
 
-    @property
-    def compile_options(self) -> dict[str, int]:
-        """Options for ``torch.compile`` of a function that contains the step, on this device."""
-        return self.compile_options_on(self.device)
-
     compile_options_on = staticmethod(inductor_options)
+    """Options for ``torch.compile`` of a function that contains the step, on a device."""
 
     def eager(self) -> Self:
         """Undo :meth:`compile`."""

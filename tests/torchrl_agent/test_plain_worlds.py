@@ -12,11 +12,10 @@ import torch
 from counting_world import registered
 from strange_worlds import registered as registered_kinds
 from torchrl.data import Binary, Bounded, Categorical, Composite, MultiOneHot, NonTensor, OneHot, Unbounded
-from torchrl.envs import EnvBase, EnvCreator, GymEnv, ParallelEnv, SerialEnv, TransformedEnv
+from torchrl.envs import EnvBase, GymEnv, SerialEnv, TransformedEnv
 from torchrl.envs.utils import check_env_specs
 
 from torchrl_agent import Experiment, evaluate, learn
-from torchrl_agent.core.abilities import ability
 from torchrl_agent.experiment.build import instantiate_world
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
@@ -304,13 +303,3 @@ def test_transforms_that_cannot_be_are_told_in_a_sentence(transform, named):
     with pytest.raises(ValueError, match=named) as caught:
         cartpole([transform])
     assert "\n" not in str(caught.value)
-
-
-def test_abilities_are_asked_of_worlds_without_disturbing_them():
-    env = ParallelEnv(2, EnvCreator(lambda: GymEnv("CartPole-v1")))
-    try:
-        assert ability(env, "check_game") is None and ability(env, "branchless", False) is False
-        assert env.reset().shape == (2,)  # its processes live
-    finally:
-        env.close()
-    assert ability(SerialEnv(2, one_cartpole), "players", dict)() == {}

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.algorithms.replay import Replay
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.modules.specs import agent_group
 
 Outcome = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -90,7 +90,7 @@ def goal_outcome(env: EnvBase) -> Outcome:
     Raises:
         ValueError: the world has no goals.
     """
-    outcome = ability(env, "goal_outcome")
+    outcome = abilities(env).goal_outcome
     shown = env.observation_spec.keys()
     missing = [key for key in (keys.ACHIEVED_GOAL, keys.DESIRED_GOAL) if key not in shown]
     if agent_group(env) is not None or missing or outcome is None:

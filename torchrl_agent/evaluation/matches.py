@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability, world_seed
+from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.checkpoint import find_checkpoint, load_checkpoint
 from torchrl_agent.core.devices import forked_random, resolve_device
 from torchrl_agent.core.run_names import find_run
@@ -251,7 +251,7 @@ def match_world(experiment: Experiment, games: int, seed: int | None = None) -> 
         kept = {name: value for name, value in changes.items() if name != left_out}
         arguments = {**experiment.world, **kept, "num_envs": games}
         env = instantiate_world(arguments, device, experiment.evaluation.seed if seed is None else seed)
-        if ability(env, "num_agents") == SEATS:
+        if abilities(env).num_agents == SEATS:
             break
     check_seats(env, experiment.name)
     return env

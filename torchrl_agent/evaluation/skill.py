@@ -8,7 +8,7 @@ from typing import Any
 
 from tensordict.nn import TensorDictModuleBase
 
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import versions
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
@@ -38,9 +38,9 @@ def measure_skill(config: str, overrides: list[str], seeds: list[int]) -> dict[s
     """
     rows: list[dict[str, Any]] = []
     experiment = Experiment.load(config, *overrides)
-    for name in _players(_judging_world(experiment)):
+    for name in abilities(_judging_world(experiment)).players():
         world = _judging_world(experiment)
-        rows.append({"player": name, **_judge(_players(world)[name], world)})
+        rows.append({"player": name, **_judge(abilities(world).players()[name], world)})
     for seed in Progress(len(seeds), "run").over(seeds):
         experiment = Experiment.load(config, *overrides, f"seed={seed}")
         start = time.perf_counter()
@@ -90,10 +90,6 @@ def _cell(value: Any) -> str:
 def _judging_world(experiment: Experiment) -> Any:
     config = experiment.evaluation
     return experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
-
-
-def _players(world: Any) -> dict[str, TensorDictModuleBase]:
-    return ability(world, "players", dict)()
 
 
 def _judge(policy: TensorDictModuleBase, world: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torchrl_agent.algorithms.actor_critic import ActorCritic
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability, world_seed
+from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.devices import check_room, forked_random, resolve_device, size_limit, use_device
 from torchrl_agent.core.text import did_you_mean, without_tilde
 from torchrl_agent.experiment.rank_checks import check_ranks, own_num_envs, spreads, take_shard, total_num_envs
@@ -137,8 +137,7 @@ def _rewarded(experiment: Experiment, env: EnvBase) -> EnvBase:
         parts.append(CharacterReward(drives, traits, env.reward_key, character.scale))
     if not parts:
         return env
-    kind = ability(env, "transformed_class", TransformedEnv)
-    return kind(env, Compose(*parts))
+    return abilities(env).transformed_class(env, Compose(*parts))
 
 
 def _shown(env: EnvBase, *names: str, but: str) -> list[NestedKey]:
@@ -224,7 +223,7 @@ def _make_checked_world(experiment: Experiment, num_envs: int | None) -> EnvBase
     """The training world of this rank, checked for what the learner relies on."""
     env = make_world(experiment, num_envs=num_envs)
     check_world(env)
-    if not ability(env, "branchless", False):  # others' worlds may have no evaluation, which would be known in the end
+    if not abilities(env).branchless:  # others' worlds may have no evaluation, which would be known in the end
         experiment.make_world(evaluation=True, num_envs=1).close()
     env.set_seed(take_shard(experiment, env))  # reset after the steps of the check
     check_shaping(env, experiment.algorithm.gamma)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrl_agent import keys
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.devices import forked_random, resolve_device, use_device
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.models.agent import Agent
@@ -102,7 +103,7 @@ class PeriodicEvaluator:
         with forked_random(device):
             evaluator = self._evaluator or make_evaluator(self.experiment, self.agent)
             figures = summarize(evaluator(self.experiment.evaluation.seed + 1))
-        self._evaluator = evaluator if getattr(evaluator.env, "branchless", False) else None
+        self._evaluator = evaluator if abilities(evaluator.env).branchless else None
         if self._evaluator is None:
             evaluator.env.close()
         if UNFINISHED in figures:

@@ -8,7 +8,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent.algorithms.actor_critic import OnPolicyActorCritic
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability, own_seed
+from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.checkpoint import code_digest
 from torchrl_agent.training.spread_learner import check_spread
 
@@ -41,8 +41,9 @@ def take_shard(experiment: Experiment, env: EnvBase) -> int:
     if spreads(experiment):
         check_spread(env)
         return experiment.seed
-    if ranks.size() > 1 and ability(env, "take_shard") is not None:
-        env.take_shard(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
+    shard = abilities(env).take_shard
+    if ranks.size() > 1 and shard is not None:
+        shard(ranks.rank() * env.batch_size[0], ranks.size() * env.batch_size[0])
     return own_seed(env, experiment.seed)
 
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from torchrl.envs import EnvBase
 
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment.world_making import GYMNASIUM, build_batched
 from torchrl_agent.modules.specs import action_bounds, agent_group, group_spec, mixed_choices, observation_shapes
@@ -167,7 +167,7 @@ def _rules(env: EnvBase, world: dict[str, Any], asked: dict[str, Any], given: di
             f"rollouts of {steps} steps, minibatches of {minibatch} of their {frames} frames",
         ),
         *_network(pictures, large),
-        _discount(ability(env, "time_limit"), 100 if continuous else 200),
+        _discount(abilities(env).time_limit, 100 if continuous else 200),
         *_learning(continuous),
         *_goals(env),
         _acceleration(env, given, num_envs * agents, minibatch, EPOCHS[continuous]),
@@ -240,7 +240,7 @@ def _learning(continuous: bool) -> list[Rule]:
 
 
 def _goals(env: EnvBase) -> list[Rule]:
-    if ability(env, "goal_outcome") is None:
+    if abilities(env).goal_outcome is None:
         return []
     replayed = {"hindsight": 0.8, "num_steps": 1}
     return [

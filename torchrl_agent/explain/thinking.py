@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.explain.thought import (
     NOBODY,
     UNSEEN,
@@ -123,7 +123,7 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
 
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
-    offered = ability(env, "names", dict)()
+    offered = abilities(env).names()
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
     return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
 
@@ -135,14 +135,14 @@ _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
 def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
     """Run the agent's episode until the agent or the world terminates."""
     frames: list[_Frame] = []
-    moment, root, policy = None, env.reset(), acting_policy(agent)
+    moment, root, policy, draw = None, env.reset(), acting_policy(agent), abilities(env).draw
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         while len(frames) < LONGEST:
             root = policy(root)
             if explained := len(frames) == step:
                 row, actions = _row(root, agent.group, world, index), root[env.action_key][world]
                 actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
-                picture = env.draw(world) if ability(env, "draw") is not None else None
+                picture = None if draw is None else draw(world)
             played, root = env.step_and_maybe_reset(root)
             if explained:
                 moment = _Moment(row, actions, _row(played.get(keys.NEXT), agent.group, world, index), picture)

@@ -21,10 +21,10 @@ from tensordict.nn import (
 from tensordict.utils import NestedKey
 from torch import Tensor, nn
 from torchrl.data import TensorSpec
-from torchrl.envs import EnvBase, TransformedEnv
+from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.models.config import ModelConfig, check_model
 from torchrl_agent.models.group_policy import GroupPolicy
@@ -264,9 +264,7 @@ class Agent(Predicting, nn.Module):
         """Return the world for this agent: as it is, or with the agent's memory carried from step to step."""
         if not self.memory:
             return env
-        memory = RecurrentState(self.memory, self.group)
-        kind = ability(env, "transformed_class")
-        return TransformedEnv(env, memory, auto_unwrap=True) if kind is None else kind(env, memory)
+        return abilities(env).transformed_class(env, RecurrentState(self.memory, self.group))
 
 
 def _part_place(name: str) -> int:

@@ -8,7 +8,7 @@ from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, OneH
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 
 
 def agent_group(env: EnvBase) -> str | None:
@@ -108,7 +108,7 @@ def _inwards(bound: Tensor, way: int) -> Tensor:
 
 def mixed_choices(env: EnvBase) -> tuple[int, ...]:
     """Sizes of the choices that come before the numbers in actions of both kinds; empty where they are of one kind."""
-    return ability(env, "action_choices", ())
+    return tuple(abilities(env).action_choices)
 
 
 def action_heads(env: EnvBase) -> list[int]:

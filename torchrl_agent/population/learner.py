@@ -18,7 +18,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.population.agent import Member
 from torchrl_agent.population.algorithm import MembersAlgorithm
@@ -77,7 +77,7 @@ class PopulationLearner(Learner):
         self.members = len(algorithms) * ranks.size()
         self.own = slice(ranks.rank() * len(algorithms), (ranks.rank() + 1) * len(algorithms))
         algorithm = MembersAlgorithm(algorithms)
-        traits = {f"{TRAIT}{name}": value for name, value in (ability(env, "traits") or {}).items()}
+        traits = {f"{TRAIT}{name}": value for name, value in (abilities(env).traits or {}).items()}
         check_genes(config, algorithm.numbers, traits, has_modules=len(algorithm.template.agent.auxiliary) > 0)
         self.evolution = Evolution(config, {**numbers_of(algorithm.config), **traits}, seed)
         self._first_seed, self._make_newborn = seed + self.members, newborn
@@ -103,8 +103,7 @@ class PopulationLearner(Learner):
 
     def _seat(self, env: EnvBase, algorithm: MembersAlgorithm) -> None:
         """Assign worlds to members: each acts in its own part of the worlds, at its own place in their curriculum."""
-        if ability(env, "split_curriculum") is not None:
-            env.split_curriculum(self.members)
+        abilities(env).split_curriculum(self.members)
 
     # --- members ------------------------------------------------------------------------------------------------------
 
@@ -195,9 +194,7 @@ class PopulationLearner(Learner):
             window.add(mine)
             self._count_fitness(index, mine)
             self.households.count(index, mine)
-            stage = (
-                self.env.update_curriculum(mine, index) if ability(self.env, "update_curriculum") is not None else {}
-            )
+            stage = abilities(self.env).update_curriculum(mine, index)
             reports.append({**window.metrics(), **{f"curriculum/{name}": value for name, value in stage.items()}})
         learned = [train_metrics(each) for each in self.member_metrics]
         self.member_metrics = [{**report, **each} for report, each in zip(reports, learned, strict=True)]
@@ -243,8 +240,7 @@ class PopulationLearner(Learner):
         self.households.bequeath(look)
         self.households.send(self.env, look.after)
         parents = look.parents[:, 0].tolist()
-        if ability(self.env, "copy_curricula") is not None:
-            self.env.copy_curricula(parents)
+        abilities(self.env).copy_curricula(parents)
         self._since_look.zero_()
         played = [window.state_dict() for window in self.windows]
         for window, parent in zip(self.windows, parents, strict=True):
@@ -279,7 +275,7 @@ class PopulationLearner(Learner):
     def member_state(self, member: int) -> dict[str, Any]:
         """Checkpoint from which a member can continue alone, with its worlds reset at its place in the curriculum."""
         agent, scaler = (copy.deepcopy(each.state_dict()) for each in (self.best_agent(member), self._shown.scaler))
-        curricula = ability(self.env, "curricula", ())
+        curricula = abilities(self.env).curricula
         owner, place = divmod(member, self.algorithm.stack.size)
         optimizer = ranks.from_one(owner, lambda: self.algorithm.optimizer_state_of(place))
         algorithm = {**optimizer, "reward_scaler": scaler}

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 
 SEATS = 2
 """Number of seats of a world for games of two."""
@@ -139,7 +139,7 @@ def pairings(players: int, games: int) -> Tensor:
 def check_seats(env: EnvBase, name: str) -> None:
     """Raise ValueError unless two agents play against each other in a world, with a winner."""
     statistics = env.observation_spec.get(keys.EPISODE, {}).keys()
-    if ability(env, "num_agents") != SEATS or not {keys.EPISODE_WIN, keys.EPISODE_DRAW} <= set(statistics):
+    if abilities(env).num_agents != SEATS or not {keys.EPISODE_WIN, keys.EPISODE_DRAW} <= set(statistics):
         raise ValueError(
             f"the world of {name} has no two seats with a winner: leagues and matches are for worlds such as the duel, "
             "without an opponent of its own."

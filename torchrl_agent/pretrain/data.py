@@ -16,7 +16,7 @@ from torchrl.envs import EnvBase
 from torchrl.modules import RandomPolicy
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import Agent
@@ -70,7 +70,7 @@ def choose_players(
     Raises:
         ValueError: there is no such policy, or none to imitate.
     """
-    there = env.players() if ability(env, "players") is not None else {RANDOM: RandomPolicy(env.full_action_spec)}
+    there = abilities(env).players() or {RANDOM: RandomPolicy(env.full_action_spec)}
     experts = [name for name in there if name != RANDOM]
     if names is None:
         if imitate and not experts:

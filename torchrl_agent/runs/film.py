@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability, world_name
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.optimization.compilation import AccelerationConfig
@@ -30,7 +30,7 @@ def film_rate(env: EnvBase) -> float:
     """Steps of the game that a second of a film of ``env`` shows: its ``film_fps``, or the ``render_fps`` of its
     ``metadata`` (Gymnasium's and PettingZoo's), or 10.
     """
-    rate = ability(env, "film_fps") or (ability(env, "metadata") or {}).get("render_fps")
+    rate = abilities(env).film_fps or (abilities(env).metadata or {}).get("render_fps")
     return float(rate or DEFAULT_FPS)
 
 
@@ -61,14 +61,14 @@ def film_policy(
     Raises:
         ValueError: the world cannot be drawn, or the film cannot be written.
     """
-    if ability(env, "draw") is None:
+    if abilities(env).draw is None:
         raise ValueError(f"{world_name(env)} cannot be drawn: only worlds with a draw method can be filmed.")
     fps = film_rate(env) if fps is None else fps
     if not 0 < fps < math.inf:
         raise ValueError(f"fps is {fps}: give the steps of the game per second, a number above 0.")
     every = max(1, round(fps / PICTURES_PER_SECOND)) if every is None else every
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-    repeat = ability(env, "action_repeat", 1)
+    repeat = abilities(env).action_repeat
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
     frames, worlds = [], range(env.batch_size[0])
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
@@ -87,13 +87,13 @@ def film_policy(
     return write_film(frames, path, fps / (every * repeat))
 
 
-def film_world(experiment: Experiment, num_envs: int, kind: str = "film_arguments") -> EnvBase:
-    """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any, or with arguments
-    of another ``kind``.
+def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> EnvBase:
+    """The evaluation world, made so that it can be drawn: with its ``film_arguments``, if it has any, or so that it
+    opens a window, with its ``live_arguments``.
     """
     seed, evaluation = experiment.evaluation.seed, experiment.evaluation
     world = experiment.make_world(evaluation=True, num_envs=num_envs, seed=seed)
-    arguments = ability(world, kind)
+    arguments = abilities(world).live_arguments if live else abilities(world).film_arguments
     if not arguments:
         return world
     world.close()

@@ -11,7 +11,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability, world_name
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.film import film_rate, film_world
 from torchrl_agent.training.collector import play
@@ -21,8 +21,8 @@ def live_world(experiment: Experiment) -> EnvBase:
     """One evaluation world that is visible while a policy acts in it: with its ``live_arguments``, such as
     ``render_mode="human"``, which opens a window of its own, or one that can be drawn.
     """
-    world = film_world(experiment, 1, "live_arguments")
-    if ability(world, "live_arguments") is not None:
+    world = film_world(experiment, 1, live=True)
+    if abilities(world).live_arguments:
         return world
     world.close()
     return film_world(experiment, 1)
@@ -44,8 +44,8 @@ def play_live(
     Raises:
         ValueError: the world cannot be seen, or there is no display.
     """
-    draw = ability(env, "draw")
-    if draw is None and ability(env, "live_arguments") is None:
+    draw = abilities(env).draw
+    if draw is None and not abilities(env).live_arguments:
         raise ValueError(
             f"{world_name(env)} can be neither drawn nor opened in a window of its own: give it a draw method."
         )
@@ -56,7 +56,7 @@ def play_live(
     with set_exploration_type(mode):
         for frame in play(env, policy, env.reset(), steps):
             played += 1
-            if window is not None and not window.show(draw(0), pace):
+            if window is not None and draw is not None and not window.show(draw(0), pace):
                 break
             if bool(frame.get((keys.NEXT, keys.DONE))[0]):
                 break

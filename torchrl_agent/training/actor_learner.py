@@ -22,7 +22,7 @@ from typing_extensions import override
 from torchrl_agent.algorithms.actor_critic import ActorCritic
 from torchrl_agent.algorithms.lagged_policy import LaggedPolicy
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability, own_seed, world_seed
+from torchrl_agent.core.abilities import abilities, own_seed, world_seed
 from torchrl_agent.core.spans import spanned
 from torchrl_agent.training.collector import RolloutCollector
 from torchrl_agent.training.learner import Learner, load_random_state, random_state, rows_of, with_rows
@@ -152,7 +152,7 @@ class RemoteCollector(RolloutCollector):
         self._received += 1
 
     def _note_stage(self) -> None:
-        curriculum = ability(self.env, "curriculum")
+        curriculum = abilities(self.env).curriculum
         if curriculum is not None:
             self.stages[self.player.iterations] = curriculum.stage
         self.stages = self.player.still_played(self.stages)
@@ -286,17 +286,17 @@ class Actor:
         return self.stages[max(known)] if known else None
 
     def _set_stage(self, rollout: int) -> None:
-        stage = self._stage_for(rollout)
-        if stage is not None and stage != self._stage and ability(self.env, "curriculum") is not None:
-            self.env.curriculum.stage = self._stage = stage
-            self.env.begin_stage()
+        stage, world = self._stage_for(rollout), abilities(self.env)
+        if stage is not None and stage != self._stage and world.curriculum is not None:
+            world.curriculum.stage = self._stage = stage
+            world.begin_stage()
 
 
 def snapshot(collector: RolloutCollector) -> dict[str, Any]:
     """Tensors of the worlds and the agent's first observations, None for worlds without saved state, and the random
     generators' states; on the CPU.
     """
-    env, known = collector.env, getattr(collector.env, "branchless", False)
+    env, known = collector.env, abilities(collector.env).branchless
     return {
         "world": on_cpu(rows_of(env.state_dict())) if known else None,
         "root": on_cpu(collector.root.clone().to_dict()) if known else None,

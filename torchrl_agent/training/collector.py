@@ -14,7 +14,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction, fastest
@@ -58,7 +58,7 @@ class RolloutCollector:
         self._written = [keys.ACTION, keys.LOG_PROB, *([keys.VALUE] if values else [])]
         self._once = [] if replays else kept_once(env, agent, steps)
         self.statistics = episode_entries(env)
-        self._traceable = traceable = ability(env, "branchless", False)
+        self._traceable = traceable = abilities(env).branchless
         self._host = None
         if plays_arrays(env, agent):
             self._host = HostPlayer(env, self._act, self._written, acceleration.step)
@@ -66,7 +66,7 @@ class RolloutCollector:
             "the policy with the world's step" if traceable else "the policy",
             (self._act_step_and_keep if self._once else self._act_and_step) if traceable else self._act,
             acceleration.step and self._host is None,
-            ability(env, "compile_options") if traceable else None,
+            abilities(env).compile_options_on(env.device) if traceable else None,
         )
         self.accelerated: tuple[CompiledFunction, ...] = (self._play if self._host is None else self._host.policy,)
         self._rollout = CudaGraphFunction(
@@ -217,7 +217,7 @@ def kept_once(env: EnvBase, agent: Agent, steps: int) -> list[NestedKey]:
     seen = [] if agent.group is not None else list(agent.critic.in_keys)
     specs = env.full_observation_spec
     pictures = [key for key in seen if key in specs.keys(True) and specs[key].dtype == torch.uint8]
-    return pictures if ability(env, "branchless", False) and truncates_once(env, steps) else []
+    return pictures if abilities(env).branchless and truncates_once(env, steps) else []
 
 
 def truncates_once(env: EnvBase, steps: int) -> bool:
@@ -232,7 +232,7 @@ def truncation_limit(env: EnvBase) -> int | None:
         transform = env.transform
         parts = list(transform) if isinstance(transform, Compose) else [transform]
         return truncation_limit(env.base_env) if all(getattr(part, "keeps_ends", False) for part in parts) else None
-    return ability(env, "truncation_limit")
+    return abilities(env).truncation_limit
 
 
 def choose_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability, world_seed
+from torchrl_agent.core.abilities import abilities, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import student, wilson
 from torchrl_agent.optimization.compilation import AccelerationConfig, CompiledFunction, CudaGraphFunction
@@ -57,8 +57,8 @@ class Stepper:
     ) -> None:
         self.env, self.policy, self.steps, self.watch = env, policy, steps, watch
         config = AccelerationConfig(step=False, cudagraphs=False) if acceleration is None else acceleration
-        fast = env.device is not None and env.device.type == "cuda" and ability(env, "branchless", False)
-        options = ability(env, "compile_options")
+        fast = env.device is not None and env.device.type == "cuda" and abilities(env).branchless
+        options = abilities(env).compile_options_on(env.device)
         self._step = CompiledFunction("the evaluation's step", self._act_and_step, fast and config.step, options)
         self._play = CudaGraphFunction(
             "the evaluation", self._play_steps, env.device if fast and config.cudagraphs else None

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.tracing import TracedFunction
 
@@ -24,7 +24,7 @@ def plays_arrays(env: EnvBase, agent: Agent) -> bool:
     """True if a :class:`HostPlayer` can play: a world of arrays on the CPU, without transforms, and an agent that
     records nothing but what the world shows and the policy writes.
     """
-    if isinstance(env, TransformedEnv) or not ability(env, "steps_arrays", False) or env.device.type != "cpu":
+    if isinstance(env, TransformedEnv) or not abilities(env).steps_arrays or env.device.type != "cpu":
         return False
     return agent.group is None and set(agent.recorded_keys) <= set(env.observation_spec.keys())
 

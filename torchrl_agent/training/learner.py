@@ -14,7 +14,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability, own_seed
+from torchrl_agent.core.abilities import abilities, own_seed
 from torchrl_agent.core.checkpoint import CheckpointError
 from torchrl_agent.core.devices import check_room
 from torchrl_agent.core.spans import spanned
@@ -149,8 +149,7 @@ class Learner:
         """Add the episodes that ended in a rollout to statistics and curriculum; returns the metrics of both."""
         finished = finished_episodes(rollout, self.collector.statistics)
         self.episodes.add(finished)
-        update = ability(self.env, "update_curriculum")
-        curriculum = {} if update is None else update(finished)
+        curriculum = abilities(self.env).update_curriculum(finished)
         return {**self.episodes.metrics(), **{f"curriculum/{name}": value for name, value in curriculum.items()}}
 
     def end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
@@ -186,7 +185,7 @@ class Learner:
 
     def _worlds(self) -> dict[str, Any]:
         """State of worlds and observations, as part of :meth:`state_dict`; on the first rank those of all ranks."""
-        if not ability(self.env, "branchless", False):
+        if not abilities(self.env).branchless:
             return {"world": None, "root": None}
         root = ranks.join_rows(self.collector.root.to_dict(), 0)
         return {"world": with_rows(self.env.state_dict(), ranks.join_rows), "root": root}
@@ -236,9 +235,10 @@ class Learner:
                 self.governor.load_state_dict(state["governor"])
             if state["world"] is not None:
                 self._load_worlds(state["world"], state["root"])
-            if state.get("curriculum") is not None and ability(self.env, "curriculum") is not None:
-                self.env.curriculum.load_state_dict(state["curriculum"])  # of a member that continues alone
-                self.env.begin_stage()
+            world = abilities(self.env)
+            if state.get("curriculum") is not None and world.curriculum is not None:
+                world.curriculum.load_state_dict(state["curriculum"])  # of a member that continues alone
+                world.begin_stage()
             if state["world"] is None:
                 self._begin_new_games(state["frames"])
             self.load_bookkeeping(state)

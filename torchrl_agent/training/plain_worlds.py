@@ -35,7 +35,7 @@ from torchrl.envs import Compose, DTypeCastTransform, EnvBase, ExcludeTransform,
 from typing_extensions import override
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.modules.specs import agent_group, group_spec
 
 logger = logging.getLogger(__name__)
@@ -54,17 +54,17 @@ def plain_world(env: EnvBase) -> EnvBase:
     Raises:
         ValueError: the world has several groups of agents, or several rewards.
     """
-    if ability(env, "branchless", False):
+    if abilities(env).branchless:
         return env
     group = agent_group(env)
     if len(env.reward_keys) != 1:
         names = ", ".join(map(str, env.reward_keys))
         raise ValueError(f"the world has several rewards ({names}) but one policy is learned: give it one per agent.")
-    readers = ability(env, "info_dict_reader", ())
-    told = sorted({name for reader in readers for name in reader.info_spec.keys()} & set(env.observation_spec.keys()))
-    if told:
-        logger.info("what the world tells in info is no observation and is left out: %s.", ", ".join(told))
-        env = TransformedEnv(env, ExcludeTransform(*told), auto_unwrap=True)
+    infos = {name for reader in abilities(env).info_dict_reader for name in reader.info_spec.keys()}
+    reported = sorted(infos & set(env.observation_spec.keys()))
+    if reported:
+        logger.info("entries of info are no observations and are left out: %s.", ", ".join(reported))
+        env = TransformedEnv(env, ExcludeTransform(*reported), auto_unwrap=True)
     seen, action = PlainObservations(env, group), PlainAction(env)
     parts: list[Transform] = [*([seen] if seen.seen else []), *([action] if action.needed else [])]
     if env.full_reward_spec[env.reward_key].dtype != torch.float32:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.algorithms.algorithm import Algorithm
 from torchrl_agent.core import ranks
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.errors import TrainingError
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.training.collector import RolloutCollector
@@ -85,8 +85,8 @@ class SpreadPolicy(TensorDictModuleBase):
 
 def check_spread(env: EnvBase) -> None:
     """Raise ValueError unless a world's agents can be split over the ranks, each of which steps it."""
-    agents = ability(env, "num_agents")
-    if agents is None or not ability(env, "branchless", False):
+    agents = abilities(env).num_agents
+    if agents is None or not abilities(env).branchless:
         raise ValueError(
             "run.spread_agents is set, but this world has no several agents, or cannot be stepped alike by all: use "
             "run.spread_agents=false."

@@ -9,7 +9,7 @@ from torchrl.data import Bounded, Composite, TensorSpec
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.devices import forked_random
 from torchrl_agent.modules.specs import NO_BOUND, agent_group, group_spec, observation_shapes
 
@@ -32,8 +32,7 @@ def check_world(env: EnvBase) -> None:
     name = _name(env)
     if not isinstance(env, EnvBase) or len(env.batch_size) != 1:
         raise ValueError(f"{name} is no batched TorchRL environment: give it a batch_size of one axis, [num_envs].")
-    if ability(env, "check_game") is not None:
-        env.check_game()
+    abilities(env).check_game()
     _check_specs(env, name)
     with forked_random(env.device), torch.no_grad():
         root = _call(name, "reset", env.reset)

@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from numpy.typing import NDArray
 
+from envs.toolkit.pictures import picture_axes
+
 ACTION_MASK = "action_mask"
 """Key of the mask of legal actions."""
 _RESERVED = """
@@ -22,8 +24,6 @@ _RESERVED = """
 """
 RESERVED = frozenset(_RESERVED.split())
 """Keys with another meaning in a tensordict; an observation part of that name is called ``NAME_seen``."""
-LEAST_SIDE = 5
-"""Least shorter side of a picture [pixels]; smaller arrays are vectors."""
 MOST_CHOICES = 256
 """Largest range of integer actions that become categories; integers of a wider range are rounded from real numbers."""
 
@@ -58,7 +58,7 @@ def observation_parts(space: Space, name: str = "observation") -> tuple[list[Par
     """Return the parts of an observation space, and the names of texts, which no network reads and which are left out.
 
     Numbers of any type and shape become vectors; categorical values (``Discrete``, ``MultiDiscrete``) become one-hot
-    codes; pictures stay pictures, with their channels first (see :func:`picture_axes`).
+    codes; pictures stay pictures, with their channels first (see :func:`~envs.toolkit.pictures.picture_axes`).
 
     Args:
         space: any space but ``Graph``, ``Sequence`` and ``OneOf``.
@@ -81,24 +81,6 @@ def observation_parts(space: Space, name: str = "observation") -> tuple[list[Par
     if not parts:
         raise ValueError(f"the observations are {space}: there is nothing in it that a network could read.")
     return parts, left_out
-
-
-def picture_axes(space: Box) -> tuple[int, ...] | None:
-    """Return the order of a Box's axes that makes it a picture with its channels first; None if it is not a picture.
-
-    Three axes of which two are at least 5 long are a picture: the channels are the shorter one of the first and the
-    last axis, the last if they are equal. Bytes of two axes are a gray picture, and of four a stack of pictures.
-    """
-    shape, order = space.shape, tuple(range(len(space.shape)))
-    is_bytes = space.dtype == np.uint8 and bool((space.high == 255).all())
-    if len(shape) == 4 and is_bytes:
-        inner = picture_axes(Box(0, 255, shape[1:], np.uint8))
-        return None if inner is None else (0, *(axis + 1 for axis in inner))
-    if len(shape) == 3:
-        order = (2, 0, 1) if shape[2] <= shape[0] else (0, 1, 2)
-    elif len(shape) != 2 or not is_bytes:
-        return None
-    return order if min(shape[axis] for axis in order[-2:]) >= LEAST_SIDE else None
 
 
 def _leaves(space: Space, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Space]]:
@@ -125,7 +107,8 @@ def _reader(space: Space, title: str) -> tuple[Box, Callable[[Any], NDArray]]:
             f"{title} is {space}, which has no fixed size: wrap the world in a gymnasium.ObservationWrapper that makes "
             "an array of it."
         )
-    axes, kind = picture_axes(space), np.uint8 if space.dtype == np.uint8 else np.float32
+    kind = np.uint8 if space.dtype == np.uint8 else np.float32
+    axes = picture_axes(space.shape, kind is np.uint8 and bool((space.high == 255).all()))
     if axes is None:
         return _bounded(space, (int(np.prod(space.shape)),), kind), partial(_vector, title, space.shape, kind)
     sides = [space.shape[axis] for axis in axes[-2:]]

@@ -34,14 +34,13 @@ from torchrl.data import (
 from torchrl.envs import Compose, DTypeCastTransform, EnvBase, ExcludeTransform, Transform, TransformedEnv
 from typing_extensions import override
 
+from envs.toolkit.pictures import picture_axes
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.modules.specs import agent_group, group_spec
 
 logger = logging.getLogger(__name__)
 
-LEAST_SIDE = 5
-"""Least number of pixels of the shorter side of an image."""
 MOST_CATEGORIES = 4096
 """Largest number of categories of a whole number that becomes a one-hot code; with more it is read as a number."""
 Convert = Callable[[Tensor], Tensor]
@@ -176,21 +175,13 @@ def _plain(spec: TensorSpec, shape: tuple[int, ...], lead: int) -> tuple[tuple[i
     if isinstance(spec, MultiCategorical):
         sizes = [int(size) for size in spec.nvec.reshape(-1, spec.shape[-1])[0]]
         return (sum(sizes),), partial(_several_codes, sizes)
-    axes = _picture_axes(shape)
+    axes = picture_axes(shape)
     if axes is not None:
         still = axes == (0, 1, 2) and spec.dtype in (torch.float32, torch.uint8)
         return tuple(shape[axis] for axis in axes), None if still else partial(_picture, lead, axes)
     if len(shape) == 1 and spec.dtype in (torch.float32, torch.uint8):
         return shape, None
     return (math.prod(shape),), partial(_vector, lead)
-
-
-def _picture_axes(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """Order of axes in which a shape is an image with its channels first, as in ``envs/libs/spaces.py``; else None."""
-    if len(shape) != 3:
-        return None
-    axes = (2, 0, 1) if shape[2] <= shape[0] else (0, 1, 2)
-    return axes if min(shape[axis] for axis in axes[1:]) >= LEAST_SIDE else None
 
 
 def _codes(lead: int, categories: int, value: Tensor) -> Tensor:
@@ -201,7 +192,7 @@ def _several_codes(sizes: list[int], value: Tensor) -> Tensor:
     return torch.cat([F.one_hot(part, size) for part, size in zip(value.unbind(-1), sizes, strict=True)], -1).float()
 
 
-def _picture(lead: int, axes: tuple[int, int, int], value: Tensor) -> Tensor:
+def _picture(lead: int, axes: tuple[int, ...], value: Tensor) -> Tensor:
     value = value if value.dtype == torch.uint8 else value.float()
     return value.permute(*range(lead), *(lead + axis for axis in axes))
 

@@ -132,7 +132,7 @@ def _judge(league: Experiment, folder: Path, games: int) -> dict[str, Any]:
     return {
         **_against_past(league, folder / "league", members["league"], games),
         "against members that met themselves alone": shares[at["league"], at["alone"]].mean().item(),
-        f"against members that met the {TEACHER} alone": shares[at["league"], at["taught"]].mean().item(),
+        f"against members that met the {TEACHER} alone": shares[at["league"], at["fixed"]].mean().item(),
         "against scripted players": {
             name: dict(zip(scripted, shares[at[name], -2:].mean(0).tolist(), strict=True)) for name in members
         },
@@ -143,19 +143,19 @@ def _differences(exploited: dict[str, float]) -> dict[str, Any]:
     return {
         "exploited": exploited,
         "exploited less than members that met themselves alone": exploited["alone"] - exploited["league"],
-        f"exploited less than members that met the {TEACHER} alone": exploited["taught"] - exploited["league"],
+        f"exploited less than members that met the {TEACHER} alone": exploited["fixed"] - exploited["league"],
     }
 
 
 def rivals(league: Experiment) -> dict[str, Experiment]:
     """Return the populations that a league is compared with, whose members learn from as many rows in as many updates:
-    ``alone``, which meet themselves, and ``taught``, which meet a scripted player.
+    ``alone``, which meet themselves, and ``fixed``, which meet one scripted player.
     """
     worlds = league.world["num_envs"]
     rows = make_seats(league.league, league.population.members, worlds).members.shape[1]
     settings = {
         "alone": (rows // SEATS, LeagueConfig()),
-        "taught": (rows, LeagueConfig(True, 0.0, scripted={TEACHER: 1.0})),
+        "fixed": (rows, LeagueConfig(True, 0.0, scripted={TEACHER: 1.0})),
     }
     return {
         name: dataclasses.replace(

@@ -439,7 +439,7 @@ def _load_in_place(self, *args: Any, **kwargs: Any) -> Any:
 
 
 def _one_hot(index: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """As on a GPU, which does not look at the indices if it is told how many classes there are."""
+    """As on a GPU, which does not look at the indices if it knows how many classes there are."""
     if num_classes == -1:
         num_classes = int(index.max()) + 1
     zeros = torch.zeros(*index.shape, num_classes, dtype=torch.int64, device=index.device)

@@ -60,7 +60,7 @@ class TwoHeads(Masked):
         return self.shown(), 1.0, False, self.count == 9, {"action_mask": self.mask()}
 
 
-class Told(gymnasium.Env):
+class Reporter(gymnasium.Env):
     """Reports figures in ``info``; its steps count what they were repeated for. Ends after ``length`` steps."""
 
     observation_space, action_space = Box(0, 100, (1,), np.float32), Discrete(2)
@@ -83,7 +83,7 @@ class Told(gymnasium.Env):
         return np.full((8, 9, 3), self.count, np.uint8)
 
 
-class Lengths(Told):
+class Lengths(Reporter):
     """Episodes of this world are of the length that its seed says: even ones 5 steps, odd ones 20."""
 
     def reset(self, *, seed=None, options=None):
@@ -123,7 +123,7 @@ class Broken(gymnasium.Env):
         return seen, 0.0, False, False, {}
 
 
-class Drawn(Told):
+class Drawn(Reporter):
     """Is drawn, shows what ``seen`` is and takes what ``taken`` is; ids of it are registered by :func:`registered`."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012

@@ -64,12 +64,12 @@ def test_the_jobs_parts_know_each_other():
     service, job = manifest()
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    told = {each["name"]: each["value"] for each in container["env"]}
+    given = {each["name"]: each["value"] for each in container["env"]}
     assert spec["completionMode"] == "Indexed"
-    assert spec["completions"] == spec["parallelism"] == int(told["NODES"])
-    assert int(told["GPUS"]) == container["resources"]["limits"]["nvidia.com/gpu"]
+    assert spec["completions"] == spec["parallelism"] == int(given["NODES"])
+    assert int(given["GPUS"]) == container["resources"]["limits"]["nvidia.com/gpu"]
     # a pod of an indexed job is called after the job and its number, and found under the service's name
-    assert told["MEET"] == f"{job['metadata']['name']}-0.{pod['subdomain']}:29400"
+    assert given["MEET"] == f"{job['metadata']['name']}-0.{pod['subdomain']}:29400"
     assert pod["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
     assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
@@ -80,10 +80,10 @@ def test_the_slurm_script_trains(tmp_path):
     """One node of two processes, with stand-ins for SLURM's commands."""
     (tmp_path / "slurm.sh").write_text(slurm_script())
     place = on_path(tmp_path, srun='#!/bin/sh\nexec "$@"\n', scontrol="#!/bin/sh\necho localhost\n")
-    told = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
+    given = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
     line = ["bash", "slurm.sh", "total_frames=1024"]
     done = subprocess.run(
-        line, cwd=tmp_path, env={**place, **told}, capture_output=True, text=True, timeout=300, check=False
+        line, cwd=tmp_path, env={**place, **given}, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs/big/checkpoints/checkpoint_1024.pt").is_file()
@@ -93,10 +93,10 @@ def test_the_slurm_script_trains(tmp_path):
 def test_two_pods_train_together(tmp_path):
     _, job = manifest()
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    told = {each["name"]: each["value"] for each in container["env"]}
-    told |= {"GPUS": "1", "MEET": f"localhost:{free_port()}"}
+    given = {each["name"]: each["value"] for each in container["env"]}
+    given |= {"GPUS": "1", "MEET": f"localhost:{free_port()}"}
     line = [*container["command"], small(container["args"][0].replace("=/runs", "=runs"))]
-    place = {**on_path(tmp_path), **told}
+    place = {**on_path(tmp_path), **given}
     pods = [
         subprocess.Popen(line, cwd=tmp_path, env={**place, "JOB_COMPLETION_INDEX": str(pod)}, stderr=subprocess.PIPE)
         for pod in range(2)
@@ -114,12 +114,12 @@ def test_two_pods_train_together(tmp_path):
 @pytest.mark.slow
 def test_torchrun_takes_what_a_pytorchjob_tells(tmp_path):
     command = small(re.findall(r"`(torchrun --no-python [^`]*)`", PAGE)[0].replace("=/runs", "=runs"))
-    told = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "a"}
-    told["PET_RDZV_ENDPOINT"] = f"localhost:{free_port()}"
+    given = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "2", "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "a"}
+    given["PET_RDZV_ENDPOINT"] = f"localhost:{free_port()}"
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=tmp_path,
-        env={**on_path(tmp_path), **told},
+        env={**on_path(tmp_path), **given},
         capture_output=True,
         text=True,
         timeout=300,

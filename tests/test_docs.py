@@ -323,8 +323,8 @@ def test_the_commands_of_the_pages_about_the_agent_fit_together():
     for module in MODULES:
         page = DOCS / "agent" / f"{module}.md"
         lines = re.findall(r"^torchrl-agent (.+)$", page.read_text(), re.MULTILINE)
-        (_, taught, config, *options), (_, again, *overrides) = (shlex.split(line) for line in lines)
-        assert (taught, config, options[0]) == (module, again, "--output")
+        (_, lesson, config, *options), (_, again, *overrides) = (shlex.split(line) for line in lines)
+        assert (lesson, config, options[0]) == (module, again, "--output")
         experiment = Experiment.load(again, *overrides)
         assert experiment.pretrained.paths() == {module: options[1]}
         assert set(experiment.frozen) <= {module}

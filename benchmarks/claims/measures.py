@@ -91,8 +91,8 @@ def measure(run: Run, seed: int) -> dict[str, float]:
             setattr(experiment.pretrained, module, str(path))
             experiment.frozen = list(read_module(path).parts) if frozen else []
             if run.watched is not None:
-                taught = switch_on(module, experiment)
-                return false_belief(look_on(taught.make_learner().agent, taught, run.watched))
+                switched = switch_on(module, experiment)
+                return false_belief(look_on(switched.make_learner().agent, switched, run.watched))
         (iteration,) = deque(learn(experiment), maxlen=1)
     agent = iteration.agent
     result = evaluate(experiment, agent)

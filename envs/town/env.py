@@ -284,7 +284,7 @@ class TownEnv(World):
             remembers, forgets_all = FogPlayer(self, remembers=True), FogPlayer(self, remembers=False)
             result |= {"memory": (remembers, forgets_all), "map": (greedy, remembers)}
             if self.rules.teaching:  # a teacher's knowledge, beside finding places alone
-                result["taught"] = (greedy, remembers, forgets_all)
+                result["teacher"] = (greedy, remembers, forgets_all)
         return result
 
     def set_people(

@@ -192,7 +192,7 @@ class ResidentTables(NamedTuple):
     speed: Tensor
     """Speed [cells per step], int32 [C + 1]."""
     teaches: Tensor
-    """Kinds that are taught, int32 [C + 1]."""
+    """Kind of place that each teaches, int32 [C + 1]."""
     lies: Tensor
     """True for characters that lie, bool [C + 1]."""
     drawn: Tensor

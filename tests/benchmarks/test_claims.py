@@ -413,8 +413,8 @@ def test_a_trained_agent_learns_on_in_a_changed_world():
         parameter.data.normal_()
     found = measures.learning_on(run, 0, agent)
     assert list(found) == [f"return_afterward_{frames}" for frames in (0, 512, 1024)]
-    as_it_was, untaught = (evaluate(changed, one)["return_mean"] for one in (agent, fresh))
-    assert found["return_afterward_0"] == as_it_was != untaught
+    as_it_was, untrained = (evaluate(changed, one)["return_mean"] for one in (agent, fresh))
+    assert found["return_afterward_0"] == as_it_was != untrained
     assert found["return_afterward_1024"] != as_it_was, "a copy has learned"
     learner = run.experiment(0, *run.afterward, "algorithm.lag=1").make_learner(agent=agent)
     mine, played = (parameters_to_vector(each.parameters()) for each in (agent, learner.algorithm.behavior))
@@ -459,10 +459,10 @@ def test_a_claim_is_measured_in_the_configuration_that_it_names(monkeypatch):
 
 @pytest.mark.parametrize(("claim", "frozen"), [("payday", ["perception", "world_model"]), ("tonight", [])])
 def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypatch):
-    taught = []
+    trained = []
 
     def pretrain(module, experiment, config, path):
-        taught.append((module, experiment.frozen, config))
+        trained.append((module, experiment.frozen, config))
 
     def refuse(experiment):
         raise LookupError(experiment)
@@ -474,9 +474,9 @@ def test_what_a_claim_pre_trains_is_frozen_if_it_says_so(claim, frozen, monkeypa
     monkeypatch.setattr(measures, "learn", refuse)
     with pytest.raises(LookupError) as refused:
         measure(ablations._run(claim, next(iter(CLAIMS[claim]["variants"])), []), 0)
-    ((module, then, config),) = taught
+    ((module, then, config),) = trained
     (experiment,) = refused.value.args
-    assert (experiment.frozen, then) == (frozen, []), "while it is taught, nothing is"
+    assert (experiment.frozen, then) == (frozen, []), "while it is trained, nothing is"
     assert getattr(experiment.pretrained, module).endswith("module")
     assert config.disturbed == (0.2 if claim == "payday" else 0)
 
@@ -499,7 +499,7 @@ def test_the_command_measures_trains_and_says_what_fails(capsys):
 def test_who_was_taught_looks_on_at_those_who_may_be_mistaken(monkeypatch):
     monkeypatch.setattr(town, "WORLDS", 8)
     lesson = {"module": "social_model", "players": ("remembering",), "frames": 64, "updates": 1}
-    run = ablations._run("false belief", "taught by those", QUICK)
+    run = ablations._run("false belief", "trained on those", QUICK)
     assert dict(run.lesson)["players"] == ("remembering",) and run.watched == "remembering"
     found = measure(replace(run, lesson=tuple(lesson.items())), 0)
     assert found["cases"] > 0 and all(0 <= found[name] <= 1 for name in found if name != "cases")

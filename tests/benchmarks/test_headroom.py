@@ -16,7 +16,7 @@ from torchrl_agent.core.tables import student
 from torchrl_agent.experiment import Experiment
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "headroom.json"
-PAYS = {"memory": {"memory"}, "foresight": {"foresight"}, "others": {"social", "taught"}, "change": {"change"}}
+PAYS = {"memory": {"memory"}, "foresight": {"foresight"}, "others": {"social", "teacher"}, "change": {"change"}}
 """What a level is named after, and the module that gains by it."""
 TINY = ["world.num_agents=2", "world.rules.max_steps=4", "threads=1"]
 

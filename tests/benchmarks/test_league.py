@@ -44,11 +44,11 @@ def test_shares_of_a_league_in_small():
     found = measure_league("duel_league", SMALL, [0], games=2, exploit_frames=64)
     assert len(found["of_each_seed"]) == 1
     for row in found["of_each_seed"]:
-        assert set(row["exploited"]) == {"league", "alone", "taught"}
+        assert set(row["exploited"]) == {"league", "alone", "fixed"}
         assert all(0 <= share <= 1 for share in row["exploited"].values())
-    told = found["found"]["against its members' older selves"]
-    assert 0 <= told["mean"] <= 1
-    assert told["asked"] == "above 0.55"
+    judged = found["found"]["against its members' older selves"]
+    assert 0 <= judged["mean"] <= 1
+    assert judged["asked"] == "above 0.55"
     row = found["of_each_seed"][0]
     assert len(row["against its members' past, oldest first"]) >= 3  # of 32, 64 and 96 frames
 

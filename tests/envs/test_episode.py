@@ -49,7 +49,7 @@ class Count(World):
         return reward, over, torch.zeros_like(over)
 
 
-def told(env, steps):
+def reported(env, steps):
     """Episode statistics after each step, by name [steps, N]."""
     root, seen = env.reset(), []
     for _ in range(steps):
@@ -60,7 +60,7 @@ def told(env, steps):
 
 
 def test_a_world_counts_what_its_game_does_not():
-    seen = told(Count(2), 4)
+    seen = reported(Count(2), 4)
     assert seen["return"] == [[1, 1], [1 + 2, 1 + 2], [1, 3 + 3], [1 + 2, 1]]  # world 0 ends in steps 2 and 4
     assert seen["length"] == [[1, 1], [2, 2], [1, 3], [2, 1]]
     assert seen["complete"] == [[1, 1]] * 4
@@ -70,22 +70,22 @@ def test_a_world_counts_what_its_game_does_not():
 
 def test_the_return_of_several_agents_is_their_mean():
     env = Count(2, agents=2)
-    assert told(env, 2)["return"] == [[5.5, 5.5], [16.5, 16.5]]
+    assert reported(env, 2)["return"] == [[5.5, 5.5], [16.5, 16.5]]
     assert env.episode.total_reward.tolist() == [[0, 3], [0, 30]]  # world 0 has begun anew
 
 
 def test_an_episode_that_begins_midway_is_not_complete_and_the_next_one_is():
-    seen = told(Count(1, midway=True), 4)
+    seen = reported(Count(1, midway=True), 4)
     assert seen["length"] == [[1], [1], [2], [1]]  # steps that were played, the first one from 1 to 2
     assert seen["complete"] == [[0], [1], [1], [1]]
 
 
 def test_books_take_the_stage_that_fresh_worlds_get():
     env = ArenaEnv(2, curriculum="ladder", stage=1, rules={"max_steps": 2})
-    assert told(env, 1)["stage"] == [[1, 1]]
+    assert reported(env, 1)["stage"] == [[1, 1]]
     env.curriculum.stage = 2
     env.begin_stage()
-    assert told(env, 3)["stage"] == [[2, 2]] * 3
+    assert reported(env, 3)["stage"] == [[2, 2]] * 3
 
 
 def test_a_world_that_waits_for_its_reset_earns_nothing_and_grows_no_older():

@@ -42,18 +42,18 @@ ACTIONS = [
 
 
 class Strange(EnvBase):
-    """A world of which every part can be given; what is ``told`` in the specs and what is ``given`` may differ."""
+    """A world of which every part can be given; what is ``declared`` in the specs and what is ``given`` may differ."""
 
-    def __init__(self, told, given, action, statistics, fails, error, length):
+    def __init__(self, declared, given, action, statistics, fails, error, length):
         super().__init__(batch_size=[N], device="cpu")
         self.given, self.fails, self.error, self.length, self.age = given, fails, error, length, 0
         self.statistics = statistics
-        seen = Unbounded(told["observation"][0], dtype=told["observation"][1])
+        seen = Unbounded(declared["observation"][0], dtype=declared["observation"][1])
         self.observation_spec = Composite(observation=seen, shape=(N,))
         if statistics:
             self.observation_spec["episode"] = Composite({name: Unbounded((N, 1)) for name in statistics}, shape=(N,))
         self.action_spec = action()
-        self.reward_spec = Unbounded(told["reward"][0], dtype=told["reward"][1])
+        self.reward_spec = Unbounded(declared["reward"][0], dtype=declared["reward"][1])
 
     def _shown(self):
         shown = {"observation": self._made("observation")}
@@ -97,19 +97,19 @@ def mostly(usual, *others):
 
 @st.composite
 def worlds(draw):
-    told, given = {}, {}
+    declared, given = {}, {}
     for name, shape in (("observation", (N, 4)), ("reward", (N, 1))):
-        told[name] = draw(mostly(shape, *SHAPES)), draw(mostly(torch.float32, *TYPES))
+        declared[name] = draw(mostly(shape, *SHAPES)), draw(mostly(torch.float32, *TYPES))
         given[name] = (
-            draw(mostly(told[name][0], *SHAPES)),
-            draw(mostly(told[name][1], *TYPES)),
+            draw(mostly(declared[name][0], *SHAPES)),
+            draw(mostly(declared[name][1], *TYPES)),
             draw(mostly(1.0, *VALUES)),
         )
     action, error = draw(mostly(ACTIONS[0], *ACTIONS)), draw(mostly(None, *ERRORS))
     statistics = draw(
         mostly(("return", "length"), (), ("return",), ("length",), ("luck",), ("return", "length", "luck"))
     )
-    return told, given, action, statistics, draw(st.sampled_from(["reset", "step"])), error, draw(st.integers(1, 6))
+    return declared, given, action, statistics, draw(st.sampled_from(["reset", "step"])), error, draw(st.integers(1, 6))
 
 
 @given(worlds())

@@ -13,7 +13,7 @@ class FaultyArena(ArenaEnv):
 
     Args:
         fault: what happens: ``raise``, ``infinite`` (a reward), ``sleep`` (20 s) or ``kill``.
-        when: at which moment: ``step``, ``report`` (episodes are told after the updates) or ``save``.
+        when: at which moment: ``step``, ``report`` (episodes are reported after the updates) or ``save``.
         at: how many such moments go well before.
         rank: which one fails.
     """

@@ -40,11 +40,11 @@ class OneStep(EnvBase):
 
 class Naming(OneStep):
     """Naming the number that is shown is worth 1; after ``turns_at`` steps it costs 1 from then on. If it is not
-    ``told``, there is nothing to learn.
+    ``visible``, there is nothing to learn.
     """
 
-    def __init__(self, num_envs=16, device=None, size=3, turns_at=10**6, told=True):
-        self.size, self.turns_at, self.told = size, turns_at, told
+    def __init__(self, num_envs=16, device=None, size=3, turns_at=10**6, visible=True):
+        self.size, self.turns_at, self.visible = size, turns_at, visible
         shown = torch.zeros(num_envs, dtype=torch.int64)
         super().__init__(num_envs, device, shown, Bounded(0, 1, (num_envs, size)), Categorical(size, shape=(num_envs,)))
 
@@ -52,7 +52,7 @@ class Naming(OneStep):
         self.shown.copy_(torch.randint(self.size, self.batch_size))
 
     def look(self):
-        return torch.nn.functional.one_hot(self.shown, self.size).float() * self.told
+        return torch.nn.functional.one_hot(self.shown, self.size).float() * self.visible
 
     def worth(self, action):
         right = (action == self.shown).float().unsqueeze(-1)

@@ -184,9 +184,9 @@ def test_json_statistics_do_the_same_without_trust(folder, arena_run, tmp_path):
 @pytest.mark.slow
 def test_converted_runs_are_judged_filmed_and_resumed(folder, tmp_path, capsys):
     arguments = ["convert", "sb3", str(folder / "arena.zip"), "--vecnormalize", str(folder / "arena.pkl"), "--trust"]
-    assert cli.main([*arguments, "--run-name", "told", f"run.folder={tmp_path}", *QUIET]) == 0
+    assert cli.main([*arguments, "--run-name", "converted", f"run.folder={tmp_path}", *QUIET]) == 0
     printed = capsys.readouterr().out.splitlines()
-    run = tmp_path / "told"
+    run = tmp_path / "converted"
     assert printed[-1] == str(run)
     assert any(line.startswith("note: the activation function is relu") for line in printed)
     assert cli.main(["evaluate", str(run), "--episodes", "2", "--device", "cpu", "--json"]) == 0

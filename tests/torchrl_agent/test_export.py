@@ -193,14 +193,14 @@ def test_each_module_of_a_whole_mind_does_as_the_live_one(run_of, tmp_path, name
     run = run_of(world, "gru")
     (path,) = export_run(run, name, output=tmp_path / "part.pt2")
     follow(run, name, torch.export.load(path).module())
-    told = json.loads((tmp_path / "part.pt2.json").read_text())
-    read = [entry["name"] for entry in told["inputs"]]
+    described = json.loads((tmp_path / "part.pt2.json").read_text())
+    read = [entry["name"] for entry in described["inputs"]]
     assert read == READS.get((world, name), read)
     of_the_world = {
-        entry["name"] for entry in told["inputs"] if entry["meaning"].startswith("observation of the world")
+        entry["name"] for entry in described["inputs"] if entry["meaning"].startswith("observation of the world")
     }
     assert not of_the_world & {"belief_mean", "plan", "is_init", "hidden", "others_hidden", "goal_type", "action_mask"}
-    assert not any(entry["meaning"].startswith("observation of the world") for entry in told["outputs"])
+    assert not any(entry["meaning"].startswith("observation of the world") for entry in described["outputs"])
 
 
 @pytest.mark.slow
@@ -241,13 +241,13 @@ def test_any_number_of_rows_and_any_order_of_names(run_of, tmp_path):
 def test_the_description_says_what_goes_in_and_comes_out(run_of, tmp_path):
     run = run_of("town", "lstm")
     export_run(run, "all", output=tmp_path)
-    told = json.loads((tmp_path / "policy.pt2.json").read_text())
-    assert told["run"]["folder"] == run.name
-    assert told["run"]["checkpoint"] == find_checkpoint(run).name
-    world = told["run"]["world"]
+    described = json.loads((tmp_path / "policy.pt2.json").read_text())
+    assert described["run"]["folder"] == run.name
+    assert described["run"]["checkpoint"] == find_checkpoint(run).name
+    world = described["run"]["world"]
     assert world["_target_"] == "envs.TownEnv" and build_batched({**world, "num_envs": 2}).batch_size == (2,)
-    assert {"torch", "torchrl", "tensordict"} <= told["versions"].keys()
-    inputs = {entry["name"]: entry for entry in told["inputs"]}
+    assert {"torch", "torchrl", "tensordict"} <= described["versions"].keys()
+    inputs = {entry["name"]: entry for entry in described["inputs"]}
     assert inputs["cell"]["shape"] == ["batch", 1, 12]
     assert inputs["is_init"]["dtype"] == "bool"
     assert inputs["others_number"]["dtype"] == "int64"
@@ -257,7 +257,7 @@ def test_the_description_says_what_goes_in_and_comes_out(run_of, tmp_path):
         for name, entry in inputs.items()
     }
     given = torch.export.load(tmp_path / "policy.pt2").module()(made)
-    outputs = {entry["name"]: entry for entry in told["outputs"]}
+    outputs = {entry["name"]: entry for entry in described["outputs"]}
     assert list(outputs) == list(given) == ["action", "logits", "next_hidden", "next_cell"]
     for name, value in given.items():
         assert [4, *outputs[name]["shape"][1:]] == list(value.shape)
@@ -270,10 +270,10 @@ def test_an_illegal_action_is_never_the_most_likely(run_of, tmp_path):
     path = tmp_path / "policy.pt2"
     export_run(run_of("town", "none"), output=path)
     _, agent = load_agent(run_of("town", "none"), "cpu")
-    told = json.loads((tmp_path / "policy.pt2.json").read_text())
+    described = json.loads((tmp_path / "policy.pt2.json").read_text())
     inputs = {
         entry["name"]: torch.zeros([8, *entry["shape"][1:]], dtype=getattr(torch, entry["dtype"]))
-        for entry in told["inputs"]
+        for entry in described["inputs"]
     }
     inputs["action_mask"] = torch.eye(8, dtype=torch.bool)
     assert torch.export.load(path).module()(inputs)["action"].tolist() == list(range(8))

@@ -2,7 +2,7 @@
 
 import gymnasium
 import pytest
-from strange_worlds import Told
+from strange_worlds import Reporter
 from torchrl.envs import PendulumEnv, SerialEnv
 
 from torchrl_agent import Experiment, cli, train
@@ -13,7 +13,7 @@ SMALL = ("total_frames=32", "world.num_envs=2", "algorithm.rollout_steps=16", "t
 QUIET = ("run.film=false", "run.tensorboard=false", "run.final_evaluation=false")
 
 
-class Windowed(Told):
+class Windowed(Reporter):
     """Opens a window of its own: ``opened`` counts them."""
 
     metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 30}  # noqa: RUF012
@@ -73,7 +73,7 @@ def test_a_world_that_nobody_can_see_is_refused_in_a_sentence():
 
 def test_a_world_that_has_no_window_says_so():
     class Blind(gymnasium.Env):
-        observation_space, action_space = Told.observation_space, Told.action_space
+        observation_space, action_space = Reporter.observation_space, Reporter.action_space
         metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
         def __init__(self, render_mode=None):

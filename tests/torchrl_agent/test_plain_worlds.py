@@ -207,7 +207,7 @@ DOUBLES = {
 @pytest.mark.parametrize("name", DOUBLES)
 def test_worlds_of_simulators_that_are_not_here_train_and_are_judged_by_doubles(name):
     small = ["total_frames=64", "world.num_envs=2", "algorithm.rollout_steps=16", "evaluation.episodes=3"]
-    rules = Experiment.load(pkgutil.resolve_name("strange_worlds.Told"), *small)
+    rules = Experiment.load(pkgutil.resolve_name("strange_worlds.Reporter"), *small)
     layers = ModelConfig([8], perception=PerceptionConfig(enabled=name == "JumanjiEnv", embedding_size=8))
     experiment = dataclasses.replace(rules, world={**DOUBLES[name], "num_envs": 2}, model=layers)
     *_, last = learn(experiment)

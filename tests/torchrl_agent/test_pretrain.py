@@ -53,10 +53,10 @@ QUICK = ["--frames", "256", "--updates", "25", "--learning-rate", "3e-3"]
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory):
+def folders(tmp_path_factory):
     """Folders of every module, pre-trained through the command line, one upon the other as far as they read it."""
     torch.set_num_threads(1)
-    base = tmp_path_factory.mktemp("taught")
+    base = tmp_path_factory.mktemp("lessons")
     folders = {name: base / name for name in MODULES}
     seen = f"pretrained.perception={folders['perception']}"
     for name in MODULES:
@@ -101,12 +101,12 @@ def test_reading_a_module_never_runs_code(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_learns_and_leaves_its_folder(taught, name):
-    found = report(taught[name])
+def test_a_module_learns_and_leaves_its_folder(folders, name):
+    found = report(folders[name])
     assert total_loss(found["validation_after"]) < total_loss(found["validation_before"])
     assert found["frames"] >= 256
     assert found["players"] == (["greedy"] if name == "policy" else ["greedy", "random"])
-    rows = read_metrics(taught[name] / "metrics.csv")
+    rows = read_metrics(folders[name] / "metrics.csv")
     assert [int(row["update"]) for row in rows] == list(range(1, 26))
     looks = [
         {key.partition("/")[2]: float(value) for key, value in row.items() if "validation/" in key} for row in rows
@@ -114,15 +114,15 @@ def test_a_module_learns_and_leaves_its_folder(taught, name):
     assert min(map(total_loss, looks)) == pytest.approx(total_loss(found["validation_after"]))
     assert looks[found["best_update"] - 1] == pytest.approx(found["validation_after"])
     assert looks[-1] == pytest.approx(found["validation_last"])
-    again = Experiment.load(taught[name] / "config.yaml")
+    again = Experiment.load(folders[name] / "config.yaml")
     assert again.name == "town_agent"
-    assert torch.load(taught[name] / "module.pt", weights_only=True)["module"] == name
-    assert not list(taught[name].glob(".*")), "nothing half written is left"
+    assert torch.load(folders[name] / "module.pt", weights_only=True)["module"] == name
+    assert not list(folders[name].glob(".*")), "nothing half written is left"
 
 
 @pytest.mark.slow
-def test_reports_hold_figures_beside_their_baselines(taught):
-    figures = {name: report(taught[name])["figures"] for name in MODULES}
+def test_reports_hold_figures_beside_their_baselines(folders):
+    figures = {name: report(folders[name])["figures"] for name in MODULES}
     assert {"reconstruction_error", "prediction_error", "prediction_error_of_copying_the_last"} <= set(
         figures["perception"]
     )
@@ -130,7 +130,7 @@ def test_reports_hold_figures_beside_their_baselines(taught):
     assert len(figures["world_model"]["error_by_confidence_quartile"]) == 4
     assert {"goal_accuracy", "action_accuracy_of_the_most_frequent", "energy_error"} <= set(figures["social_model"])
     assert {"accuracy", "accuracy_of_the_most_frequent"} <= set(figures["policy"])
-    world = report(taught["policy"])["world"]
+    world = report(folders["policy"])["world"]
     assert set(world) == {"policy", "greedy"}
     assert all(math.isfinite(judged["return_mean"]) and judged["episodes"] == 4 for judged in world.values())
 
@@ -238,13 +238,13 @@ def test_the_first_weights_stay_if_nothing_better_comes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
-def test_a_loaded_module_gives_the_same_bits(taught, name):
+def test_a_loaded_module_gives_the_same_bits(folders, name):
     """Two agents that began differently say the same once the file is in both."""
     one, two = agent("seed=1"), agent("seed=2")
     assert not same(weights(agent_modules(one)[name]), weights(agent_modules(two)[name]))
     for each in (one, two):
-        assert load_module(each, taught[name]) == name
-    file = read_module(taught[name])
+        assert load_module(each, folders[name]) == name
+    file = read_module(folders[name])
     for part, saved in file.parts.items():
         assert same(weights(agent_modules(one)[part]), saved)
         assert same(weights(agent_modules(two)[part]), saved)
@@ -313,9 +313,9 @@ def test_a_world_model_goes_on_in_the_unit_of_rewards_that_it_was_taught(tmp_pat
     def learner(*changes, load=True):
         return Experiment.load("town_agent", *SMALL, *changes).make_learner(load)
 
-    taught, file = RewardScaler(1), tmp_path / "module.pt"
-    taught.running.update(torch.tensor([-12.5, 12.5]))
-    save_module(file, agent("seed=2"), "world_model", taught)
+    scaler, file = RewardScaler(1), tmp_path / "module.pt"
+    scaler.running.update(torch.tensor([-12.5, 12.5]))
+    save_module(file, agent("seed=2"), "world_model", scaler)
     brought = f"pretrained.world_model={file}"
     rewards = [
         learner(*changes).algorithm.scaler.scale(torch.ones(())).item()
@@ -326,7 +326,7 @@ def test_a_world_model_goes_on_in_the_unit_of_rewards_that_it_was_taught(tmp_pat
         learner(brought, f"frozen=[{name}]", load=False).algorithm.scaler for name in ("world_model", "perception")
     ]
     assert [scaler.frozen for scaler in again] == [True, False], "also in a run that goes on from its checkpoint"
-    assert not learner("frozen=[world_model]").algorithm.scaler.frozen, "nobody has taught it"
+    assert not learner("frozen=[world_model]").algorithm.scaler.frozen, "nothing has trained it"
     upon = Experiment.load("town_agent", *SMALL, brought)
     _, data = _prepare("social_model", upon, PretrainConfig(frames=128))
     assert data.scaler.scale(torch.ones(())).item() == pytest.approx(1 / 12.5)
@@ -347,9 +347,9 @@ def test_the_file_of_a_social_model_brings_the_perception_whose_beliefs_it_reads
 
 
 @pytest.mark.slow
-def test_frozen_modules_stay_and_others_learn(taught):
+def test_frozen_modules_stay_and_others_learn(folders):
     paths = ["perception", "world_model", "social_model"]
-    pretrained = [f"pretrained.{name}={taught[name]}" for name in paths]
+    pretrained = [f"pretrained.{name}={folders[name]}" for name in paths]
     experiment = Experiment.load(
         "town_agent", *SMALL, *pretrained, "frozen=[perception,social_model]", "total_frames=256"
     )
@@ -366,28 +366,28 @@ def test_frozen_modules_stay_and_others_learn(taught):
         assert iteration.metrics["train/updates"] > 0
     trained = {name: weights(module) for name, module in agent_modules(learner.agent).items()}
     for name in ("perception", "social_model"):
-        assert same(trained[name], read_module(taught[name]).parts[name]), f"{name} was frozen"
-    before = read_module(taught["world_model"]).parts["world_model"]
+        assert same(trained[name], read_module(folders[name]).parts[name]), f"{name} was frozen"
+    before = read_module(folders["world_model"]).parts["world_model"]
     assert all(
         not torch.equal(value, before[name]) for name, value in trained["world_model"].items() if "weight" in name
     )
-    statistics = read_module(taught["perception"]).statistics
+    statistics = read_module(folders["perception"]).statistics
     assert learner.agent.normalizer.running.mean.tolist() == statistics["obs_mean"], "frozen perception sees the same"
 
 
 @pytest.mark.slow
-def test_freezing_one_module_more_frees_none(taught):
+def test_freezing_one_module_more_frees_none(folders):
     mine = agent()
     for name in ("perception", "social_model"):
-        load_module(mine, taught[name], frozen=True)
+        load_module(mine, folders[name], frozen=True)
         assert mine.normalizer.frozen, f"after {name}, perception must still see the same"
 
 
 @pytest.mark.slow
-def test_a_run_with_pretrained_modules_resumes_without_their_files(taught, tmp_path):
+def test_a_run_with_pretrained_modules_resumes_without_their_files(folders, tmp_path):
     moved = tmp_path / "moved"
     moved.mkdir()
-    (moved / "module.pt").write_bytes((taught["perception"] / "module.pt").read_bytes())
+    (moved / "module.pt").write_bytes((folders["perception"] / "module.pt").read_bytes())
     arguments = [
         "frozen=[perception]",
         f"run.folder={tmp_path}",
@@ -402,7 +402,7 @@ def test_a_run_with_pretrained_modules_resumes_without_their_files(taught, tmp_p
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
+def test_what_does_not_fit_is_named_and_changes_nothing(folders, tmp_path):
     mine = agent()
     before = weights(mine)
     foreign, damaged = tmp_path / "foreign.pt", tmp_path / "damaged.pt"
@@ -416,28 +416,28 @@ def test_what_does_not_fit_is_named_and_changes_nothing(taught, tmp_path):
         with pytest.raises(ValueError, match=sentence):
             load_module(mine, path)
     with pytest.raises(ValueError, match="there is no module 'soul'"):
-        load_modules(mine, {"soul": str(taught["social_model"])})
+        load_modules(mine, {"soul": str(folders["social_model"])})
     with pytest.raises(ValueError, match="holds the module social_model, not perception"):
-        load_modules(mine, {"perception": str(taught["social_model"])})
+        load_modules(mine, {"perception": str(folders["social_model"])})
     assert same(before, weights(mine))
     larger = agent("model.perception.belief_size=9")
     kept = weights(larger)
     with pytest.raises(ValueError, match=r"is \[8, 28\] in .* but \[9, 28\] in this agent"):
-        load_modules(larger, {"social_model": str(taught["social_model"]), "perception": str(taught["perception"])})
+        load_modules(larger, {"social_model": str(folders["social_model"]), "perception": str(folders["perception"])})
     assert same(kept, weights(larger)), "all or nothing"
     with pytest.raises(ValueError, match="this agent has no world_model"):
-        load_module(agent("model.world_model.enabled=false"), taught["world_model"])
+        load_module(agent("model.world_model.enabled=false"), folders["world_model"])
     with pytest.raises(ValueError, match="this world shows"):
-        load_module(agent("world.level=L2", "world.num_agents=2"), taught["perception"])
+        load_module(agent("world.level=L2", "world.num_agents=2"), folders["perception"])
 
 
 @pytest.mark.slow
-def test_two_files_must_agree_on_what_both_hold(taught, tmp_path):
+def test_two_files_must_agree_on_what_both_hold(folders, tmp_path):
     other = tmp_path / "other"
     quick = ["--frames", "64", "--updates", "1", "--output", str(other)]
     assert cli.main(["pretrain", "world_model", "town_agent", *SMALL, *quick]) == 0
     with pytest.raises(ValueError, match="different versions of perception"):
-        load_modules(agent(), {"perception": taught["perception"], "world_model": other})
+        load_modules(agent(), {"perception": folders["perception"], "world_model": other})
 
 
 def test_an_unknown_frozen_module_is_named():
@@ -463,7 +463,7 @@ def test_goals_are_recorded_and_thoughts_are_not():
     rollout = collect(env, mine, choose_players(env, ["wait"], False), 8 * 16, 16, goals=True)
     there = set(rollout.keys(True, True))
     assert set(mine.manager.replayed_keys) <= there
-    assert not there & (set(mine.replayed_keys) - set(mine.manager.replayed_keys)), "they would be of untaught modules"
+    assert not there & (set(mine.replayed_keys) - set(mine.manager.replayed_keys)), "they would be of untrained modules"
 
 
 def test_every_player_has_worlds_of_its_own(recorded):

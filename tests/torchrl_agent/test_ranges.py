@@ -1,4 +1,4 @@
-"""Ranges: every number of a configuration has one, and what leaves it is told."""
+"""Ranges: every number of a configuration has one, and what leaves it is named."""
 
 import dataclasses
 import math

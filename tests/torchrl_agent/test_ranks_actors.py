@@ -140,10 +140,10 @@ def test_what_a_rollout_is_made_of_is_told_with_nested_sizes():
     """[T, N] = [2, 3] with groups of 4, also of what followed."""
     agents = TensorDict({"action": torch.zeros(2, 3, 4)}, [2, 3, 4])
     frames = TensorDict({"agents": agents, "next": TensorDict({"agents": agents.clone()}, [2, 3])}, [2, 3])
-    told = actors.layout(frames)
-    assert told["shape"] == (2, 3)
-    assert told["nested"] == [("agents", (4,)), ("next", ()), (("next", "agents"), (4,))]
-    assert [(key, tuple(shape)) for key, shape, _ in told["entries"]] == [
+    described = actors.layout(frames)
+    assert described["shape"] == (2, 3)
+    assert described["nested"] == [("agents", (4,)), ("next", ()), (("next", "agents"), (4,))]
+    assert [(key, tuple(shape)) for key, shape, _ in described["entries"]] == [
         (("agents", "action"), (4,)),
         (("next", "agents", "action"), (4,)),
     ]

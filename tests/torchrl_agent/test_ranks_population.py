@@ -85,7 +85,7 @@ def assert_same_population(one, two):
 
 
 def test_rows_that_another_rank_wants_travel(monkeypatch):
-    """Two ranks of two rows each; who broadcasts is told what the other sent."""
+    """Two ranks of two rows each; who broadcasts receives what the other sent."""
     whole, places = torch.tensor([[10.0], [11.0], [12.0], [13.0]]), torch.tensor([3, 1, 2, 1])
     sent = {}
     for turn in range(2):  # in the first turn each learns what it sends, in the second what the other sent
@@ -132,8 +132,8 @@ def test_members_of_two_ranks_are_those_of_one_process(tmp_path, monkeypatch, co
     assert main([*words, "run.name=one"]) == 0
     torchrun(tmp_path, *words, "run.name=two")
     assert_same_population(tmp_path / "runs/one", tmp_path / "runs/two")
-    told = [json.loads((tmp_path / "runs" / name / "summary.json").read_text()) for name in ("one", "two")]
-    assert_close(told[0]["population"], told[1]["population"])
+    summaries = [json.loads((tmp_path / "runs" / name / "summary.json").read_text()) for name in ("one", "two")]
+    assert_close(summaries[0]["population"], summaries[1]["population"])
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def learner_of(kind: str) -> Learner:
 
 
 def everything(thing: object, path: str = "", seen: dict[int, object] | None = None) -> Iterator[tuple[str, object]]:
-    """Tensors and plain values below an object, by the attributes that lead there; what several share is told once."""
+    """Tensors and plain values below an object, by the attributes that lead there; what several share stands once."""
     seen = {} if seen is None else seen
     if thing is None or isinstance(thing, bool | int | float | str):
         yield path, thing

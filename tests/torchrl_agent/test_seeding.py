@@ -62,9 +62,9 @@ class RecordedPair:
 
     def step(self, actions):
         seen, reward, ended, cut, _ = self.one.step(0)
-        told = [self._all(value) for value in (seen, reward, ended, cut, {})]
+        batched = [self._all(value) for value in (seen, reward, ended, cut, {})]
         self.agents = [] if ended else self.agents
-        return tuple(told)
+        return tuple(batched)
 
     def _all(self, value):
         return dict.fromkeys(self.possible_agents, value)

@@ -460,13 +460,13 @@ DAMAGED = {
 @pytest.mark.parametrize("words", ["evaluate", "resume", "compare", "plot", "film"])
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_yaml_beyond_its_limits_is_refused_in_one_sentence(stranger, capfd, words, damage):
-    text, told = DAMAGED[damage]
+    text, expected = DAMAGED[damage]
     run = stranger()
     (run / "config.yaml").write_text(text)
     assert cli.main([words, "run"]) == 2
     error = capfd.readouterr().err
     assert len(error.splitlines()) == 1
-    assert told in error or "not YAML" in error
+    assert expected in error or "not YAML" in error
     assert "config.yaml" in error
     assert not os.path.lexists(CANARY)
 

@@ -5,7 +5,7 @@ import sys
 
 import gymnasium
 import pytest
-from strange_worlds import Told
+from strange_worlds import Reporter
 from torchrl.envs import GymEnv, PendulumEnv, SerialEnv
 
 from torchrl_agent import Experiment, evaluate, load_agent, train
@@ -20,7 +20,7 @@ def cart_pole(render_mode=None):
 
 
 WORLDS = {
-    "a class of Gymnasium": Told,
+    "a class of Gymnasium": Reporter,
     "a function of Gymnasium": cart_pole,
     "a lambda": lambda: gymnasium.make("CartPole-v1"),
     "an environment of Gymnasium": gymnasium.make("CartPole-v1"),
@@ -42,8 +42,8 @@ def test_they_train_are_saved_and_are_judged(world, tmp_path):
 
 
 def test_what_can_be_imported_is_named_by_its_path():
-    assert name_object(Told) == "strange_worlds.Told"
-    assert Experiment.load(Told).name == "told"
+    assert name_object(Reporter) == "strange_worlds.Reporter"
+    assert Experiment.load(Reporter).name == "reporter"
 
 
 def test_what_cannot_be_imported_has_one_name_in_this_process():
@@ -55,7 +55,7 @@ def test_what_cannot_be_imported_has_one_name_in_this_process():
 
 
 def test_arguments_go_to_the_world():
-    learner = Experiment.load(Told, *SMALL, "+world.length=7").make_learner()
+    learner = Experiment.load(Reporter, *SMALL, "+world.length=7").make_learner()
     rollout = learner.collect()
     assert rollout["next", "done"].squeeze(-1).nonzero()[:, 0].unique().tolist() == [6, 13]
 
@@ -63,9 +63,9 @@ def test_arguments_go_to_the_world():
 def test_another_process_says_what_to_do(tmp_path):
     list(train(Experiment.load(lambda: cart_pole(), *SMALL, *QUIET, "run.name=own", f"run.folder={tmp_path}")))
     words = [sys.executable, "-m", "torchrl_agent.cli", "evaluate", str(tmp_path / "own"), "--trust"]
-    told = subprocess.run(words, capture_output=True, text=True)
-    assert told.returncode != 0 and "Traceback" not in told.stderr
-    assert "was an object of another Python process: put it into a module" in told.stderr
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert ended.returncode != 0 and "Traceback" not in ended.stderr
+    assert "was an object of another Python process: put it into a module" in ended.stderr
 
 
 def test_a_batch_cannot_be_copied_into_other_sizes():

@@ -194,10 +194,10 @@ class ActorCritic(Algorithm):
         behavior policy; returns the diagnostics of the updates [updates], and the value loss in the world's rewards.
         """
         self.agent.normalizer.update(self.agent.normalizer.join(data), data.get(keys.VALID, None))
-        told = summarize_updates(history)
-        if "scaled_value_loss" in told:
-            told["value_loss"] = told["scaled_value_loss"] * self.scaler.unit.square()
-        return told
+        metrics = summarize_updates(history)
+        if "scaled_value_loss" in metrics:
+            metrics["value_loss"] = metrics["scaled_value_loss"] * self.scaler.unit.square()
+        return metrics
 
 
 class OnPolicyActorCritic(ActorCritic):

@@ -138,11 +138,11 @@ def run_exploit(parsed: argparse.Namespace) -> int:
         return stopped
     found = exploitability(experiment, parsed.games)
     for way in WAYS:
-        told = found[way]
-        half = "" if math.isinf(told["half_width"]) else f" +- {told['half_width']:.3f}"
+        result = found[way]
+        half = "" if math.isinf(result["half_width"]) else f" +- {result['half_width']:.3f}"
         print(
-            f"{way} actions: after {found['frames']:,} frames the best of {parsed.members} takes {told['best']:.3f} of "
-            f"the points against {found['target']}, the mean {told['mean']:.3f}{half}"
+            f"{way} actions: after {found['frames']:,} frames the best of {parsed.members} takes {result['best']:.3f} "
+            f"of the points against {found['target']}, the mean {result['mean']:.3f}{half}"
         )
     if parsed.json:
         print(to_json(found))

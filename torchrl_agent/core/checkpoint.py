@@ -101,8 +101,8 @@ def save_checkpoint(
         marks: further metadata.
     """
     path = folder / f"checkpoint_{frames}.pt"
-    told = {"score": score, "measure": measure}
-    metadata = {"format": FORMAT, "frames": frames, **told, "config_hash": config_hash, "versions": versions()}
+    judged = {"score": score, "measure": measure}
+    metadata = {"format": FORMAT, "frames": frames, **judged, "config_hash": config_hash, "versions": versions()}
     metadata |= marks or {}
     path.with_suffix(MANIFEST).unlink(missing_ok=True)  # its checksums are of the files that are replaced now
     write_json(path.with_suffix(STATISTICS), statistics)
@@ -116,7 +116,7 @@ def save_checkpoint(
     for older in set(folder.glob(f"checkpoint_*{REPLAY}")) - {path.with_suffix(REPLAY)}:
         older.unlink()
     if score is not None and score >= best_score(folder, measure):
-        write_json(folder / BEST, {"checkpoint": path.name, **told})
+        write_json(folder / BEST, {"checkpoint": path.name, **judged})
     _forget_old(folder, keep)
     return path
 

@@ -105,23 +105,23 @@ def _ended(store: distributed.Store, error: Exception, number: int, count: int) 
     sentence = str(error) if known else f"{type(error).__name__}: {error}"
     if not re.search(r"\brank \d", sentence):
         sentence = f"rank {number}: {sentence}"
-    told, silent = "", set(range(count)) - {number}
+    message, missing = "", set(range(count)) - {number}
     try:
         if not lost:
             store.compare_set("error", "", f"{number} {sentence}")
         if _come(store, ["error"]):
-            told = store.get("error").decode()
+            message = store.get("error").decode()
         store.set(f"heard {number}", "")
-        if not _come(store, [f"heard {other}" for other in silent]):
-            silent = {other for other in silent if not store.check([f"heard {other}"])}
+        if not _come(store, [f"heard {other}" for other in missing]):
+            missing = {other for other in missing if not store.check([f"heard {other}"])}
     except RuntimeError:  # the store is gone with the process that had it
         pass
-    whose, _, first_words = told.partition(" ")
+    whose, _, first_words = message.partition(" ")
     if whose == str(number) and not known:
         return error
-    if told:
+    if message:
         return (ValueError if isinstance(error, ValueError) else TrainingError)(first_words)
-    names = ", ".join(map(str, sorted(silent))) or "another"
+    names = ", ".join(map(str, sorted(missing))) or "another"
     return TrainingError(f"rank {names} is lost, or did not answer within run.rank_timeout: see what it says last.")
 
 

@@ -118,11 +118,11 @@ def _vector(name: str, values: Tensor, names: Names) -> str:
     if name not in names.observation:
         more = f" ... ({len(values)} numbers)" if len(values) > SHOWN else ""
         return " ".join(as_number(value) for value in values[:SHOWN]) + more
-    told = [
+    entries = [
         f"{names.seen(name, index)} {as_number(value)}" for index, value in enumerate(values) if abs(value) >= SMALLEST
     ]
-    rest = [] if len(told) == len(values) else ["the rest 0" if told else "0"]
-    return ", ".join(told + rest)
+    rest = [] if len(entries) == len(values) else ["the rest 0" if entries else "0"]
+    return ", ".join(entries + rest)
 
 
 def _window(name: str, picture: Tensor, names: Names) -> list[str]:
@@ -146,7 +146,7 @@ def _way(right: int, down: int) -> str:
 
 def _uncertainty(belief: Belief) -> str:
     if belief.usual is None:
-        return "uncertainty: not known, as none of perception's own losses taught it"
+        return "uncertainty: not known, as no loss of perception's own trains it"
     times = math.exp(belief.uncertainty - belief.usual)
     return (
         f"uncertainty: mean log_std {belief.uncertainty:.3f}, in this episode {belief.usual:.3f}: its deviation is "
@@ -200,12 +200,12 @@ def _futures(futures: Futures, belief: Belief, names: Names, chosen: int) -> lis
         for row, name in enumerate(belief.known_names)
     ]
     error = (futures.foreseen_states - futures.true_states).abs()
-    told = as_numbers(torch.cat((futures.foreseen_rewards, futures.true_rewards)))
+    rewards = as_numbers(torch.cat((futures.foreseen_rewards, futures.true_rewards)))
     followed = [
         (
             str(step + 1),
-            told[step],
-            told[step + len(error)],
+            rewards[step],
+            rewards[step + len(error)],
             f"{futures.foreseen_dones[step]:.0%}",
             "yes" if futures.true_dones[step] else "no",
             f"{error[step].mean():.3f}",
@@ -259,8 +259,8 @@ def _others(others: Others, names: Names) -> list[str | Table]:
 def _found(number: int, shares: Tensor) -> str:
     """Return the steps of the largest weights, in the order of the episode."""
     steps = shares.topk(min(FOUND, len(shares))).indices.sort().values.tolist()
-    told = [f"step {step} {shares[step]:.0%}" for step in steps if shares[step] >= UNLIKELY]
-    return f"what agent {number} did in moments like this one, found again from: {', '.join(told) or 'nothing'}"
+    found = [f"step {step} {shares[step]:.0%}" for step in steps if shares[step] >= UNLIKELY]
+    return f"what agent {number} did in moments like this one, found again from: {', '.join(found) or 'nothing'}"
 
 
 def _goal(goal: Goal | None) -> list[str | Table]:

@@ -239,8 +239,8 @@ def _belief(
             known_names += names.meters
         else:
             known_names += [f"{name} {names.seen(name, index)}" for index in range(size)]
-    taught = bool(agent.agent_modules["perception"].losses)
-    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
+    trained = bool(agent.agent_modules["perception"].losses)
+    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if trained else None
     return Belief(belief.mean, belief.log_std, belief.proprioception, known_names, usual)
 
 

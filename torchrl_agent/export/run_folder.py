@@ -56,7 +56,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", tr
     path = find_checkpoint(run, checkpoint)
     state = load_checkpoint(path)
     source = path.parent.parent
-    told = _summary(source)
+    past = _summary(source)
     ways = evaluate_ways(experiment, agent)
     try:
         (output / "checkpoints").mkdir(parents=True)
@@ -77,7 +77,7 @@ def write_run(run: Path, output: Path | str | None, checkpoint: str = "last", tr
         if (source / name).is_file():
             shutil.copyfile(source / name, output / name)
     figures = {"evaluation": ways[configured_way(experiment)], "ways": ways}
-    summary = {"origin": _origin(path, experiment, state), **told, "frames": state["frames"], **figures}
+    summary = {"origin": _origin(path, experiment, state), **past, "frames": state["frames"], **figures}
     write_json(output / SUMMARY, summary)
     write_model_card(output, alone, summary)
     return output

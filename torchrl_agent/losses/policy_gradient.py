@@ -53,9 +53,9 @@ class AgentLoss(nn.Module):
         """Losses (``loss_*``) and diagnostics of frames [B], or of sequences [B, T] in TorchRL's recurrent mode."""
         encoded = self.encoder(minibatch.copy())
         losses = self.objective(encoded)
-        taught = encoded[: max(1, round(self.auxiliary_fraction * len(encoded)))]
+        subset = encoded[: max(1, round(self.auxiliary_fraction * len(encoded)))]
         for auxiliary in self.auxiliary:
-            losses.update(auxiliary(taught if getattr(auxiliary, "subsampled", False) else encoded))
+            losses.update(auxiliary(subset if getattr(auxiliary, "subsampled", False) else encoded))
         return losses
 
 

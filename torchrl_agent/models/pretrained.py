@@ -133,10 +133,10 @@ def restore_reward_scale(
         frozen: names of frozen modules.
         load: False if a checkpoint is loaded instead.
     """
-    taught = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
-    if taught and load:
-        set_statistics(None, scaler, read_module(taught[0]).statistics)
-    scaler.frozen = bool(taught) and DREAMER in frozen
+    sources = [path for name, path in config.paths().items() if DREAMER in reads(agent, name)]
+    if sources and load:
+        set_statistics(None, scaler, read_module(sources[0]).statistics)
+    scaler.frozen = bool(sources) and DREAMER in frozen
 
 
 def freeze(agent: Agent, names: Iterable[str]) -> None:

@@ -167,8 +167,8 @@ class MembersAlgorithm(Algorithm):
             for draw in self.template.draws(count)
         ]
         self.stack.call(self._conclude, data, self._dims, together=self.together)
-        told = summarize_updates(torch.stack(history))
-        return {**told, "value_loss": told["scaled_value_loss"] * unit.square(), "explained_variance": explained}
+        metrics = summarize_updates(torch.stack(history))
+        return {**metrics, "value_loss": metrics["scaled_value_loss"] * unit.square(), "explained_variance": explained}
 
     @spanned("advantages")
     @torch.no_grad()

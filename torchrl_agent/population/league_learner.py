@@ -143,8 +143,8 @@ class LeagueLearner(PopulationLearner):
             self.league.rate()
         found = super().end_iteration(metrics)
         of_members = {f"league/{name}": values for name, values in self.league.of_members().items()}
-        for member, told in enumerate(self.member_metrics):
-            told |= {name: float(values[member]) for name, values in of_members.items()}
+        for member, own in enumerate(self.member_metrics):
+            own |= {name: float(values[member]) for name, values in of_members.items()}
         found |= {name: float(values.nanmean()) for name, values in of_members.items()}
         if config.against:
             return found

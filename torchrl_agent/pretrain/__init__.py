@@ -140,9 +140,9 @@ def learn(
             rows = torch.randint(data.train.shape[0], (_batch(data, config),), device=data.train.device)
             metrics = updater.update(data.train[rows])
             if update % every == 0 or update == config.updates:
-                told = to_host(dict(metrics.items()))
-                updater.check(told, "lower --learning-rate")
-                learned = {f"train/{name}": value for name, value in told.items()}
+                losses = to_host(dict(metrics.items()))
+                updater.check(losses, "lower --learning-rate")
+                learned = {f"train/{name}": value for name, value in losses.items()}
                 validation = lesson.validate(data.validation)
                 shown = {"validation": f"{total_loss(validation):.4g}"}
                 yield update, learned, validation

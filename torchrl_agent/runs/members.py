@@ -113,9 +113,9 @@ class MembersWriter:
         """Write a summary of each member: the population's, with its own metrics, without the best one's results."""
         for index, (place, metrics) in enumerate(zip(self._folders, self.learner.member_metrics, strict=True)):
             known = {name: None if math.isnan(value) else value for name, value in metrics.items()}
-            told = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
+            shared = {name: value for name, value in summary.items() if name not in ("evaluation", "ways", "film")}
             seed = member_experiment(self.learner, index).seed
-            write_json(place / "summary.json", {**told, "seed": seed, "metrics": known})
+            write_json(place / "summary.json", {**shared, "seed": seed, "metrics": known})
 
     def describe(self) -> dict[str, Any]:
         """Present state of a population, as plain values: each member's strength (``rating`` in a league, else its

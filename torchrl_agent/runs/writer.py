@@ -61,7 +61,7 @@ class RunWriter:
         logger = wandb_logger(folder, run.wandb, text)
         self._writer = MetricsWriter(folder, run.tensorboard, frames, logger, run.record_host)
         self._metrics, past = self._writer.last, read_summary(folder)
-        with self._told():
+        with self._writing():
             clean(folder)
             write_config(self.experiment, folder)
             self._writer.describe(text, self.experiment.settings())
@@ -86,13 +86,13 @@ class RunWriter:
             if self._between and kind is not None and not issubclass(kind, Exception) and ranks.size() == 1:
                 self.stop()
         finally:
-            with self._locks, suppress(OSError) if kind is not None else self._told():
+            with self._locks, suppress(OSError) if kind is not None else self._writing():
                 self._writer.close()
                 if self._members is not None:
                     self._members.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _writing(self) -> Iterator[None]:
         """A context that turns an error of the disk, such as a full one or a folder that is gone, into a sentence."""
         try:
             yield
@@ -111,7 +111,7 @@ class RunWriter:
     def write(self, metrics: dict[str, float]) -> None:
         """Record an iteration that the learner has just finished; write a checkpoint too, if one is due."""
         self._metrics = metrics
-        with self._told():
+        with self._writing():
             (self.folder / SUMMARY).unlink(missing_ok=True)  # of what was learned before
             self._writer.write(self.learner.frames, metrics)
             if self._members is not None:
@@ -212,7 +212,7 @@ class RunWriter:
         """Film the present policy; if that fails, do not try again."""
         self._filmed = self.learner.frames
         path = self.folder / FILMS / f"{self.learner.frames:012}.gif"
-        with ranks.alone(), forked_random(self.learner.device), self._told():
+        with ranks.alone(), forked_random(self.learner.device), self._writing():
             path.parent.mkdir(exist_ok=True)
             if sharded(agent := self.learner.best_agent()) or self._film(agent, path) is None:
                 self._film_every = None

@@ -61,7 +61,7 @@ class RemoteCollector(RolloutCollector):
         self._packed: list[Tensor] = []
         self._coming: list[distributed.Work] = []
         """Pending receives of the actors' next rollouts, if these may have been collected."""
-        self._received = self._told = 0
+        self._received = self._sent = 0
         self._mode = super().mode
 
     @override
@@ -96,12 +96,12 @@ class RemoteCollector(RolloutCollector):
         from last; None for worlds without saved state.
         """
         self._send_ticket(SAVE)
-        told = [receive(actor, WORLDS) for actor in self._actors]
-        self.random = told[0]["random"]
-        if told[0]["world"] is None:
+        states = [receive(actor, WORLDS) for actor in self._actors]
+        self.random = states[0]["random"]
+        if states[0]["world"] is None:
             return None, None
-        world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in told))
-        return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in told))
+        world = tree_map(lambda *rows: torch.cat(rows, -1), *(each["world"] for each in states))
+        return world, tree_map(lambda *rows: torch.cat(rows), *(each["root"] for each in states))
 
     def stop(self) -> None:
         """Stop the actors."""
@@ -109,7 +109,7 @@ class RemoteCollector(RolloutCollector):
             distributed.broadcast_object_list([None], LEARNER)
             return
         self._send_ticket(STOP)
-        while self._received < self.player.rollouts_of(self._told):  # collected already, or before their next ticket
+        while self._received < self.player.rollouts_of(self._sent):  # collected already, or before their next ticket
             self._receive()
         self._mail.wait()
 
@@ -120,21 +120,21 @@ class RemoteCollector(RolloutCollector):
         if self.random is not None:
             begin["random"] = self.random
         distributed.broadcast_object_list([begin], LEARNER)
-        told, *_ = [receive(actor, WORLDS) for actor in self._actors]  # all the same
-        self._mode, self._buffers = told["mode"], self._make_room(told)
+        first, *_ = [receive(actor, WORLDS) for actor in self._actors]  # all the same
+        self._mode, self._buffers = first["mode"], self._make_room(first)
         self._shares = list(self._buffers.chunk(len(self._actors), 1))
         size = sum(value.numel() * value.element_size() for value in self._shares[0].values(True, True))
         self._packed = [torch.empty(size, dtype=torch.uint8) for _ in self._shares]
-        self._received = self._told = self.player.iterations
+        self._received = self._sent = self.player.iterations
 
-    def _make_room(self, told: Mapping[str, Any]) -> TensorDict:
+    def _make_room(self, shapes: Mapping[str, Any]) -> TensorDict:
         """Allocate buffers for the rollouts of all actors, each of a :func:`layout`."""
-        steps, rows = told["shape"]
+        steps, rows = shapes["shape"]
         shape = (steps, rows * len(self._actors))
         room = TensorDict({}, shape, device=self.env.device)
-        for key, rest, dtype in told["entries"]:
+        for key, rest, dtype in shapes["entries"]:
             room.set(key, torch.zeros(*shape, *rest, dtype=dtype, device=self.env.device))
-        for key, rest in told["nested"]:
+        for key, rest in shapes["nested"]:
             room.get(key).batch_size = (*shape, *rest)
         return room
 
@@ -162,7 +162,7 @@ class RemoteCollector(RolloutCollector):
         number = self.player.iterations
         self._mail.send(torch.tensor([wanted, number, self.stages.get(number, 0)]), self._actors, TICKETS)
         if wanted == GO_ON:
-            self._told = number
+            self._sent = number
             if self.player.publishes():
                 self._mail.send(pack(self.learning.state_dict().values()), self._actors, TICKETS)
 

@@ -132,8 +132,8 @@ class SpreadLearner(Learner):
         with ranks.dealing("agents"):
             rollout = super().collect()
         ends = rollout.get((keys.NEXT, keys.DONE)).float()
-        told = [rollout.get((keys.NEXT, *key)).sum() for key in self.collector.statistics.values()]
-        seen = torch.stack([ends.sum(), *told]).double().nan_to_num()
+        sums = [rollout.get((keys.NEXT, *key)).sum() for key in self.collector.statistics.values()]
+        seen = torch.stack([ends.sum(), *sums]).double().nan_to_num()
         if not bool((ranks.largest(seen) == -ranks.largest(-seen)).all()):
             raise TrainingError(
                 "the worlds of the ranks have come apart, though each should step the same: use machines of one kind, "

@@ -306,7 +306,7 @@ def episodes(mode, steps):
     """Observations, rewards and ends of each world's episodes, whole ones only, played in one of Gymnasium's modes."""
     vector = GymnasiumVectorEnv(make_world(num_envs=3, rules=Rules(max_steps=20), desynchronize=True), mode)
     seen, infos = vector.reset(seed=7)
-    running, told = [[seen[row]] for row in range(3)], [[] for _ in range(3)]
+    running, final = [[seen[row]] for row in range(3)], [[] for _ in range(3)]
     over = np.zeros(3, bool)
     for _ in range(steps):
         # each world plays by its own clock, whatever the mode makes of the others
@@ -322,14 +322,14 @@ def episodes(mode, steps):
             if done[row]:
                 assert infos["final_info"]["length"][row] > 0
                 assert infos["_final_info"][row]
-                told[row].append(running[row])
+                final[row].append(running[row])
         if mode is AutoresetMode.DISABLED and over.any():
             assert done[over].all()
             seen, _ = vector.reset(options={"reset_mask": over})
         for row in np.flatnonzero(done if mode is AutoresetMode.SAME_STEP else over):
             running[row] = [seen[row]]
         over = done & ~over if mode is not AutoresetMode.SAME_STEP else over
-    return told
+    return final
 
 
 def test_the_games_are_the_same_in_every_autoreset_mode():

@@ -1,4 +1,4 @@
-"""The Arena told a second time, for one world, in plain Python with lists and ``math``; shares no code with
+"""The Arena a second time, for one world, in plain Python with lists and ``math``; shares no code with
 ``envs.arena``.
 
 Its numbers are typed from the rules, not imported. Luck comes from ``uniform(stream, count) -> list of numbers in [0,

@@ -50,7 +50,7 @@ class Match:
         td = TensorDict({"action": torch.tensor(actions)}, batch_size=self.env.batch_size)
         return self.env.step_and_maybe_reset(td)[0]["next"]
 
-    def agree(self, oracle, action, told, world, tolerance=1e-3):
+    def agree(self, oracle, action, step, world, tolerance=1e-3):
         """Play the oracle's step and compare everything, except after a close call; returns the state's own oracle, or
         None.
         """
@@ -62,12 +62,12 @@ class Match:
         self.compared += 1
         where = f"world {world}, step {oracle.time}, action {action}"
         ends = {"terminated": terminated, "truncated": truncated, "done": terminated or truncated}
-        assert {key: told[key][world].item() for key in ends} == ends, where
-        assert alike(told["reward"][world].tolist(), [reward], tolerance, 1e-4), (where, told["reward"][world], reward)
+        assert {key: step[key][world].item() for key in ends} == ends, where
+        assert alike(step["reward"][world].tolist(), [reward], tolerance, 1e-4), (where, step["reward"][world], reward)
         for name, value in oracle.statistics().items():
-            mine = told["episode", name][world].tolist()
+            mine = step["episode", name][world].tolist()
             assert alike(mine, [value], tolerance, 1e-3), (where, name, mine, value)
-        for index, (mine, theirs) in enumerate(zip(told["observation"][world].tolist(), observation, strict=True)):
+        for index, (mine, theirs) in enumerate(zip(step["observation"][world].tolist(), observation, strict=True)):
             away = abs(mine - theirs)
             away = min(away, 1 - away) if index in CIRCULAR[self.mode] else away
             assert away <= max(tolerance * abs(theirs), 1e-4), (where, index, mine, theirs)
@@ -256,9 +256,9 @@ def play(match, steps, stir_every, seed):
                 stir(match.env, world, match.oracle_module, generator)
                 players[world] = match.read(world)
         actions = [choose_action(player, world, generator) for world, player in enumerate(players)]
-        told = match.step(actions)
+        step = match.step(actions)
         for world, (player, action) in enumerate(zip(players, actions, strict=True)):
-            players[world] = match.agree(player, action, told, world) or match.read(world)
+            players[world] = match.agree(player, action, step, world) or match.read(world)
         assert not match.env.state.tally.shots_dropped.any()
 
 
@@ -275,10 +275,10 @@ def test_oracles_running_freely_stay_together_with_the_batch(oracle, style):
     together = [0] * WORLDS
     for _ in range(120):
         actions = [choose_action(player, world, generator) for world, player in enumerate(players)]
-        told = match.step(actions)
+        step = match.step(actions)
         for world, action in enumerate(actions):
-            state = match.agree(players[world], action, told, world)
-            if state is None or told["done"][world].item():
+            state = match.agree(players[world], action, step, world)
+            if state is None or step["done"][world].item():
                 players[world], together[world] = match.read(world), 0
             else:
                 together[world] += 1

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from counting_world import NAME, OPEN, registered
-from strange_worlds import Broken, Lengths, Masked, Told, TwoHeads
+from strange_worlds import Broken, Lengths, Masked, Reporter, TwoHeads
 from tensordict import assert_close
 
 from envs.libs.gymnasium import VectorGymEnv
@@ -117,7 +117,7 @@ def test_masks_that_cannot_be_are_refused(legal, named):
 
 
 def test_numbers_in_info_are_episode_statistics():
-    env = VectorGymEnv(Told, 2)
+    env = VectorGymEnv(Reporter, 2)
     check_world(env)
     frames = env.rollout(5, break_when_any_done=False)
     books = frames["next", "episode"]
@@ -135,21 +135,21 @@ def test_each_world_repeats_actions_by_itself():
 
 
 def test_wrappers_are_named_in_order():
-    env = VectorGymEnv(Told, 2, wrappers=[{"FrameStackObservation": {"stack_size": 2}}, "FlattenObservation"])
+    env = VectorGymEnv(Reporter, 2, wrappers=[{"FrameStackObservation": {"stack_size": 2}}, "FlattenObservation"])
     frames = env.rollout(3)
     assert frames["next", "observation"][0].tolist() == [[0, 1], [1, 2], [2, 3]]
-    env = VectorGymEnv(Told, 2, wrappers=[{"TimeLimit": {"max_episode_steps": 2}}])
+    env = VectorGymEnv(Reporter, 2, wrappers=[{"TimeLimit": {"max_episode_steps": 2}}])
     assert env.rollout(4)["next", "truncated"][0, :, 0].tolist() == [False, True]
 
 
 def test_the_usual_wrappers_have_keys():
-    env = VectorGymEnv(Told, 2, length=9, noop_start=3, frame_stack=2)
+    env = VectorGymEnv(Reporter, 2, length=9, noop_start=3, frame_stack=2)
     env.set_seed(0)
     first = env.reset()["observation"]
     assert first.shape == (2, 2)
     begun = {int(env.reset()["observation"][0, -1]) for _ in range(20)}
     assert begun == {1, 2, 3}  # idle steps
-    env = VectorGymEnv(Told, 2, from_pixels=True, gray=True, resize=[4, 4])
+    env = VectorGymEnv(Reporter, 2, from_pixels=True, gray=True, resize=[4, 4])
     assert env.reset()["pixels"].shape == (2, 16)  # so small that it is no picture
 
 
@@ -173,15 +173,17 @@ def test_sticky_actions_repeat_the_last_one():
 )
 def test_wrappers_that_cannot_be_are_refused(wrapper, named):
     with pytest.raises(ValueError, match=named):
-        VectorGymEnv(Told, 2, wrappers=[wrapper])
+        VectorGymEnv(Reporter, 2, wrappers=[wrapper])
 
 
 def test_from_pixels_shows_what_the_world_draws():
-    env = VectorGymEnv(Told, 2, from_pixels=True)
+    env = VectorGymEnv(Reporter, 2, from_pixels=True)
     frames = env.rollout(3)
     assert frames["pixels"].shape == (2, 3, 3, 8, 9) and frames["pixels"].dtype == torch.uint8
     assert frames["pixels"][0, :, 0, 0, 0].tolist() == [0, 1, 2] and "observation" not in frames.keys()
-    assert {"pixels", "state_seen"} <= set(VectorGymEnv(Told, 2, from_pixels=True, pixels_only=False).reset().keys())
+    assert {"pixels", "state_seen"} <= set(
+        VectorGymEnv(Reporter, 2, from_pixels=True, pixels_only=False).reset().keys()
+    )
 
 
 def test_worlds_in_processes_play_the_same_games():

@@ -233,7 +233,7 @@ def test_to_be_taught_is_compared_with_finding_out_alone():
         return TownEnv(level="others_teacher", rules=changes).experts()
 
     found = experts()
-    greedy, *alone = found["taught"]
+    greedy, *alone = found["teacher"]
     assert (greedy, *alone) == (found["map"][0], *found["memory"])
     assert len(found["social"]) == 6
     for changes in (
@@ -243,5 +243,5 @@ def test_to_be_taught_is_compared_with_finding_out_alone():
         # of places that look the same all know the map
         {"affordances": {"Bed": {}, "HomeMeal": {"count": 2, "working": 1}}},
     ):
-        assert "taught" not in experts(**changes), changes
-    assert "taught" in experts(characters=["onlooker", "trickster"], cast="held_out")
+        assert "teacher" not in experts(**changes), changes
+    assert "teacher" in experts(characters=["onlooker", "trickster"], cast="held_out")

@@ -339,7 +339,7 @@ def test_another_is_seen_with_family_and_cues(scene):
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def told(town, key):
+def named(town, key):
     """What is not 0 of an observation, by its words."""
     words, values = town.env.names()["observation"][key], town.look()[key]
     return {word: pytest.approx(value) for word, value in zip(words, values, strict=True) if value}
@@ -351,18 +351,18 @@ def test_words_say_what_the_numbers_are(scene):
     town.at_hour(12)
     town.put(1, x=1, action=town.rules.action_names.index("rest"))
     town.set(all=0, mood=0.3)
-    assert told(town, "meters") == {"mood": 0.3}
-    assert told(town, "standing_on") == {"no place": 1}
-    assert {word for word, value in told(town, "map").items()} == {"Park x", "Park y", "Park exists"}
-    assert told(town, "others") == {"nearest x": 1 / town.rules.sight, "nearest exists": 1, "nearest did rest": 1}
-    assert told(town, "time")["cosine of the hour"] == -1
+    assert named(town, "meters") == {"mood": 0.3}
+    assert named(town, "standing_on") == {"no place": 1}
+    assert {word for word, value in named(town, "map").items()} == {"Park x", "Park y", "Park exists"}
+    assert named(town, "others") == {"nearest x": 1 / town.rules.sight, "nearest exists": 1, "nearest did rest": 1}
+    assert named(town, "time")["cosine of the hour"] == -1
 
 
 def test_the_flat_observation_names_each_cell_of_the_window(scene):
     town = scene("L5", num_agents=1)
     town.put(x=3, y=3)
     town.place("Bed", 4, 1)
-    seen = {word for word in told(town, "observation") if word.startswith("window")}
+    seen = {word for word in named(town, "observation") if word.startswith("window")}
     assert seen == {"window Bed at (1, -2)"}
 
 

@@ -480,7 +480,7 @@ def test_the_window_shows_residents(scene):
 
 
 def test_what_is_expected_of_residents_is_imagined(scene):
-    """Happy, it will be in the bar at (0, 1), not in the park at (3, 1): who plans must be told."""
+    """Happy, it will be in the bar at (0, 1), not in the park at (3, 1): a planner must know its mood."""
     env = TownEnv(1, level="others_tonight", seed=0)
     env.reset()
     env.state.residents.character.fill_(0)

@@ -164,7 +164,7 @@ def test_minibatches_cover_each_frame_exactly_once_per_epoch_in_new_order():
     assert torch.equal(first.sort().values, expected)
     assert torch.equal(second.sort().values, expected)
     assert not torch.equal(first, second)
-    assert expected.unique().numel() > 100  # frames can be told apart by it
+    assert expected.unique().numel() > 100  # frames can be distinguished by it
     assert metrics["updates"] == 8
 
 
@@ -443,9 +443,9 @@ def test_an_adaptive_rate_moves_with_every_update_and_goes_on_from_where_it_was(
     ppo, collector = arena(minibatch_size=32, num_epochs=1, learning_rate=rate, adaptive_kl=1e3)
     rollout = collector.collect()
     updates = rollout.numel() // 32
-    told = ppo.learn(rollout, 1e-3)
+    metrics = ppo.learn(rollout, 1e-3)
     expected = min(1e-2, 1e-3 * 1.5**updates)
-    assert told["learning_rate"].item() == pytest.approx(expected, rel=1e-5)
+    assert metrics["learning_rate"].item() == pytest.approx(expected, rel=1e-5)
     assert ppo.updater.optimizer.param_groups[0]["lr"].item() == pytest.approx(expected, rel=1e-5)
     other, _ = arena(minibatch_size=32, num_epochs=1, learning_rate=rate)
     other.load_state_dict(ppo.state_dict())

@@ -48,7 +48,7 @@ def test_train_leaves_a_run_and_says_where(tmp_path, capsys):
 def test_without_a_terminal_there_is_a_line_now_and_then_unless_quiet(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     arguments = ["train", "smoke", f"run.folder={tmp_path}", "total_frames=1536", "world.rules={max_steps: 8}", *QUICK]
-    assert cli.main([*arguments, "run.name=told"]) == 0
+    assert cli.main([*arguments, "run.name=printed"]) == 0
     _, second, _ = (record.message for record in caplog.records if record.name == progress.__name__)
     assert re.fullmatch(
         r"1,024 of 1,536 frames, [\d,.]+ frames/s, return [-\d.]+, wins 0, stage 0, [\d:]+ left", second
@@ -105,9 +105,9 @@ def test_evaluate_shows_both_ways_of_acting(run, capsys):
 def test_a_difference_between_ways_of_acting_is_told(capsys):
     figures = {"episodes": 100, "return_mean": 10.0, "return_std": 5.0, "win_rate": 0.8}
     print_ways({"deterministic": {**figures, "win_rate": 0.01}, "stochastic": figures})
-    table, told = capsys.readouterr().out.rsplit("win_rate", 1)
+    table, printed = capsys.readouterr().out.rsplit("win_rate", 1)
     assert "10 (9.003 to 11)" in table  # 1.984 * 5 / sqrt(99)
-    assert told.startswith(" depends on how actions are taken: 0.01 deterministic, 0.8 stochastic;")
+    assert printed.startswith(" depends on how actions are taken: 0.01 deterministic, 0.8 stochastic;")
     print_ways({"deterministic": figures, "stochastic": figures})
     assert "depends" not in capsys.readouterr().out
     one = {"episodes": 1, "return_mean": 10.0, "return_std": 0.0}
@@ -256,9 +256,9 @@ def test_a_damaged_checkpoint_is_one_line(run, tmp_path, capsys):
 
 def test_an_agent_outside_its_run_is_one_line(run, tmp_path, capsys):
     (tmp_path / "x.pt").write_bytes((run / "checkpoints" / "checkpoint_512.pt").read_bytes())
-    told = refused(["evaluate", str(tmp_path / "x.pt"), "--device", "cpu"], capsys)
-    assert "give a run folder" in told
-    assert "PosixPath" not in told
+    printed = refused(["evaluate", str(tmp_path / "x.pt"), "--device", "cpu"], capsys)
+    assert "give a run folder" in printed
+    assert "PosixPath" not in printed
 
 
 LIGHT = """

@@ -82,9 +82,9 @@ def test_names_that_differ_stay_and_runs_without_a_name_get_one_each(tmp_path, m
 )
 def test_what_cannot_be_is_refused_in_one_sentence_before_anything_is_trained(words, sentence, tmp_path, capsys):
     assert sweep(tmp_path, *words) == 2
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert told.startswith("torchrl-agent: ") and told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert sentence in printed
+    assert printed.startswith("torchrl-agent: ") and printed.count("\n") == 1
     assert not runs(tmp_path)
 
 
@@ -92,9 +92,9 @@ def test_a_training_that_fails_leaves_the_others_their_turn(tmp_path, capsys):
     (tmp_path / "taken-1").mkdir()
     (tmp_path / "taken-1" / "file").touch()
     assert sweep(tmp_path, "-m", "seed=0,1", "run.name=taken") == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("torchrl-agent: 1 of 2: run ") and "exists already" in told.err
-    assert str(tmp_path / "taken-2") in told.out
+    printed = capsys.readouterr()
+    assert printed.err.startswith("torchrl-agent: 1 of 2: run ") and "exists already" in printed.err
+    assert str(tmp_path / "taken-2") in printed.out
 
 
 def test_a_signal_ends_the_sweep(tmp_path, capsys, monkeypatch):

@@ -80,19 +80,19 @@ def test_wrong_futures_are_named():
 
 
 def test_whom_it_attends_to_is_told_if_it_chooses():
-    for attention, told in ((None, False), (torch.tensor([0.75]), True)):
+    for attention, shown in ((None, False), (torch.tensor([0.75]), True)):
         table = others_page(dataclasses.replace(others(), attention=attention), NAMES)[0]
-        assert ("attention" in table.header) == told
-        assert (table.rows[0][-1] == "75%") == told
+        assert ("attention" in table.header) == shown
+        assert (table.rows[0][-1] == "75%") == shown
         assert len(table.rows[0]) == len(table.header)
 
 
 def test_the_steps_that_most_was_found_in_are_told_in_their_order():
     shares = torch.tensor([[0.1, 0.004, 0.4, 0.0, 0.496]])
-    *_, told = others_page(dataclasses.replace(others(), found=shares), NAMES)
-    assert told == "what agent 2 did in moments like this one, found again from: step 0 10%, step 2 40%, step 4 50%"
-    *_, told = others_page(dataclasses.replace(others(), found=0 * shares), NAMES)
-    assert told.endswith("found again from: nothing")
+    *_, line = others_page(dataclasses.replace(others(), found=shares), NAMES)
+    assert line == "what agent 2 did in moments like this one, found again from: step 0 10%, step 2 40%, step 4 50%"
+    *_, line = others_page(dataclasses.replace(others(), found=0 * shares), NAMES)
+    assert line.endswith("found again from: nothing")
 
 
 def test_misread_others_are_named():
@@ -100,8 +100,8 @@ def test_misread_others_are_named():
     assert diagnose_others(others(true_goal=1), NAMES) == ["it took agent 2's need for energy, it was money"]
     assert diagnose_others(others(acts=1), NAMES) == ["it expected left of agent 2 (80%), it did right"]
     assert diagnose_others(others(meters=(0.5, 0.1)), NAMES) == ["it thought agent 2's money 0.50, it was 0.10"]
-    untold = dataclasses.replace(others(true_goal=1, meters=(0.0, 0.0)), true_goal=None, true_meters=None)
-    assert diagnose_others(untold, NAMES) == []
+    unlabeled = dataclasses.replace(others(true_goal=1, meters=(0.0, 0.0)), true_goal=None, true_meters=None)
+    assert diagnose_others(unlabeled, NAMES) == []
 
 
 def test_a_guess_that_was_not_sure_was_not_wrong():

@@ -174,10 +174,10 @@ def test_what_is_found_again_comes_from_the_steps_in_which_it_was_written(tmp_pa
     assert "found" in figures(thought)
 
 
-@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
+@pytest.mark.parametrize("labeled", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_resident_did_what_the_world_says_or_nobody_knows(labeled):
     """At four in the afternoon the friend sets out, who is agent 1 and learns nothing."""
-    labels = [] if told else ["world.privileged=false", "model.social_model.coeff=0"]
+    labels = [] if labeled else ["world.privileged=false", "model.social_model.coeff=0"]
     experiment = Experiment.load("others_tonight", "model.hidden_sizes=[16]", *EAGER, *labels)
     env = experiment.make_world(evaluation=True, num_envs=2, seed=4)
     agent = experiment.make_agent(env)
@@ -187,13 +187,13 @@ def test_a_resident_did_what_the_world_says_or_nobody_knows(told):
         agent.attach(env).rollout(17, agent.policy)
     acted = int(env.state.agents.action[1, WORLD])
     assert thought.others.number.tolist() == [1]
-    assert thought.others.true_next_action.tolist() == [acted if told else -1]
+    assert thought.others.true_next_action.tolist() == [acted if labeled else -1]
     assert acted < 4  # it walks
-    if told:
+    if labeled:
         truth = _tables(thought, "Perception")[1]
         assert truth.header[0] == "the truth it cannot see" and [row[0] for row in truth.rows] == ["agent 1"]
     (shown,) = _tables(thought, "Social model")[0].rows
-    assert shown[4] == (thought.names.action(acted) if told else "unknown")
+    assert shown[4] == (thought.names.action(acted) if labeled else "unknown")
 
 
 def test_the_page_tells_what_imagination_changed_in_the_policy():
@@ -250,7 +250,7 @@ def test_numbers_that_are_compared_have_as_many_decimals_as_show_how_they_differ
 
 
 def test_a_goal_is_told_with_its_age_and_its_end(thought):
-    def told(**changes):
+    def page(**changes):
         (section,) = (part for part in sections(of(**changes), []) if part.title.startswith("Policy"))
         return [part for part in section.body if isinstance(part, str)]
 
@@ -258,17 +258,17 @@ def test_a_goal_is_told_with_its_age_and_its_end(thought):
         return dataclasses.replace(thought, goal=dataclasses.replace(thought.goal, steps=50, **changes))
 
     name, target = thought.goal.names[thought.goal.type], torch.zeros_like(thought.goal.target)
-    fresh = told(decided=True, steps_left=50, target=target)
+    fresh = page(decided=True, steps_left=50, target=target)
     assert fresh[0] == f"goal {name}, chosen in this step: the agent keeps it until its time is up, 50 more steps"
     assert fresh[1] == "targets: none"
     target[0] = 0.8
-    held = told(decided=False, steps_left=47, target=target)
+    held = page(decided=False, steps_left=47, target=target)
     assert (
         held[0]
         == f"goal {name}, chosen 3 steps ago: the agent keeps it until its targets are met, at most 47 more steps"
     )
     assert held[1].startswith(f"targets: {thought.goal.meter_names[0]} 0.80 (now ")
-    assert "chosen 1 step ago:" in told(decided=False, steps_left=49)[0]
+    assert "chosen 1 step ago:" in page(decided=False, steps_left=49)[0]
     best = thought.goal.names[int(thought.goal.probabilities.argmax())]
     assert held[2].startswith(f"if it chose now, by probability: {best} ")
 
@@ -430,8 +430,8 @@ def test_a_window_says_where_things_are(thought):
     window = torch.zeros(16, 5, 5)
     window[0, 2, 2] = window[3, 1, 2] = window[3, 2, 0] = window[14, 4, 3] = window[15, :, 4] = 1
     (scene, *_) = sections(dataclasses.replace(thought, observation={"window": window}), [])
-    told = ["Bed here", "HomeMeal at 1 up, at 2 left", "other agent at 1 right 2 down", "wall in 5 cells"]
-    assert scene.body == [f"window: {line}" for line in told]
+    expected = ["Bed here", "HomeMeal at 1 up, at 2 left", "other agent at 1 right 2 down", "wall in 5 cells"]
+    assert scene.body == [f"window: {line}" for line in expected]
 
 
 def window_panel(thought, names):

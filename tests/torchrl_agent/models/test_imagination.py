@@ -186,8 +186,8 @@ def test_the_forecast_is_the_sum_over_those_in_sight():
 
 def test_an_agent_that_dreams_of_others_learns_and_plans():
     learner = Experiment.load("town_agent", *OTHERS).make_learner()
-    told = learner.improve(learner.collector.collect(), 1e-3)
-    assert told["loss_world_state"].isfinite()
+    metrics = learner.improve(learner.collector.collect(), 1e-3)
+    assert metrics["loss_world_state"].isfinite()
     planned = PlannedPolicy(learner.algorithm.agent)
     assert planned(learner.collector.collect()[-1]["agents"].exclude(keys.NEXT))[keys.PLAN, "actions"].shape[-1] == 5
 

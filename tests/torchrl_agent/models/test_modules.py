@@ -178,8 +178,8 @@ def test_every_module_tells_the_norm_of_its_gradient():
     gradients = {
         name: torch.cat([each.grad.flatten() for each in module.parameters()]) for name, module in modules.items()
     }
-    taught = [each.grad.flatten() for each in agent.auxiliary[0].parameters()]  # what teaches perception
-    gradients["perception"] = torch.cat([gradients["perception"], *taught])
+    trained = [each.grad.flatten() for each in agent.auxiliary[0].parameters()]  # what teaches perception
+    gradients["perception"] = torch.cat([gradients["perception"], *trained])
     found = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("grad_norm/")}
     assert found.keys() == modules.keys()
     assert all(norm > 0 for norm in found.values())
@@ -261,8 +261,8 @@ def test_modules_are_taught_with_their_share_of_a_minibatch():
     learner = Experiment.load("town_agent", *SMALL, "model.auxiliary_fraction=0.25").make_learner()
     data, _ = learner.algorithm.advantages(agent_rows(learner.collector.collect(), "agents"))
     loss = learner.algorithm.loss
-    told = {type(part).__name__: getattr(part, "subsampled", False) for part in loss.auxiliary}
-    assert told == {"PerceptionLoss": True, "SocialModelLoss": True, "WorldModelLoss": True, "ManagerLoss": False}
+    subsampled = {type(part).__name__: getattr(part, "subsampled", False) for part in loss.auxiliary}
+    assert subsampled == {"PerceptionLoss": True, "SocialModelLoss": True, "WorldModelLoss": True, "ManagerLoss": False}
     loss.auxiliary = torch.nn.ModuleList([Spy("all", False), Spy("share", True)])
     with set_recurrent_mode(True):
         loss(data)
@@ -641,7 +641,7 @@ def test_every_foreseen_step_learns_from_its_own_frame(model):
     mean = torch.tensor([[[0.0] * 6, [1.0] * 6, [2.0] * 6]])
     data["belief"] = TensorDict({"mean": mean, "proprioception": known}, [1, 3])
     found = {name: value.item() / model.config.coeff for name, value in WorldModelLoss(model)(data).items()}
-    # errors of the own state are told in tenths; those of the belief count a tenth
+    # errors of the own state are given in tenths; those of the belief count a tenth
     first, second = (0**2 + 2**2) / 2, (2**2 + 4**2) / 2
     assert found["loss_world_state"] == pytest.approx(first + 0.1 * 1 + second + 0.1 * 4, rel=1e-5)
     assert found["loss_world_reward"] == pytest.approx((1**2 + 3**2) / 2 + (2**2 + 4**2) / 2, rel=1e-5)

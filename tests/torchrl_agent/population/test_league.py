@@ -123,9 +123,9 @@ def test_results_are_entered_for_who_played_and_from_the_members_view():
     turret = 2
     assert standings.points[0, turret] == 0.5, "a draw is half of a point"
     assert standings.games[0, turret] == 1, "a game that did not begin at its beginning does not count"
-    told = learner.member_metrics[0]
-    assert told["rollout/success_rate"] == pytest.approx(1 / 3), "of the three whole games"
-    assert "rollout/hits_dealt" not in told, "what the first seat alone says is told of nobody"
+    metrics = learner.member_metrics[0]
+    assert metrics["rollout/success_rate"] == pytest.approx(1 / 3), "of the three whole games"
+    assert "rollout/hits_dealt" not in metrics, "what the first seat alone reports is a metric of no member"
     learner._enter(finished, worlds)
     assert standings.games[0, place] == pytest.approx(2 * FADES + 2), "older games count less"
 
@@ -265,8 +265,8 @@ def test_the_model_card_of_a_league_has_ratings(run):
     card = (run / "README.md").read_text(encoding="utf-8")
     assert "| member | rating |" in card
     for member in sorted((run / "members").iterdir()):
-        told = json.loads((member / "summary.json").read_text(encoding="utf-8"))["metrics"]["league/rating"]
-        assert f"| [{int(member.name)}](members/{member.name}) | {told:,.4g} |" in card
+        rating = json.loads((member / "summary.json").read_text(encoding="utf-8"))["metrics"]["league/rating"]
+        assert f"| [{int(member.name)}](members/{member.name}) | {rating:,.4g} |" in card
 
 
 def test_a_members_configuration_learns_from_as_many_rows_alone(run):

@@ -124,8 +124,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
 def test_a_change_without_effect_is_refused_as_a_run_goes_on(tmp_path, capsys, change, reason):
     (tmp_path / "config.yaml").write_text(smoke(tmp_path).to_yaml(), encoding="utf-8")
     assert cli.main(["resume", str(tmp_path), change]) == 2
-    told = capsys.readouterr().err
-    assert reason in told
-    assert told.endswith(": leave it out, or begin another run with it.\n")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert reason in printed
+    assert printed.endswith(": leave it out, or begin another run with it.\n")
+    assert printed.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]

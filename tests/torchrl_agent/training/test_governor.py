@@ -191,9 +191,9 @@ def test_a_healthy_run_learns_the_same_with_a_governor():
     plain, without = numbers()
     watched, with_one = numbers(*WATCHED)
     assert same(without, with_one)
-    told = [{name for name in row if name.startswith("train/vital_signs/")} for row in watched]
-    assert all(told)
-    assert [{name: row[name] for name in row.keys() - signs} for row, signs in zip(watched, told, strict=True)] == plain
+    seen = [{name for name in row if name.startswith("train/vital_signs/")} for row in watched]
+    assert all(seen)
+    assert [{name: row[name] for name in row.keys() - signs} for row, signs in zip(watched, seen, strict=True)] == plain
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "impala", "dqn", "sac"])
@@ -288,16 +288,16 @@ def test_after_the_last_return_one_sentence_tells_what_to_do():
     before = copies(learner.algorithm.tensors())
     with pytest.raises(CollapseError) as caught:
         run(learner, 3)
-    told = str(caught.value)
-    assert "\n" not in told
-    assert told.startswith("training collapsed after 192 frames (the loss or its gradient was not finite")
+    reported = str(caught.value)
+    assert "\n" not in reported
+    assert reported.startswith("training collapsed after 192 frames (the loss or its gradient was not finite")
     for words in (
         "2 returns",
         "0.25 of the learning rate",
         "a lower algorithm.learning_rate.initial",
         "governor.max_returns",
     ):
-        assert words in told
+        assert words in reported
     after = learner.algorithm.tensors()
     assert all(torch.equal(value, after[name]) for name, value in before.items()), "what is left is healthy"
 
@@ -322,11 +322,11 @@ def learn_far_too_fast(learner):
 
 
 @pytest.mark.parametrize(
-    ("provoke", "told", "sign"),
+    ("provoke", "visible", "sign"),
     [(turn_rewards_round, True, "critic"), (want_no_entropy, False, "entropy"), (learn_far_too_fast, True, "critic")],
 )
-def test_a_collapse_is_noticed_and_named(provoke, told, sign, caplog):
-    learner = make(told=told)
+def test_a_collapse_is_noticed_and_named(provoke, visible, sign, caplog):
+    learner = make(visible=visible)
     before = run(learner, 20)[-1]
     provoke(learner)
     with caplog.at_level(logging.WARNING):

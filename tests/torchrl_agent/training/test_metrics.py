@@ -231,9 +231,9 @@ def test_weights_and_biases_gets_the_metrics_and_a_resumed_run_goes_on_there(tmp
     assert "env" not in first.shown, "what is installed here is nobody's business"
     assert first.axes["train/value_loss"] == "train/step"
     rows = read_metrics(tmp_path / "first" / "metrics.csv")
-    told = [*first.rows, *second.rows]
-    assert [row["train/step"] for row in told] == [int(row["frames"]) for row in rows] == [512, 1024, 1536]
-    assert [row["train/value_loss"] for row in told] == [float(row["train/value_loss"]) for row in rows]
+    written = [*first.rows, *second.rows]
+    assert [row["train/step"] for row in written] == [int(row["frames"]) for row in rows] == [512, 1024, 1536]
+    assert [row["train/value_loss"] for row in written] == [float(row["train/value_loss"]) for row in rows]
     assert first.finished and second.finished
 
 

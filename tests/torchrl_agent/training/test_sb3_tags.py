@@ -24,13 +24,13 @@ SMALL += ("acceleration.advantages=false", "acceleration.update=false")
 def test_entropy_and_value_loss_are_without_their_weights_by_hand():
     losses = make_ppo(entropy_coeff=0.1, critic_coeff=0.25).loss(one_frame(1, 0.75, 0.0, value=3.0, target=7.0))
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
-    told = train_metrics({name: value.item() for name, value in losses.items()})
-    assert told["train/entropy_loss"] == pytest.approx(-entropy, rel=1e-5)
-    assert told["train/scaled_value_loss"] == pytest.approx(16.0, rel=1e-5)
-    assert told["train/loss_critic"] == pytest.approx(4.0, rel=1e-5)  # what is minimized
-    assert told["train/loss_entropy"] == pytest.approx(-0.1 * entropy, rel=1e-5)
-    assert told["train/clip_range"] == pytest.approx(0.2)
-    assert "train/std" not in told  # of discrete actions
+    tags = train_metrics({name: value.item() for name, value in losses.items()})
+    assert tags["train/entropy_loss"] == pytest.approx(-entropy, rel=1e-5)
+    assert tags["train/scaled_value_loss"] == pytest.approx(16.0, rel=1e-5)
+    assert tags["train/loss_critic"] == pytest.approx(4.0, rel=1e-5)  # what is minimized
+    assert tags["train/loss_entropy"] == pytest.approx(-0.1 * entropy, rel=1e-5)
+    assert tags["train/clip_range"] == pytest.approx(0.2)
+    assert "train/std" not in tags  # of discrete actions
 
 
 def test_a_weight_of_0_leaves_the_critic_as_it_is():
@@ -79,10 +79,10 @@ def test_what_is_told_of_an_update_is_what_stable_baselines3_would_tell(world):
     if world == "Pendulum-v1":
         expected["train/std"] = 1.0  # half of the range of +-2, in the world's unit
     history = ppo.updater.update(data)
-    told = train_metrics({**{name: value.item() for name, value in history.items()}})
-    told["train/value_loss"] = told["train/scaled_value_loss"] * ppo.scaler.unit.square().item()
+    tags = train_metrics({**{name: value.item() for name, value in history.items()}})
+    tags["train/value_loss"] = tags["train/scaled_value_loss"] * ppo.scaler.unit.square().item()
     assert expected["train/clip_fraction"] > 0.05
-    assert {name: told[name] for name in expected} == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert {name: tags[name] for name in expected} == pytest.approx(expected, rel=1e-4, abs=1e-6)
     env.close()
 
 

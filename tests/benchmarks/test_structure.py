@@ -28,3 +28,4 @@ def test_the_house_has_no_circles_and_few_rooms():
     assert found["circles"] == []
     assert found["files at the roots"] == {"torchrl_agent": 3, "envs": 1}
     assert found["rooms"] <= 30 and found["arrows"] <= 200
+    assert max(found["largest folders"].values()) <= 14

@@ -179,7 +179,7 @@ def _acceleration(env: EnvBase, given: dict[str, Any], rows: int, minibatch: int
     frames = int(given.get("total_frames", FRAMES))
     name = str(given.get("algorithm", "ppo"))
     updates = {"ppo": frames * epochs // minibatch, "dqn": frames // 4, "sac": frames, "td3": frames // 2}.get(name, 0)
-    steps = frames / rows if ability(env, "steps_arrays", False) else 0
+    steps = frames / rows if abilities(env).steps_arrays else 0
     saved = {"step": STEP_SAVES * steps, "update": UPDATE_SAVES * updates}
     memory = given.get("model.memory", "none") != "none"  # whose steps take longer to compile
     compiled = {part: bool(not memory and saved[part] > COMPILING[part]) for part in saved}

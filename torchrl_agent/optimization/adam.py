@@ -85,8 +85,11 @@ def adam_step(
     corrected = (square / (1 - BETAS[1] ** steps)).sqrt() + epsilon
     moved = flat - rate.unsqueeze(-1) * (mean / (1 - BETAS[0] ** steps)) / corrected
     rows = rows if learning is None else rows & learning
-    pairs = zip((moved, mean, square), (flat, *moments), strict=True)
-    return AdamStep(*(torch.where(rows, new, old) for new, old in pairs), norm, made)
+
+    def chosen(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(rows, new, old)
+
+    return AdamStep(chosen(moved, flat), chosen(mean, moments[0]), chosen(square, moments[1]), norm, made)
 
 
 class FlatAdam:

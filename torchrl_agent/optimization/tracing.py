@@ -20,6 +20,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from typing_extensions import override
 
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span
@@ -46,7 +47,8 @@ class TracedFunction(CompiledFunction):
         self.compiled = compile and ranks.size() == 1  # what ranks say to each other is in no program
         self._programs: dict[tuple, _Program] = {}
 
-    def __call__(self, tensordict: TensorDictBase) -> Any:
+    @override
+    def __call__(self, tensordict: TensorDictBase) -> Any:  # type: ignore[override]
         """Call the function; a profiler shows it by its name."""
         if get_proxy_mode() is not None:  # part of a function that is being traced
             return self.eager(tensordict)
@@ -127,7 +129,8 @@ def generate(traced: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list
 
 def _as_inputs(traced: fx.GraphModule) -> list[Tensor]:
     """Turn the tensors that a traced function holds into further inputs, in place; return them."""
-    graph, captured = traced.graph, {}
+    graph = traced.graph
+    captured: dict[int, tuple[fx.Node, Tensor]] = {}
     first = next(node for node in graph.nodes if node.op != "placeholder")
     for node in [node for node in graph.nodes if node.op == "get_attr"]:
         value = getattr(traced, node.target)

@@ -23,6 +23,7 @@ STUDIES = {
     "distributed": "speed of ranks with a thread each beside one process with as many threads",
     "evolution": "gain of evolution over the same members without it, over seeds",
     "families": "shift of a trait beyond drift, heritability of fitness, and concentration of wealth, over seeds",
+    "growth_gate": "accuracy of hosts with 0, 1 and 2 modules on a fixed schedule, where two pay",
     "golden": "hashes of short trainings, by which a change that must change nothing is judged",
     "headroom": "largest possible gain in return of each module of the agent, by policies that need no training",
     "lag": "gain of V-trace over PPO where the acting policy lags behind the learner, over seeds",

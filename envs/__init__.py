@@ -1,6 +1,6 @@
 """Batched worlds for TorchRL; knows nothing about learning. Importing it registers them with Gymnasium as well.
 
-``arena/``, ``duel/`` and ``town/`` are the games; ``base/game.py`` declares the functions of a game and
+``arena/``, ``duel/``, ``growth/`` and ``town/`` are the games; ``base/game.py`` declares the functions of a game and
 ``base/world.py`` makes a TorchRL environment of it; ``toolkit/`` holds building blocks of games. ``adapters/`` offer
 these worlds to other libraries, ``libs/`` bring worlds of other libraries to TorchRL.
 """
@@ -10,11 +10,12 @@ from envs.arena import ArenaEnv
 from envs.base.transformed import BranchlessTransformedEnv
 from envs.base.world import World
 from envs.duel import DuelEnv
+from envs.growth import GrowthEnv
 from envs.town import TownEnv
 
-WORLDS = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv}
+WORLDS = {"arena": ArenaEnv, "duel": DuelEnv, "growth": GrowthEnv, "town": TownEnv}
 """Public worlds by name."""
 
 register_worlds(WORLDS)
 
-__all__ = ["WORLDS", "ArenaEnv", "BranchlessTransformedEnv", "DuelEnv", "TownEnv", "World"]
+__all__ = ["WORLDS", "ArenaEnv", "BranchlessTransformedEnv", "DuelEnv", "GrowthEnv", "TownEnv", "World"]

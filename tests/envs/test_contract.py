@@ -24,6 +24,8 @@ from envs.arena import Rules
 from envs.toolkit.records import named_tensors
 from torchrl_agent.modules.specs import observation_shapes
 
+SMALL_HOSTS = {"slots": 2, "width": 4, "updates": 1, "batch_size": 4, "validation_rows": 8}
+"""Rules under which networks grow fast enough for many steps."""
 VARIANTS = {
     "arena": [
         {"style": 1, "observation": "classic"},
@@ -32,6 +34,7 @@ VARIANTS = {
         {"style": 2, "observation": "offsets", "mirror": True},
     ],
     "duel": [{"opponent": "random", "desynchronize": True, "action_repeat": 2}],
+    "growth": [{"rules": SMALL_HOSTS}, {"task": "markov", "rules": {**SMALL_HOSTS, "auto_advance": False}}],
     "town": [
         {"level": "L6", "observation": "groups", "potential": True},
         {"level": "L7", "num_agents": 4, "drives": True, "traits": {"greed": 0.3}},
@@ -57,15 +60,26 @@ CASES = [
 every_world = pytest.mark.parametrize(("make", "options"), CASES)
 SHORT = {"desynchronize": True, "rules": {"max_steps": 40}}
 """Games some of which end in any step, also where there are few."""
+
+
+def short(options):
+    """The options with short games."""
+    return {**options, **SHORT, "rules": {**options.get("rules", {}), **SHORT["rules"]}}
+
+
 SYNCS = {"aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::masked_select"}
 
 
 def actions(env, steps, seed=0):
     """Random actions [steps, *shape of the action]."""
     generator, spec = torch.Generator().manual_seed(seed), env.full_action_spec[env.action_key]
-    sizes = getattr(spec, "nvec", None)
-    sizes = torch.tensor(spec.space.n) if sizes is None else sizes.reshape(-1, spec.shape[-1])[0]
-    return (torch.rand(steps, *spec.shape, generator=generator) * sizes).long()
+    return (torch.rand(steps, *spec.shape, generator=generator) * head_sizes(spec)).long()
+
+
+def head_sizes(spec):
+    """Number of choices of each action that an agent takes at once."""
+    several = getattr(spec, "nvec", None)
+    return torch.tensor([spec.space.n]) if several is None else several.reshape(-1, spec.shape[-1])[0]
 
 
 def leaves(tensordict):
@@ -139,7 +153,9 @@ ROW_CASES += [
     for level in (f"L{number}" for number in range(9))
 ]
 ROW_CASES += [
-    case for case in CASES if case.values[1].keys() & {"opponent", "curriculum", "mirror", "drives", "privileged"}
+    case
+    for case in CASES
+    if case.values[1].keys() & {"rules", "opponent", "curriculum", "mirror", "drives", "privileged"}
 ]
 SIZES = (1, 3, 7, 64)
 """Numbers of worlds: within a vector of any processor, and several of them."""
@@ -147,7 +163,8 @@ SIZES = (1, 3, 7, 64)
 
 def rows_of_all_sizes(make, options, sizes, steps):
     """Per step what the worlds of the largest batch (the last of ``sizes``), and those of each smaller one, gave."""
-    worlds = [make(num_envs=size, seed=7, **{**SHORT, **options}) for size in sizes]
+    options = {**SHORT, **options, "rules": {**SHORT["rules"], **options.get("rules", {})}}
+    worlds = [make(num_envs=size, seed=7, **options) for size in sizes]
     plan, ended = actions(worlds[-1], steps), 0
     for every in zip(*(frames(env, plan[:, : env.num_envs]) for env in worlds), strict=True):
         played, root = every[-1]
@@ -167,7 +184,9 @@ def test_a_row_depends_on_its_seed_and_number_alone(make, options):
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "options"), ROW_CASES)
 def test_over_hundreds_of_steps_a_row_depends_on_its_seed_and_number_alone(make, options):
-    for many, few in rows_of_all_sizes(make, {"rules": {"max_steps": 150}, **options}, SIZES, 300):
+    for many, few in rows_of_all_sizes(
+        make, {**options, "rules": {**options.get("rules", {}), "max_steps": 150}}, SIZES, 300
+    ):
         assert (many == few).all()
 
 
@@ -239,7 +258,7 @@ def test_what_a_step_returns_is_never_written_to_again(make, options):
 
 @every_world
 def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make, options):
-    env = make(num_envs=32, seed=3, **{**options, **SHORT})
+    env = make(num_envs=32, seed=3, **short(options))
     ended = 0
     for played, root in frames(env, actions(env, 20)):
         done = played["next", "done"].squeeze(-1)
@@ -257,7 +276,7 @@ def test_the_last_observation_of_an_episode_is_kept_and_a_fresh_one_follows(make
 
 @every_world
 def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_nothing(make, options):
-    env = make(num_envs=32, seed=3, **{**options, **SHORT})
+    env = make(num_envs=32, seed=3, **short(options))
     env.reset()
     ended = 0
     for action in actions(env, 20):
@@ -278,7 +297,7 @@ def test_a_world_that_ended_may_be_reset_before_its_next_step_and_that_changes_n
 
 @every_world
 def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_wrapper(make, options):
-    options = {**options, **SHORT}
+    options = short(options)
 
     def transforms():
         return Compose(InitTracker(), StepCounter(), RewardSum())
@@ -301,7 +320,7 @@ def test_torchrls_transforms_see_the_same_game_with_and_without_the_branchless_w
 
 @every_world
 def test_a_world_that_ended_stays_as_it_ended_until_its_reset(make, options):
-    env, twin = (make(num_envs=32, seed=3, **{**options, **SHORT}) for _ in range(2))
+    env, twin = (make(num_envs=32, seed=3, **short(options)) for _ in range(2))
     for action in actions(env, 40):
         request = TensorDict({env.action_key: action}, batch_size=[32])
         ended, _ = env.step(request)["next"], twin.step(request)
@@ -335,7 +354,7 @@ class Watch(TorchDispatchMode):
 @every_world
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_step_with_its_resets_never_waits_for_the_host(make, options, wrapped):
-    env = make(num_envs=32, seed=3, **{**options, **SHORT})
+    env = make(num_envs=32, seed=3, **short(options))
     if wrapped:
         env = BranchlessTransformedEnv(env, Compose(InitTracker(), StepCounter(), RewardSum()))
     root = env.reset()
@@ -357,7 +376,7 @@ def test_the_watch_notices_a_sync():
 
 @every_world
 def test_saved_worlds_continue_as_if_never_stopped(make, options):
-    env, other = (make(num_envs=32, seed=seed, **{**options, **SHORT}) for seed in (6, 1))
+    env, other = (make(num_envs=32, seed=seed, **short(options)) for seed in (6, 1))
     play(env, actions(env, 10))
     other.load_state_dict(env.state_dict())
     plan = actions(env, 10, seed=1)
@@ -518,9 +537,10 @@ def test_of_several_actions_each_has_its_own_range():
 def test_where_nobody_looks_an_action_that_cannot_be_is_the_nearest_one(name):
     worlds = [WORLDS[name](num_envs=4, seed=3) for _ in range(2)]
     spec = worlds[0].full_action_spec[worlds[0].action_key]
-    for wild, tame in ((2**40, spec.space.n - 1), (-7, 0)):
-        for env, number in zip(worlds, (wild, tame), strict=True):
-            env._advance_and_replace(torch.full(spec.shape, number), env._snapshot)
+    highest = (head_sizes(spec) - 1).expand(spec.shape)
+    for wild, tame in ((torch.full(spec.shape, 2**40), highest), (torch.full(spec.shape, -7), spec.zero())):
+        for env, action in zip(worlds, (wild, tame), strict=True):
+            env._advance_and_replace(action, env._snapshot)
         pairs = zip(*(named_tensors(env._snapshot) for env in worlds), strict=True)
         assert all(torch.equal(a, b) for (_, a), (_, b) in pairs)
 
@@ -532,10 +552,12 @@ def test_the_random_player_takes_all_kinds_of_actions_and_only_legal_ones(make, 
     assert list(player.children()) == [], "a policy does not own its world"
     for _ in range(10):
         action = player(root)[env.action_key]
-        first = action[..., 0] if action.ndim == 3 else action  # beside a symbol
+        spec = env.full_action_spec[env.action_key]
+        heads, sizes = action.unbind(-1) if hasattr(spec, "nvec") else (action,), head_sizes(spec)
         if player.in_keys:
-            assert root[player.in_keys[0]].gather(-1, first.unsqueeze(-1)).all()
-        taken.append(first.flatten())
+            masks = root[player.in_keys[0]].split(sizes.tolist(), -1)
+            assert all(mask.gather(-1, head.unsqueeze(-1)).all() for mask, head in zip(masks, heads, strict=False))
+        taken.append(heads[sizes.argmax()].flatten())
         root = env.step_and_maybe_reset(root)[1]
     assert torch.cat(taken).unique().numel() >= 5
 
@@ -558,7 +580,8 @@ def test_seeds_that_are_no_whole_numbers_are_refused(make, seed):
 
 @pytest.mark.parametrize("make", WORLDS.values())
 def test_a_picture_after_the_last_step_shows_how_the_episode_ended(make):
-    env, twin = (make(num_envs=2, seed=1, rules={"max_steps": 3}) for _ in range(2))
+    rules = {"max_steps": 3, **({"min_training": 0} if make is WORLDS["growth"] else {})}
+    env, twin = (make(num_envs=2, seed=1, rules=rules) for _ in range(2))
     assert env.render(env_index=None).shape[0] == 2
     wait = torch.zeros(3, *env.full_action_spec[env.action_key].shape, dtype=torch.int64)
     before = play(twin, wait[:2])[-1][1]

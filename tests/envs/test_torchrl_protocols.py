@@ -11,11 +11,13 @@ from tensordict.nn import TensorDictModule
 from torchrl.collectors import AsyncBatchedCollector, Collector, MultiSyncCollector
 from torchrl.envs import EnvCreator, GymEnv, ParallelEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv
 
-from envs import ArenaEnv, BranchlessTransformedEnv, DuelEnv, TownEnv
+from envs import ArenaEnv, BranchlessTransformedEnv, DuelEnv, GrowthEnv, TownEnv
 from envs.libs.gymnasium import VectorGymEnv
 from envs.toolkit.records import named_tensors
 
-GAMES = {"arena": ArenaEnv, "duel": DuelEnv, "town": TownEnv, "ladder": partial(ArenaEnv, curriculum="ladder")}
+SMALL_HOSTS = partial(GrowthEnv, rules={"width": 4, "updates": 1, "batch_size": 4, "validation_rows": 8})
+GAMES = {"arena": ArenaEnv, "duel": DuelEnv, "growth": SMALL_HOSTS, "town": TownEnv}
+GAMES["ladder"] = partial(ArenaEnv, curriculum="ladder")
 WRAPPERS = {
     "bare": lambda env: env,
     "transformed": lambda env: TransformedEnv(env, RewardSum()),
@@ -145,6 +147,7 @@ def test_collectors_in_processes_continue_from_their_checkpoint(wrap):
     [
         (ArenaEnv(64), "ArenaEnv(style=1, observation=classic, num_envs=64, device=cpu)"),
         (TownEnv(2, level="L6"), "TownEnv(level=L6, num_agents=4, num_envs=2, device=cpu)"),
+        (GrowthEnv(2), "GrowthEnv(task=order, slots=3, num_envs=2, device=cpu)"),
         (DuelEnv(2, opponent="idle"), "DuelEnv(opponent=idle, num_envs=2, device=cpu)"),
         (
             VectorGymEnv("CartPole-v1", 3, device="cpu"),

@@ -1,0 +1,168 @@
+"""TorchRL environment of growing networks: wiring, no logic of the game."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+from torchrl.data import Binary, Bounded, Composite, MultiCategorical
+from typing_extensions import override
+
+from envs.base.game import Names
+from envs.base.world import World
+from envs.growth.dynamics import advance
+from envs.growth.legality import action_mask, legal_slots
+from envs.growth.observation import names, observe
+from envs.growth.picture import SIZE, draw
+from envs.growth.rules import OPERATIONS, Rules, head_sizes, make_rules
+from envs.growth.scoring import ends, statistics
+from envs.growth.scripted import players
+from envs.growth.state import STREAM_START, State, spawn
+from envs.growth.tables import Tables, make_tables
+from envs.growth.tasks import NEEDED, Task, make_task
+from envs.toolkit.chance import Chance
+from envs.toolkit.records import map_record
+
+
+class Settings(NamedTuple):
+    """Settings of a world, which has none; the tensor has one entry per world."""
+
+    worlds: Tensor
+
+
+class GrowthEnv(World):
+    """Host networks in training, ``num_envs`` at once on one device; the agent decides how each grows.
+
+    A step trains a host on a few minibatches. Before it the agent may germinate a module of some blueprint in a slot,
+    change how far a module is blended in, prune it, or make it permanent.
+
+    Keys: ``observation`` float32 [N, F] (envs/growth/observation.py names the components); ``action`` int64 [N, 8]:
+    slot, blueprint, style, tempo, alpha target, alpha speed, alpha curve, operation (envs/growth/rules.py);
+    ``action_mask`` bool [N, values of all heads], values that are legal in some action; ``slot_mask`` bool [N, 6, S],
+    the slots at which each operation is legal (``envs.growth.conditioned_mask`` makes the mask given the operation);
+    ``reward`` [N, 1]; ``done``, ``terminated`` (time is up, or the host was rolled back), ``truncated`` (never) [N, 1];
+    ``("episode", name)`` [N, 1], statistics of the running episode (envs/growth/scoring.py).
+
+    An operation that is illegal at its slot becomes waiting.
+
+    Args:
+        num_envs: number of worlds.
+        device: device of the worlds; the CPU by default.
+        seed: world i has the same game for the same seed, whatever ``num_envs`` is.
+        task: data that hosts learn: ``order``, ``markov``, ``digits`` (needs scikit-learn) or ``mnist1d`` (needs the
+            package mnist1d).
+        level: hidden level of the task in every world; by default drawn at each reset.
+        rules: mapping of what differs from :class:`~envs.growth.rules.Rules`.
+        desynchronize: start worlds at random step counts, so that they do not all end at once.
+        compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
+
+    Raises:
+        ValueError: an argument is out of its range; the sentence names it and the valid values.
+    """
+
+    film_fps = 6
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        task: str = "order",
+        level: int | None = None,
+        rules: Rules | Mapping[str, Any] | None = None,
+        desynchronize: bool = False,
+    ) -> None:
+        super().__init__(num_envs, device=device, seed=seed)
+        self.rules, self.task, self.level = make_rules(rules), task, level
+        self.truncation_limit = self.rules.max_steps
+        self.data: Task = make_task(task, self.rules.validation_rows, self.device)
+        self.levels, self.classes = self.data.labels.shape[1], self.data.classes()
+        if level is not None and not 0 <= level < self.levels:
+            raise ValueError(f"level is {level!r}: task {task!r} has 0 to {self.levels - 1}.")
+        self.needed = NEEDED.get(task)
+        useful = range(self.levels) if self.needed is None else [len(slots) for slots in self.needed]
+        self.tables: Tables = make_tables(self.rules, [float(each) for each in useful], self.device)
+        sizes = head_sizes(self.rules.slots)
+        observations = Composite(
+            observation=Bounded(-1.0, 1.0, (num_envs, len(names(self.rules))), device=self.device),
+            action_mask=self._flags(sum(sizes)),
+            slot_mask=self._flags(len(OPERATIONS), self.rules.slots),
+            shape=(num_envs,),
+            device=self.device,
+        )
+        actions = MultiCategorical(sizes, shape=(num_envs, len(sizes)), dtype=torch.int64, device=self.device)
+        self._build(observations, actions, midway=desynchronize)
+
+    def _flags(self, *shape: int) -> Binary:
+        return Binary(shape[-1], (self.num_envs, *shape), dtype=torch.bool, device=self.device)
+
+    @override
+    def settings(self) -> Settings:
+        """Return the settings, which are empty."""
+        return Settings(torch.zeros(self.num_envs, device=self.device))
+
+    @override
+    def spawn(self, settings: Settings, chance: Chance, midway: bool) -> State:
+        """Return fresh hosts without modules; with ``midway`` at random step counts, but as untrained."""
+        features = self.data.inputs.shape[-1]
+        state = spawn(settings.worlds, chance, self.rules, features, self.classes, self.levels)
+        if self.level is not None:
+            state = state._replace(level=torch.full_like(state.level, self.level))
+        if not midway:
+            return state
+        return state._replace(step=torch.floor(chance.uniform(STREAM_START, 1)[0] * self.rules.max_steps))
+
+    @override
+    def advance(self, state: State, action: Tensor, chance: Chance) -> State:
+        """Return the state after one step of the game."""
+        return advance(state, action.T, chance, self.data, self.rules, self.tables)
+
+    @override
+    def observe(self, state: State) -> dict[str, Tensor]:
+        """Return observation and masks."""
+        legal = legal_slots(state.slots, state.measures.accuracy, self.rules)
+        return {
+            "observation": observe(state, self.rules),
+            "action_mask": action_mask(legal).T.contiguous(),
+            "slot_mask": legal.permute(2, 0, 1).contiguous(),
+        }
+
+    @override
+    def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Return reward, terminated and truncated of the last step."""
+        return state.books.reward, *ends(state, self.rules)
+
+    @override
+    def statistics(self, state: State) -> dict[str, Tensor]:
+        """Return the game's episode statistics (envs/growth/scoring.py)."""
+        return statistics(state, self.tables.useful)
+
+    @override
+    def names(self) -> Names:
+        """Return names of the operations and of the observation's components."""
+        return {"actions": OPERATIONS, "observation": {"observation": names(self.rules)}}
+
+    @override
+    def players(self) -> dict[str, TensorDictModuleBase]:
+        """Return scripted policies of this world instance, by name (envs/growth/scripted.py)."""
+        return players(self)
+
+    def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
+        """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
+        return draw(self.state, world, self.rules, size)
+
+    @override
+    def extra_repr(self) -> str:
+        """See :meth:`World.extra_repr`."""
+        return f"task={self.task}, slots={self.rules.slots}, {super().extra_repr()}"
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> World:
+        super()._apply(fn, recurse)
+        self.tables, self.data = map_record(fn, self.tables), map_record(fn, self.data)
+        return self

@@ -1,0 +1,226 @@
+"""Parameters of the growth world: stages, actions and blueprints as tables, and the rules.
+
+Accuracies are fractions in [0, 1], times are steps of the world, sizes are numbers of parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from envs.toolkit.names import did_you_mean
+
+STAGES = (
+    *("dormant", "germinated", "training", "blending", "holding"),
+    *("permanent", "pruned", "embargoed", "resetting"),
+)
+"""Stages of a slot, in the order of a module's life."""
+DORMANT, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT, PRUNED, EMBARGOED, RESETTING = range(len(STAGES))
+
+OPERATIONS = ("wait", "germinate", "retarget", "prune", "make permanent", "advance")
+"""Operations, the last head of an action."""
+WAIT, GERMINATE, RETARGET, PRUNE, KEEP, ADVANCE = range(len(OPERATIONS))
+
+HOLD, UP, DOWN = range(3)
+"""Modes of a blend: alpha is constant, rises or falls to its target."""
+LINEAR, COSINE, SIGMOID = range(3)
+"""Curves of a blend."""
+ADD, MULTIPLY, GATE = range(3)
+"""Operators by which a module's output joins the host's features."""
+
+
+class Blueprint(NamedTuple):
+    """Module that a slot can hold."""
+
+    name: str
+    rank: int
+    """Number of hidden units."""
+    taps: bool
+    """True if it reads the two neighbors of a position too."""
+    kind: str
+    """``add`` or ``scale``, which multiplies the features."""
+
+
+BLUEPRINTS = (
+    Blueprint("scale4", 4, False, "scale"),
+    Blueprint("point4", 4, False, "add"),
+    Blueprint("point8", 8, False, "add"),
+    Blueprint("taps2", 2, True, "add"),
+    Blueprint("taps4", 4, True, "add"),
+    Blueprint("taps8", 8, True, "add"),
+)
+"""Blueprints by index."""
+MAX_RANK = max(blueprint.rank for blueprint in BLUEPRINTS)
+STYLES = (("linear add", LINEAR, ADD), ("linear multiply", LINEAR, MULTIPLY))
+STYLES += (("sigmoid add", SIGMOID, ADD), ("gated", LINEAR, GATE))
+"""Name, curve and operator of each style."""
+TEMPOS = (3, 5, 8)
+"""Numbers of steps in which a new module is blended in."""
+TARGETS = (0.5, 0.7, 1.0)
+"""Alpha at which a blend ends."""
+SPEEDS = (0, 3, 5, 8)
+"""Numbers of steps in which a later change of alpha takes place; 0 is at once."""
+CURVES = (("linear", LINEAR, 0.0), ("cosine", COSINE, 0.0))
+CURVES += (("sigmoid 6", SIGMOID, 6.0), ("sigmoid 12", SIGMOID, 12.0), ("sigmoid 24", SIGMOID, 24.0))
+"""Name, curve and steepness of a later change of alpha."""
+STEEPNESS = 12.0
+"""Steepness of the sigmoid of a style."""
+
+HEADS = ("slot", "blueprint", "style", "tempo", "alpha target", "alpha speed", "alpha curve", "operation")
+"""Heads of an action, in their order."""
+SLOT, BLUEPRINT, STYLE, TEMPO, TARGET, SPEED, CURVE, OPERATION = range(len(HEADS))
+RELEVANT = {
+    WAIT: (),
+    GERMINATE: (SLOT, BLUEPRINT, STYLE, TEMPO, TARGET),
+    RETARGET: (SLOT, STYLE, TARGET, SPEED, CURVE),
+    PRUNE: (SLOT, SPEED, CURVE),
+    KEEP: (SLOT,),
+    ADVANCE: (SLOT,),
+}
+"""Heads that can matter for each operation, besides the operation's own."""
+PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
+"""Value of each head but the last where it cannot matter."""
+
+REWARDS = ("net", "shaped", "sparse")
+BLENDS = ("residual", "lerp")
+POOLINGS = ("max", "mean")
+
+
+def head_sizes(slots: int) -> tuple[int, ...]:
+    """Return the number of values of each head."""
+    return slots, len(BLUEPRINTS), len(STYLES), len(TEMPOS), len(TARGETS), len(SPEEDS), len(CURVES), len(OPERATIONS)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules of the growth world; ``dataclasses.replace`` makes variants."""
+
+    max_steps: int = 64
+    """Length of an episode, at whose end it terminates: the time is observed."""
+    slots: int = 3
+    """Number of slots of a host, each behind a block of its own."""
+    width: int = 16
+    """Number of features of the host at each position."""
+    updates: int = 4
+    """Number of minibatches on which a host is trained in each step."""
+    batch_size: int = 32
+    validation_rows: int = 64
+    learning_rate: float = 0.02
+    clip: float = 1.0
+    """Largest norm of the host's gradient, and of each module's."""
+    pooling: str = "max"
+    """Reduction over positions before the classifier: ``max`` or ``mean``."""
+    near_taps: bool = False
+    """True if every slot reads the nearest neighbors, instead of each slot those at its own distance."""
+    blend: str = "residual"
+    """``residual``: features + alpha x module; ``lerp``: (1 - alpha) x features + alpha x (detached features + module),
+    in which the gradient of the blocks before a slot vanishes as alpha rises to 1.
+    """
+    noise: tuple[float, float] = (0.1, 0.4)
+    """Range of the standard deviation of a world's input noise."""
+
+    min_training: int = 6
+    """Number of steps that a module is trained before it may blend."""
+    min_age: int = 5
+    """Least age at which a module may be pruned."""
+    embargo: int = 3
+    """Number of steps for which a slot stays empty after a module was pruned, besides two of passing."""
+    auto_advance: bool = True
+    """True if a module passes on as soon as its gate is open; else the operation ``advance`` does it."""
+    strict: bool = False
+    """True if gates also ask for improvement and contribution."""
+
+    reward: str = "net"
+    """``net``, ``shaped`` or ``sparse`` (envs/growth/scoring.py)."""
+    reward_gain: float = 0.1
+    """Reward per step for an accuracy one above the twin's."""
+    reward_final: float = 2.0
+    """Reward at the end for an accuracy one above the twin's."""
+    reward_rent: float = 0.02
+    """Cost per step of a network e - 1 times as large as the host's beyond the host."""
+    reward_operation: float = 0.005
+    """Cost of an operation other than waiting."""
+    reward_potential: float = 0.05
+    """``shaped``: weight of the potential."""
+    shaping_gamma: float = 0.99
+    """``shaped``: discount of the potential; equal to the algorithm's."""
+
+    fault_probability: float = 0.0
+    """Probability per step with which a host's weights are multiplied by ``fault_scale``, to test the governor."""
+    fault_scale: float = 30.0
+    governor: bool = True
+    """True if damaged hosts are rolled back."""
+    snapshot_every: int = 5
+    history: int = 10
+    """Number of past losses that the governor compares with."""
+    reward_rollback: float = -5.0
+    """Return of an episode in which the host was rolled back: earlier rewards are forfeited."""
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        for name in ("max_steps", "slots", "width", "updates", "batch_size", "validation_rows", "snapshot_every"):
+            _check_least(self, name, 1)
+        for name in ("min_training", "min_age", "embargo"):
+            _check_least(self, name, 0)
+        _check_least(self, "history", 2)
+        for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(
+                    f"rules.{name} is {value!r}{did_you_mean(value, choices)}: use one of {', '.join(choices)}."
+                )
+        if self.slots > 16:
+            raise ValueError(f"rules.slots is {self.slots}: a host has places for at most 16.")
+        if self.max_steps < self.lifecycle:
+            raise ValueError(
+                f"rules.max_steps is {self.max_steps}: a module needs {self.lifecycle} steps from germination to "
+                "holding, so give at least as many, or a smaller min_training."
+            )
+        if not 0 <= self.noise[0] <= self.noise[1]:
+            raise ValueError(f"rules.noise is {self.noise}: give a range from 0 on, such as (0.1, 0.4).")
+
+    @property
+    def lifecycle(self) -> int:
+        """Least number of steps from germination to holding."""
+        return self.min_training + min(TEMPOS)
+
+
+def make_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
+    """Make rules from a mapping of what differs from the defaults.
+
+    Raises:
+        ValueError: a name is unknown, or a value is of another type.
+    """
+    if isinstance(rules, Rules):
+        return rules
+    defaults = {each.name: each.default for each in dataclasses.fields(Rules)}
+    changes = dict(rules or {})
+    for name, value in changes.items():
+        if name not in defaults:
+            raise ValueError(f"rules.{name} is unknown{did_you_mean(name, defaults)}: use {', '.join(defaults)}.")
+        if name == "noise":
+            changes[name] = _checked_range(value)
+        elif not _fits(value, defaults[name]):
+            kind = type(defaults[name]).__name__
+            raise ValueError(f"rules.{name} is {value!r}: give a value such as {defaults[name]!r}, a {kind}.")
+    return Rules(**changes)
+
+
+def _checked_range(value: Any) -> tuple[float, float]:
+    if isinstance(value, str) or len(list(value)) != 2 or not all(_fits(each, 0.0) for each in value):
+        raise ValueError(f"rules.noise is {value!r}: give two numbers, such as [0.1, 0.4].")
+    return float(value[0]), float(value[1])
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """True if a value can stand for a default: a number for a float, else its own type."""
+    if isinstance(value, bool) or isinstance(default, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    return isinstance(value, (int, float) if isinstance(default, float) else type(default))
+
+
+def _check_least(rules: Rules, name: str, least: int) -> None:
+    if getattr(rules, name) < least:
+        raise ValueError(f"rules.{name} is {getattr(rules, name)}: it must be at least {least}.")

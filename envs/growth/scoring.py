@@ -1,0 +1,107 @@
+"""Rewards, ends and statistics of the growth world."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from envs.growth.legality import any_of
+from envs.growth.rules import BLENDING, DORMANT, GERMINATED, HOLDING, PERMANENT, TRAINING, WAIT, Rules
+from envs.growth.state import Books, Measures, Slots, State
+from envs.growth.tables import Tables
+
+POTENTIALS = {GERMINATED: 1.0, TRAINING: 2.0, BLENDING: 3.5, HOLDING: 5.5, PERMANENT: 6.0}
+"""``shaped``: potential of a slot by its stage; 0 for all others."""
+
+
+def rent(slots: Slots, host_parameters: int, tables: Tables) -> Tensor:
+    """Compute ``ln(1 + modules / host)``, the logarithmic size of what was grown, [N]. A module counts from blending
+    on, by alpha times its parameters.
+    """
+    present = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+    size = (tables.parameters[slots.blueprint] * slots.alpha * present).sum(0)
+    return torch.log(1 + size / host_parameters)
+
+
+def potential(slots: Slots) -> Tensor:
+    """Compute the sum of the slots' potentials, [N]."""
+    result = torch.zeros_like(slots.alpha)
+    for stage, value in POTENTIALS.items():
+        result = torch.where(slots.stage == stage, value, result)
+    return result.sum(0)
+
+
+def gain(measures: Measures) -> Tensor:
+    """Return the accuracy beyond the twin's, [N]."""
+    return measures.accuracy - measures.twin
+
+
+def rewarded(state: State, rules: Rules) -> State:
+    """Return the state with the reward of its last step, which is of one of three kinds.
+
+    ``net``: gain over the twin, minus rent, minus a cost for each operation; at the end the gain once more.
+    ``shaped``: ``net`` and ``gamma x potential - earlier potential`` (Ng et al. 1999), with potential 0 at the end.
+    ``sparse``: at the end alone, the accuracy with permanent modules minus rent.
+
+    A rollback forfeits what was earned: the return of its episode is ``rules.reward_rollback``.
+    """
+    books, measures, last = state.books, state.measures, ends(state, rules)[0]
+    if rules.reward == "sparse":
+        reward = torch.where(last, rules.reward_final * measures.committed - rules.reward_rent * books.rent, 0.0)
+    else:
+        gained = gain(measures)
+        cost = rules.reward_rent * books.rent + rules.reward_operation * (books.operation != WAIT)
+        reward = rules.reward_gain * gained - cost + torch.where(last, rules.reward_final * gained, 0.0)
+    value = torch.where(last, 0.0, potential(state.slots))
+    if rules.reward == "shaped":
+        reward = reward + rules.reward_potential * (rules.shaping_gamma * value - books.potential)
+    reward = torch.where(state.guard.panics, rules.reward_rollback - books.earned, reward)
+    return state._replace(books=books._replace(reward=reward, earned=books.earned + reward, potential=value))
+
+
+def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:
+    """Return (terminated, truncated), bool [N] each: time is up, which is observed, or the host was rolled back."""
+    over = (state.step >= rules.max_steps) | state.guard.panics
+    return over, torch.zeros_like(over)
+
+
+def statistics(state: State, useful: Tensor) -> dict[str, Tensor]:
+    """Return the statistics of the running episodes, float32 [N].
+
+    Args:
+        state: the state.
+        useful: number of modules that pay, by the hidden level, float32 [levels].
+    """
+    books, measures, slots = state.books, state.measures, state.slots
+    active = any_of(slots.stage, BLENDING, HOLDING, PERMANENT)
+    return {
+        "accuracy": measures.accuracy,
+        "committed_accuracy": measures.committed,
+        "gain": gain(measures),
+        "contribution": (slots.contribution * active).sum(0),
+        "dependence": measures.accuracy - measures.bare - gain(measures),
+        "germinated": books.germinated,
+        "pruned": books.pruned,
+        "permanent": books.kept,
+        "operations": books.operations,
+        "rent": books.rent_total,
+        "rollbacks": books.rollbacks,
+        "useful": useful[state.level],
+    }
+
+
+def counted(books: Books, before: Slots, after: Slots, operation: Tensor, success: Tensor, rent_now: Tensor) -> Books:
+    """Count what happened to the slots in a step; ``rent_now`` is the rent [N]."""
+    live = any_of(before.stage, GERMINATED, TRAINING, BLENDING, HOLDING)
+    lost = live & ~any_of(after.stage, GERMINATED, TRAINING, BLENDING, HOLDING, PERMANENT)
+    begun = (before.stage == DORMANT) & (after.stage != DORMANT)
+    return books._replace(
+        operation=operation,
+        success=success.float(),
+        germinated=books.germinated + begun.sum(0),
+        pruned=books.pruned + lost.sum(0),
+        kept=books.kept + ((before.stage != PERMANENT) & (after.stage == PERMANENT)).sum(0),
+        operations=books.operations + (operation != WAIT),
+        rent=rent_now,
+        rent_total=books.rent_total + rent_now,
+    )

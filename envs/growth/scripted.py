@@ -1,0 +1,193 @@
+"""Scripted policies of the growth world, which bound what an agent can gain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
+
+from envs.growth.legality import conditioned_mask
+from envs.growth.rules import (
+    BLUEPRINTS,
+    DORMANT,
+    GERMINATE,
+    HOLDING,
+    KEEP,
+    OPERATION,
+    PLACEHOLDERS,
+    PRUNE,
+    SLOT,
+    STYLE,
+    TEMPO,
+    WAIT,
+    head_sizes,
+)
+
+TAPS8 = next(index for index, blueprint in enumerate(BLUEPRINTS) if blueprint.name == "taps8")
+
+
+class Planting(NamedTuple):
+    """Germination of a schedule."""
+
+    slot: int
+    start: int
+    """First step at which it germinates, if it is legal then."""
+    blueprint: int = TAPS8
+    style: int = 0
+    tempo: int = 1
+
+
+class Player(TensorDictModuleBase):
+    """Base of the policies, which read the record of the world.
+
+    Args:
+        env: the world to act in.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__()
+        self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
+        self.in_keys: list[str] = ["action_mask", "slot_mask"]
+        self.out_keys = ["action"]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions."""
+        legal = tensordict.get("slot_mask").permute(1, 2, 0)  # [6, S, N]
+        return tensordict.set("action", self.choose(legal).T.contiguous())
+
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return actions int64 [8, N], given the slots at which each operation is legal, bool [6, S, N]."""
+        raise NotImplementedError
+
+    def waiting(self, worlds: int) -> Tensor:
+        """Return actions that wait, int64 [8, N]."""
+        values = torch.tensor((*PLACEHOLDERS, WAIT), device=self.env.device)
+        return values.unsqueeze(1).repeat(1, worlds)
+
+
+class WaitingPlayer(Player):
+    """Policy that always waits."""
+
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return actions that wait."""
+        return self.waiting(legal.shape[-1])
+
+
+class LegalPlayer(Player):
+    """Policy of uniformly random legal operations, with a uniformly random legal value of each head that can matter."""
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the actions."""
+        mask, legal = tensordict.get("action_mask"), tensordict.get("slot_mask")
+        sizes = head_sizes(self.env.rules.slots)
+        operation = _any_legal(mask[:, -sizes[OPERATION] :])
+        heads = conditioned_mask(mask, legal, operation, self.env.tables).split(sizes, 1)
+        action = torch.stack((*(_any_legal(head) for head in heads[:OPERATION]), operation), 1)
+        return tensordict.set("action", action)
+
+
+class SchedulePlayer(Player):
+    """Policy that germinates at fixed steps, and makes permanent what holds.
+
+    Args:
+        env: the world to act in.
+        plan: germinations, the earliest first.
+        levels: hidden levels in which each germination takes place; None for all of them.
+    """
+
+    def __init__(self, env: Any, plan: Sequence[Planting], levels: Sequence[Sequence[int]] | None = None) -> None:
+        super().__init__(env)
+        self.plan, self.levels = tuple(plan), levels
+
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return the actions."""
+        state = self.env.state
+        action = keep_what_holds(self.waiting(legal.shape[-1]), legal)
+        for number, planting in enumerate(self.plan):
+            due = (state.step >= planting.start) & legal[GERMINATE, planting.slot]
+            if self.levels is not None:
+                due = due & sum(state.level == level for level in self.levels[number]).bool()
+            action = germinating(action, due & (action[OPERATION] == WAIT), planting)
+        return action
+
+
+class HeuristicPlayer(Player):
+    """Policy by thresholds: germinates the next slot when accuracy is on a plateau, prunes what harms and makes
+    permanent what contributes.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.plateau, self.least, self.harm, self.warm = 0.02, 0.005, -0.02, 6
+
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return the actions."""
+        state, slots = self.env.state, self.env.state.slots
+        action = self.waiting(legal.shape[-1])
+        useful = legal[KEEP] & (slots.contribution >= self.least)
+        harmful = legal[PRUNE] & (slots.stage == HOLDING) & (slots.contribution <= self.harm)
+        useless = legal[PRUNE] & (slots.stage == HOLDING) & (slots.stage_age >= 10) & ~useful
+        action = operate_first(action, useful, KEEP)
+        action = operate_first(action, harmful | useless, PRUNE)
+        past = state.measures.accuracies
+        flat = (past[0] >= 0) & (past[-1] - past[0] < self.plateau) & (state.step >= self.warm)
+        busy = ((slots.stage != DORMANT) & (slots.stage < HOLDING)).any(0)
+        grows = legal[GERMINATE] & flat & ~busy
+        for slot in range(self.env.rules.slots):
+            due = grows[slot] & (action[OPERATION] == WAIT)
+            action = germinating(action, due, Planting(slot, 0))
+        return action
+
+
+def germinating(action: Tensor, where: Tensor, planting: Planting) -> Tensor:
+    """Replace actions [8, N] by a germination in the worlds ``where``."""
+    values = list(PLACEHOLDERS)
+    values[SLOT], values[1], values[STYLE], values[TEMPO] = planting[0], planting[2], planting[3], planting[4]
+    column = torch.tensor((*values, GERMINATE), device=action.device).unsqueeze(1)
+    return torch.where(where, column, action)
+
+
+def keep_what_holds(action: Tensor, legal: Tensor) -> Tensor:
+    """Make permanent the first module that may be."""
+    return operate_first(action, legal[KEEP], KEEP)
+
+
+def operate_first(action: Tensor, where: Tensor, operation: int) -> Tensor:
+    """Replace waiting by an operation at the first slot of ``where`` (bool [S, N]), if there is one."""
+    due = where.any(0) & (action[OPERATION] == WAIT)
+    slot = where.long().argmax(0)
+    rows = list(action)
+    rows[SLOT] = torch.where(due, slot, rows[SLOT])
+    rows[OPERATION] = torch.where(due, operation, rows[OPERATION])
+    return torch.stack(rows)
+
+
+def _any_legal(mask: Tensor) -> Tensor:
+    """Draw a legal value per row of a mask [N, values], int64 [N]."""
+    return torch.where(mask, torch.rand(mask.shape, device=mask.device), -1.0).argmax(-1)
+
+
+def players(env: Any) -> dict[str, TensorDictModuleBase]:
+    """Return the policies of a world by name: ``optimum`` knows which slots pay at the hidden level, where that is known;
+    ``one`` and ``two`` grow the first slots at fixed steps.
+    """
+    last = min(1, env.rules.slots - 1)
+    result: dict[str, TensorDictModuleBase] = {} if env.needed is None else {"optimum": optimum(env)}
+    return result | {
+        "heuristic": HeuristicPlayer(env),
+        "two": SchedulePlayer(env, (Planting(0, 2), Planting(last, 10))),
+        "one": SchedulePlayer(env, (Planting(0, 2),)),
+        "wait": WaitingPlayer(env),
+        "random": LegalPlayer(env),
+    }
+
+
+def optimum(env: Any) -> SchedulePlayer:
+    """Return the policy that germinates, as early as is legal, what pays at the hidden level."""
+    slots = sorted({slot for needed in env.needed for slot in needed if slot < env.rules.slots})
+    levels = [[level for level, needed in enumerate(env.needed) if slot in needed] for slot in slots]
+    return SchedulePlayer(env, [Planting(slot, 0) for slot in slots], levels)

@@ -19,7 +19,7 @@ from envs.growth.legality import action_mask, legal_slots
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
 from envs.growth.rules import OPERATIONS, Rules, head_sizes, make_rules
-from envs.growth.scoring import ends, statistics
+from envs.growth.scoring import ends, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
 from envs.growth.tables import Tables, make_tables
@@ -57,6 +57,7 @@ class GrowthEnv(World):
             package mnist1d).
         level: hidden level of the task in every world; by default drawn at each reset.
         rules: mapping of what differs from :class:`~envs.growth.rules.Rules`.
+        potential: add ``potential`` [N, 1], how far the slots' modules are in their lives, for potential-based shaping.
         desynchronize: start worlds at random step counts, so that they do not all end at once.
         compile: (taken by TorchRL's metaclass) ``True``, or options of ``torch.compile``: see :meth:`World.compile`.
 
@@ -75,10 +76,11 @@ class GrowthEnv(World):
         task: str = "order",
         level: int | None = None,
         rules: Rules | Mapping[str, Any] | None = None,
+        potential: bool = False,
         desynchronize: bool = False,
     ) -> None:
         super().__init__(num_envs, device=device, seed=seed)
-        self.rules, self.task, self.level = make_rules(rules), task, level
+        self.rules, self.task, self.level, self.potential = make_rules(rules), task, level, potential
         self.truncation_limit = self.rules.max_steps
         self.data: Task = make_task(task, self.rules.validation_rows, self.device)
         self.levels, self.classes = self.data.labels.shape[1], self.data.classes()
@@ -88,10 +90,12 @@ class GrowthEnv(World):
         useful = range(self.levels) if self.needed is None else [len(slots) for slots in self.needed]
         self.tables: Tables = make_tables(self.rules, [float(each) for each in useful], self.device)
         sizes = head_sizes(self.rules.slots)
+        shaping = {"potential": Bounded(0.0, 1.0, (num_envs, 1), device=self.device)} if potential else {}
         observations = Composite(
             observation=Bounded(-1.0, 1.0, (num_envs, len(names(self.rules))), device=self.device),
             action_mask=self._flags(sum(sizes)),
             slot_mask=self._flags(len(OPERATIONS), self.rules.slots),
+            **shaping,
             shape=(num_envs,),
             device=self.device,
         )
@@ -126,11 +130,12 @@ class GrowthEnv(World):
     def observe(self, state: State) -> dict[str, Tensor]:
         """Return observation and masks."""
         legal = legal_slots(state.slots, state.measures.accuracy, self.rules)
-        return {
+        seen = {
             "observation": observe(state, self.rules),
             "action_mask": action_mask(legal).T.contiguous(),
             "slot_mask": legal.permute(2, 0, 1).contiguous(),
         }
+        return {**seen, "potential": potential(state.slots).unsqueeze(-1)} if self.potential else seen
 
     @override
     def outcome(self, state: State) -> tuple[Tensor, Tensor, Tensor]:

@@ -83,7 +83,7 @@ RELEVANT = {
 PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
 """Value of each head but the last where it cannot matter."""
 
-REWARDS = ("net", "shaped", "sparse")
+REWARDS = ("net", "sparse")
 BLENDS = ("residual", "lerp")
 POOLINGS = ("max", "mean")
 
@@ -133,7 +133,7 @@ class Rules:
     """True if gates also ask for improvement and contribution."""
 
     reward: str = "net"
-    """``net``, ``shaped`` or ``sparse`` (envs/growth/scoring.py)."""
+    """``net`` or ``sparse`` (envs/growth/scoring.py)."""
     reward_gain: float = 0.1
     """Reward per step for an accuracy one above the twin's."""
     reward_final: float = 2.0
@@ -142,10 +142,6 @@ class Rules:
     """Cost per step of a network e - 1 times as large as the host's beyond the host."""
     reward_operation: float = 0.005
     """Cost of an operation other than waiting."""
-    reward_potential: float = 0.05
-    """``shaped``: weight of the potential."""
-    shaping_gamma: float = 0.99
-    """``shaped``: discount of the potential; equal to the algorithm's."""
 
     fault_probability: float = 0.0
     """Probability per step with which a host's weights are multiplied by ``fault_scale``, to test the governor."""
@@ -187,6 +183,10 @@ class Rules:
         return self.min_training + min(TEMPOS)
 
 
+WORDS = {bool: "truth value", int: "whole number", float: "number", str: "word"}
+"""Kinds of values in error messages."""
+
+
 def make_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
     """Make rules from a mapping of what differs from the defaults.
 
@@ -203,13 +203,13 @@ def make_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
         if name == "noise":
             changes[name] = _checked_range(value)
         elif not _fits(value, defaults[name]):
-            kind = type(defaults[name]).__name__
-            raise ValueError(f"rules.{name} is {value!r}: give a value such as {defaults[name]!r}, a {kind}.")
+            kind = WORDS[type(defaults[name])]
+            raise ValueError(f"rules.{name} is {value!r}: give a {kind}, such as {defaults[name]!r}.")
     return Rules(**changes)
 
 
 def _checked_range(value: Any) -> tuple[float, float]:
-    if isinstance(value, str) or len(list(value)) != 2 or not all(_fits(each, 0.0) for each in value):
+    if not isinstance(value, list | tuple) or len(value) != 2 or not all(_fits(each, 0.0) for each in value):
         raise ValueError(f"rules.noise is {value!r}: give two numbers, such as [0.1, 0.4].")
     return float(value[0]), float(value[1])
 

@@ -11,7 +11,7 @@ from envs.growth.state import Books, Measures, Slots, State
 from envs.growth.tables import Tables
 
 POTENTIALS = {GERMINATED: 1.0, TRAINING: 2.0, BLENDING: 3.5, HOLDING: 5.5, PERMANENT: 6.0}
-"""``shaped``: potential of a slot by its stage; 0 for all others."""
+"""Potential of a slot by its stage; 0 for all others."""
 
 
 def rent(slots: Slots, host_parameters: int, tables: Tables) -> Tensor:
@@ -24,11 +24,11 @@ def rent(slots: Slots, host_parameters: int, tables: Tables) -> Tensor:
 
 
 def potential(slots: Slots) -> Tensor:
-    """Compute the sum of the slots' potentials, [N]."""
+    """Compute the mean of all slots' potentials as a fraction of the largest one, [N]: for potential-based shaping."""
     result = torch.zeros_like(slots.alpha)
     for stage, value in POTENTIALS.items():
         result = torch.where(slots.stage == stage, value, result)
-    return result.sum(0)
+    return result.mean(0) / max(POTENTIALS.values())
 
 
 def gain(measures: Measures) -> Tensor:
@@ -37,10 +37,9 @@ def gain(measures: Measures) -> Tensor:
 
 
 def rewarded(state: State, rules: Rules) -> State:
-    """Return the state with the reward of its last step, which is of one of three kinds.
+    """Return the state with the reward of its last step, which is of one of two kinds.
 
     ``net``: gain over the twin, minus rent, minus a cost for each operation; at the end the gain once more.
-    ``shaped``: ``net`` and ``gamma x potential - earlier potential`` (Ng et al. 1999), with potential 0 at the end.
     ``sparse``: at the end alone, the accuracy with permanent modules minus rent.
 
     A rollback forfeits what was earned: the return of its episode is ``rules.reward_rollback``.
@@ -52,11 +51,8 @@ def rewarded(state: State, rules: Rules) -> State:
         gained = gain(measures)
         cost = rules.reward_rent * books.rent + rules.reward_operation * (books.operation != WAIT)
         reward = rules.reward_gain * gained - cost + torch.where(last, rules.reward_final * gained, 0.0)
-    value = torch.where(last, 0.0, potential(state.slots))
-    if rules.reward == "shaped":
-        reward = reward + rules.reward_potential * (rules.shaping_gamma * value - books.potential)
     reward = torch.where(state.guard.panics, rules.reward_rollback - books.earned, reward)
-    return state._replace(books=books._replace(reward=reward, earned=books.earned + reward, potential=value))
+    return state._replace(books=books._replace(reward=reward, earned=books.earned + reward))
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:

@@ -172,7 +172,7 @@ def _any_legal(mask: Tensor) -> Tensor:
 
 
 def players(env: Any) -> dict[str, TensorDictModuleBase]:
-    """Return the policies of a world by name: ``optimum`` knows which slots pay at the hidden level, where that is known;
+    """Return the policies of a world by name: ``optimum`` knows which slots pay at the hidden level, if known;
     ``one`` and ``two`` grow the first slots at fixed steps.
     """
     last = min(1, env.rules.slots - 1)

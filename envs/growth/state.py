@@ -169,8 +169,6 @@ class Books(NamedTuple):
     """Rent of the last step, before its weight."""
     rent_total: Tensor
     rollbacks: Tensor
-    potential: Tensor
-    """Potential of the slots."""
     reward: Tensor
     earned: Tensor
     """Sum of the rewards."""

@@ -1,0 +1,157 @@
+"""Lifecycle of a slot through the step of the world: durations, gates, blends, and masks that say what is legal."""
+
+import math
+
+import pytest
+import torch
+from growing import GERMINATE, KEEP, PRUNE, RETARGET, act, grown, small, stages, wait
+
+from envs.growth.legality import conditioned_mask
+from envs.growth.lifecycle import ease
+from envs.growth.rules import (
+    ADVANCE,
+    BLENDING,
+    COSINE,
+    DORMANT,
+    DOWN,
+    EMBARGOED,
+    GERMINATED,
+    HOLDING,
+    LINEAR,
+    PERMANENT,
+    PRUNED,
+    RESETTING,
+    SIGMOID,
+    TRAINING,
+    WAIT,
+    head_sizes,
+)
+
+
+def course(env, steps, slot=0):
+    """Stage and alpha after each step of waiting."""
+    result = []
+    for _ in range(steps):
+        act(env)
+        result.append((stages(env, slot), round(float(env.state.slots.alpha[slot, 0]), 4)))
+    return result
+
+
+def test_a_module_passes_through_its_life_by_itself():
+    """Germination counts as its first step; six of training; a linear blend over three."""
+    env = small()
+    act(env, GERMINATE, tempo=0)
+    assert stages(env) == TRAINING and stages(env, 1) == DORMANT
+    assert course(env, 5) == [(TRAINING, 0.0)] * 5
+    assert course(env, 4) == [(BLENDING, 0.0), (BLENDING, 0.3333), (BLENDING, 0.6667), (HOLDING, 1.0)]
+    assert course(env, 3) == [(HOLDING, 1.0)] * 3
+    act(env, KEEP)
+    assert course(env, 5) == [(PERMANENT, 1.0)] * 5
+    act(env, PRUNE)
+    assert stages(env) == PERMANENT and env.state.books.success.tolist() == [0, 0]
+
+
+def test_a_pruned_slot_is_empty_after_a_step_of_passing_an_embargo_and_another():
+    env = grown()
+    act(env, PRUNE, speed=0)
+    passed = [(stages(env), 0.0), *course(env, 5)]
+    assert [stage for stage, _ in passed] == [EMBARGOED] * 3 + [RESETTING] + [DORMANT] * 2
+    assert float(env.state.slots.age[0, 0]) == 0
+
+
+def test_a_slow_prune_fades_first_and_its_weights_are_frozen():
+    env = grown()
+    act(env, PRUNE, speed=1)
+    assert stages(env) == BLENDING and env.state.slots.mode[0, 0] == DOWN
+    before = env.state.weights.modules.up[0].clone()
+    assert course(env, 1) == [(BLENDING, 0.3333)]
+    assert torch.equal(env.state.weights.modules.up[0], before)
+    assert course(env, 2) == [(PRUNED, 0.0), (EMBARGOED, 0.0)]
+
+
+def test_alpha_goes_to_another_target_and_back():
+    env = grown()
+    act(env, RETARGET, target=0, speed=1)
+    assert course(env, 3) == [(BLENDING, 0.6667), (BLENDING, 0.5), (BLENDING, 0.5)]
+    act(env, KEEP)
+    assert env.state.books.operation.tolist() == [WAIT, WAIT]
+    act(env, RETARGET, target=2, speed=0)
+    assert stages(env) == HOLDING
+
+
+def test_only_one_module_develops_at_a_time_but_a_blending_one_does_not_block():
+    env = small()
+    act(env, GERMINATE)
+    act(env, GERMINATE, slot=1)
+    assert stages(env, 1) == DORMANT
+    while stages(env) != BLENDING:
+        act(env)
+    act(env, GERMINATE, slot=1)
+    assert stages(env, 1) == TRAINING
+
+
+def test_a_module_is_not_pruned_before_its_least_age():
+    env = small()
+    act(env, GERMINATE)
+    wait(env, 3)
+    act(env, PRUNE)
+    assert stages(env) == TRAINING
+    act(env, PRUNE)
+    assert stages(env) == EMBARGOED
+
+
+def test_without_auto_advance_a_module_waits_at_each_gate():
+    env = small(auto_advance=False)
+    act(env, GERMINATE)
+    wait(env, 2)
+    assert stages(env) == GERMINATED
+    act(env, ADVANCE)
+    wait(env, 8)
+    assert stages(env) == TRAINING
+    act(env, ADVANCE)
+    wait(env, 4)
+    assert stages(env) == BLENDING and float(env.state.slots.alpha[0, 0]) == 1
+    act(env, ADVANCE)
+    assert stages(env) == HOLDING
+
+
+@pytest.mark.parametrize("curve", [LINEAR, COSINE, SIGMOID])
+def test_a_blend_eases_from_0_to_1(curve):
+    time = torch.linspace(0, 1, 11)
+    found = ease(time, torch.full((11,), curve), torch.full((11,), 12.0))
+    assert found[0].abs() < 1e-6 and (found[-1] - 1).abs() < 1e-6 and (found.diff() > 0).all()
+    low = 1 / (1 + math.exp(6))
+    by_hand = {LINEAR: 0.2, COSINE: (1 - math.cos(0.2 * math.pi)) / 2}
+    by_hand[SIGMOID] = (1 / (1 + math.exp(12 * 0.3)) - low) / (1 - 2 * low)
+    assert float(found[2]) == pytest.approx(by_hand[curve], abs=1e-5)
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_the_masks_allow_is_carried_out(auto):
+    env = small(16, auto_advance=auto, max_steps=61)
+    player, root = env.players()["random"], env.reset()
+    seen = set()
+    for _ in range(60):
+        root = player(root)
+        asked = root["action"][:, -1].clone()
+        following = env.step(root)["next"]
+        assert torch.equal(env.state.books.operation, asked)
+        seen |= set(asked.tolist())
+        root = following
+    assert seen >= ({0, 1, 2, 3, 4} if auto else {0, 1, 3, 5})
+
+
+def test_heads_that_cannot_matter_have_one_legal_value():
+    env = grown(num_envs=1)
+    seen = env.observe(env.state)
+    sizes = head_sizes(2)
+    for operation, free in ((WAIT, ()), (PRUNE, (0, 5, 6)), (RETARGET, (0, 2, 4, 5, 6)), (GERMINATE, (0, 1, 2, 3, 4))):
+        mask = conditioned_mask(seen["action_mask"], seen["slot_mask"], torch.tensor([operation]), env.tables)
+        counts = [int(head.sum()) for head in mask.split(sizes, 1)]
+        assert all(count == 1 for head, count in enumerate(counts[:7]) if head not in free), operation
+        assert all(counts[head] == sizes[head] for head in free if head), operation
+        assert counts[0] == 1, "only one slot holds a module, and only one is empty"
+    nothing = small(1)
+    mask = nothing.observe(nothing.state)["action_mask"]
+    counts = [int(head.sum()) for head in mask.split(sizes, 1)]
+    assert counts == [2, 6, 4, 3, 3, 1, 1, 2], "an empty host has no alpha to change"

@@ -544,6 +544,13 @@ def test_a_league_learns_as_its_page_says():
     assert len(names["league"].pool.used) == 4
 
 
+def test_the_growth_pages_lines_run():
+    names: dict = {}
+    code = "".join(code for language, code in blocks(DOCS / "growth.md") if language == "python")
+    exec(code.replace("num_envs=64", "2").replace("rollout(64", "rollout(5").replace("ones(64", "ones(2"), names)
+    assert names["data"]["next", "episode", "germinated"].shape == (2, 5, 1)
+
+
 def test_the_duels_first_lines_run():
     names: dict = {}
     exec(block(DOCS / "duel.md", "python").replace("1024", "8"), names)

@@ -149,7 +149,7 @@ def examined(slots: Slots, host_norm: Tensor, norm: Tensor, active: Tensor, weig
 def evaluate(state: State, task: Task, rules: Rules, tables: Tables) -> tuple[State, Tensor]:
     """Measure all configurations of each network on the validation rows; return the loss of the present one, too."""
     slots, rows = state.slots, len(task.inputs) - POOL
-    index = torch.arange(POOL, POOL + rows, device=state.step.device).expand(len(state.step), -1)
+    index = torch.arange(POOL, POOL + rows, device=state.step.device).repeat(len(state.step), 1)
     data = rows_at(task, index, state.level, state.noise)
     weights = world_first(state.weights)
     permanent = (slots.stage == PERMANENT).T.float()

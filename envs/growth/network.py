@@ -53,20 +53,20 @@ def host_forward(host: Host, inputs: Tensor, rules: Rules) -> Tensor:
 def embed(host: Host, inputs: Tensor) -> Tensor:
     """Compute the first features [N, 1, B, L, C]."""
     features = torch.relu(torch.bmm(inputs.flatten(1, 2), host.embedding))
-    return features.view(len(inputs), 1, *inputs.shape[1:3], -1)
+    return features.reshape(len(inputs), 1, *inputs.shape[1:3], -1)
 
 
 def block(features: Tensor, host: Host, slot: int) -> Tensor:
     """Apply the residual layer before a slot to features [N, G, B, L, C]."""
     change = torch.baddbmm(host.block_bias[:, slot, None], features.flatten(1, 3), host.block[:, slot])
-    return features + torch.relu(change).view_as(features)
+    return features + torch.relu(change).reshape(features.shape)
 
 
 def classify(features: Tensor, host: Host, rules: Rules) -> Tensor:
     """Pool features [N, G, B, L, C] over positions, and compute logits [N, G, B, K]."""
     pooled = features.amax(3) if rules.pooling == "max" else features.mean(3)
     logits = torch.baddbmm(host.classifier_bias.unsqueeze(1), pooled.flatten(1, 2), host.classifier)
-    return logits.view(*pooled.shape[:3], -1).float()
+    return logits.reshape(*pooled.shape[:3], -1).float()
 
 
 def join(features: Tensor, modules: Modules, mixture: Mixture, slot: int, rules: Rules) -> Tensor:
@@ -101,11 +101,12 @@ def module(seen: Tensor, modules: Modules, mixture: Mixture, slot: int, rules: R
     taps = mixture.taps[:, slot, None, None, None]
     down = modules.down[:, slot]  # [N, C, 3, R]
     down = torch.cat((down[:, :, :1] * taps, down[:, :, 1:2], down[:, :, 2:] * taps), 2).flatten(2)
-    parts = torch.bmm(seen.flatten(1, 3), down).view(*seen.shape[:-1], 3, units)
+    parts = torch.bmm(seen.flatten(1, 3), down).reshape(*seen.shape[:-1], 3, units)
     left, center, right = parts.unbind(-2)
     hidden = torch.roll(left, reach, 3) + center + torch.roll(right, -reach, 3)
-    hidden = torch.relu(hidden + modules.down_bias[:, slot].view(n, 1, 1, 1, units))
-    change = torch.bmm(hidden.flatten(1, 3).to(parts.dtype), modules.up[:, slot] * used.unsqueeze(-1)).view_as(seen)
+    hidden = torch.relu(hidden + modules.down_bias[:, slot].reshape(n, 1, 1, 1, units))
+    up = modules.up[:, slot] * used.unsqueeze(-1)
+    change = torch.bmm(hidden.flatten(1, 3).to(parts.dtype), up).reshape(seen.shape)
     multiplies = _axes(mixture.multiplies[:, slot].unsqueeze(1))
     return torch.where(multiplies, seen * torch.tanh(change), change.to(seen.dtype))
 
@@ -114,7 +115,7 @@ def row_gate(seen: Tensor, modules: Modules, slot: int) -> Tensor:
     """Compute the gate of each row from its mean features, [N, G, B, 1, 1]; nearly open at the beginning."""
     mean = seen.mean(3)
     gate = torch.bmm(mean.flatten(1, 2), modules.gate[:, slot].unsqueeze(-1)).float()
-    return torch.sigmoid(gate + 2).view(*mean.shape[:3], 1, 1)
+    return torch.sigmoid(gate + 2).reshape(*mean.shape[:3], 1, 1)
 
 
 def _axes(value: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def train(moment: Trained, mixture: Mixture, active: Tensor, task: Task, lesson:
     """Train on ``rules.updates`` minibatches; modules only where ``active`` [N, S] is 1."""
     count = rules.updates * rules.batch_size
     drawn = lesson.chance.uniform(STREAM_BATCH, count, width=count // 256 + 1)
-    index = (drawn * POOL).long().T.reshape(-1, rules.updates, rules.batch_size)
+    index = (drawn * POOL).long().T.contiguous().view(-1, rules.updates, rules.batch_size)
     for update in range(rules.updates):
         data = rows_at(task, index[:, update], lesson.level, lesson.noise)
         moment = train_once(moment, mixture, active, data, rules)

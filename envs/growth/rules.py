@@ -53,8 +53,12 @@ BLUEPRINTS = (
 )
 """Blueprints by index."""
 MAX_RANK = max(blueprint.rank for blueprint in BLUEPRINTS)
-STYLES = (("linear add", LINEAR, ADD), ("linear multiply", LINEAR, MULTIPLY))
-STYLES += (("sigmoid add", SIGMOID, ADD), ("gated", LINEAR, GATE))
+STYLES = (
+    ("linear add", LINEAR, ADD),
+    ("linear multiply", LINEAR, MULTIPLY),
+    ("sigmoid add", SIGMOID, ADD),
+    ("gated", LINEAR, GATE),
+)
 """Name, curve and operator of each style."""
 TEMPOS = (3, 5, 8)
 """Numbers of steps in which a new module is blended in."""
@@ -62,8 +66,13 @@ TARGETS = (0.5, 0.7, 1.0)
 """Alpha at which a blend ends."""
 SPEEDS = (0, 3, 5, 8)
 """Numbers of steps in which a later change of alpha takes place; 0 is at once."""
-CURVES = (("linear", LINEAR, 0.0), ("cosine", COSINE, 0.0))
-CURVES += (("sigmoid 6", SIGMOID, 6.0), ("sigmoid 12", SIGMOID, 12.0), ("sigmoid 24", SIGMOID, 24.0))
+CURVES = (
+    ("linear", LINEAR, 0.0),
+    ("cosine", COSINE, 0.0),
+    ("sigmoid 6", SIGMOID, 6.0),
+    ("sigmoid 12", SIGMOID, 12.0),
+    ("sigmoid 24", SIGMOID, 24.0),
+)
 """Name, curve and steepness of a later change of alpha."""
 STEEPNESS = 12.0
 """Steepness of the sigmoid of a style."""
@@ -118,7 +127,7 @@ class Rules:
     """``residual``: features + alpha x module; ``lerp``: (1 - alpha) x features + alpha x (detached features + module),
     in which the gradient of the blocks before a slot vanishes as alpha rises to 1.
     """
-    noise: tuple[float, float] = (0.1, 0.4)
+    noise: tuple[float, float] = (0.1, 0.3)
     """Range of the standard deviation of a world's input noise."""
 
     min_training: int = 6
@@ -175,7 +184,7 @@ class Rules:
                 "holding, so give at least as many, or a smaller min_training."
             )
         if not 0 <= self.noise[0] <= self.noise[1]:
-            raise ValueError(f"rules.noise is {self.noise}: give a range from 0 on, such as (0.1, 0.4).")
+            raise ValueError(f"rules.noise is {self.noise}: give a range from 0 on, such as (0.1, 0.3).")
 
     @property
     def lifecycle(self) -> int:
@@ -210,7 +219,7 @@ def make_rules(rules: Rules | Mapping[str, Any] | None) -> Rules:
 
 def _checked_range(value: Any) -> tuple[float, float]:
     if not isinstance(value, list | tuple) or len(value) != 2 or not all(_fits(each, 0.0) for each in value):
-        raise ValueError(f"rules.noise is {value!r}: give two numbers, such as [0.1, 0.4].")
+        raise ValueError(f"rules.noise is {value!r}: give two numbers, such as [0.1, 0.3].")
     return float(value[0]), float(value[1])
 
 

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
+from typing_extensions import override
 
 from envs.growth.legality import conditioned_mask
 from envs.growth.rules import (
@@ -72,6 +73,7 @@ class Player(TensorDictModuleBase):
 class WaitingPlayer(Player):
     """Policy that always waits."""
 
+    @override
     def choose(self, legal: Tensor) -> Tensor:
         """Return actions that wait."""
         return self.waiting(legal.shape[-1])
@@ -80,6 +82,7 @@ class WaitingPlayer(Player):
 class LegalPlayer(Player):
     """Policy of uniformly random legal operations, with a uniformly random legal value of each head that can matter."""
 
+    @override
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
         mask, legal = tensordict.get("action_mask"), tensordict.get("slot_mask")
@@ -103,6 +106,7 @@ class SchedulePlayer(Player):
         super().__init__(env)
         self.plan, self.levels = tuple(plan), levels
 
+    @override
     def choose(self, legal: Tensor) -> Tensor:
         """Return the actions."""
         state = self.env.state
@@ -124,6 +128,7 @@ class HeuristicPlayer(Player):
         super().__init__(env)
         self.plateau, self.least, self.harm, self.warm = 0.02, 0.005, -0.02, 6
 
+    @override
     def choose(self, legal: Tensor) -> Tensor:
         """Return the actions."""
         state, slots = self.env.state, self.env.state.slots

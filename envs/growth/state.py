@@ -303,7 +303,7 @@ def _no_modules(like: Tensor, rules: Rules) -> Modules:
 def _nothing_measured(like: Tensor, classes: int) -> Measures:
     chance_level, never = torch.full_like(like, 1 / classes), like.new_full((RECENT, *like.shape), -1.0)
     loss = torch.full_like(like, math.log(classes))
-    return Measures(loss, *[chance_level] * 4, never, never)
+    return Measures(loss, chance_level, chance_level, chance_level, chance_level, never, never)
 
 
 def _no_course(like: Tensor, rules: Rules) -> Course:

@@ -1,0 +1,141 @@
+"""Hosts trained per second by the growth world, beside the same hosts one after another in plain PyTorch: an
+``nn.Module`` with ``torch.optim.Adam``, the same minibatches, modules in all slots, and the same evaluations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from envs import GrowthEnv
+from envs.growth.optimizer import BETAS, EPSILON
+from envs.growth.rules import MAX_RANK, Rules
+from envs.growth.scripted import Planting, SchedulePlayer
+from envs.growth.tasks import POOL, REACHES, Task
+from torchrl_agent.core.tables import aligned
+
+GROWN = 30
+"""Number of steps after which all slots hold a module that is blended in."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add sizes."""
+    parser.add_argument("--worlds", nargs="+", type=int, default=[64, 256], help="numbers of hosts (64 256)")
+    parser.add_argument("--steps", type=int, default=8, help="steps that are timed (8)")
+    parser.add_argument("--threads", type=int, default=2, help="threads (2)")
+    parser.add_argument("--eager", action="store_true", help="do not compile the step")
+
+
+def run(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Measure, and print the figures."""
+    torch.set_num_threads(parsed.threads)
+    alone = plain_speed(parsed.steps)
+    rows = [{"what": "one after another", "worlds": 1, "slots": 3, **alone}]
+    for worlds in parsed.worlds:
+        for grown in (True, False):
+            speed = batched_speed(worlds, parsed.steps, grown, not parsed.eager)
+            rows.append({"what": f"batched, {'all slots live' if grown else 'no module'}", "worlds": worlds, **speed})
+    print(table(rows))
+    return {"steps": parsed.steps, "threads": parsed.threads, "compiled": not parsed.eager, "rows": rows}
+
+
+@torch.no_grad()
+def batched_speed(worlds: int, steps: int, grown: bool, compile: bool) -> dict[str, float]:
+    """Return steps of hosts per second of wall time and of processor time."""
+    env = GrowthEnv(worlds, level=3, rules={"max_steps": GROWN + steps + 1})
+    plan = [Planting(slot, 0) for slot in range(env.rules.slots)] if grown else []
+    player, seen = SchedulePlayer(env, plan), env.reset()
+    for _ in range(GROWN if grown else 0):
+        seen = env.step(player(seen))["next"]
+    if compile:
+        env.compile()
+    seen = env.step(player(seen))["next"]
+    began, used = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        seen = env.step(player(seen))["next"]
+    return _per_second(worlds * steps, began, used)
+
+
+def plain_speed(steps: int) -> dict[str, float]:
+    """Return the same of one host in plain PyTorch."""
+    rules = Rules()
+    task = GrowthEnv(1).data
+    grown, twin = PlainHost(rules, True), PlainHost(rules, False)
+    optimizers = [torch.optim.Adam(net.parameters(), rules.learning_rate, BETAS, EPSILON) for net in (grown, twin)]
+    plain_step(grown, twin, optimizers, task, rules)
+    began, used = time.perf_counter(), time.process_time()
+    for _ in range(steps):
+        plain_step(grown, twin, optimizers, task, rules)
+    return _per_second(steps, began, used)
+
+
+def plain_step(
+    grown: PlainHost, twin: PlainHost, optimizers: list[torch.optim.Optimizer], task: Task, rules: Rules
+) -> None:
+    """Train a host and its twin on the minibatches of a step, and evaluate all configurations."""
+    for _ in range(rules.updates):
+        index = torch.randint(0, POOL, (rules.batch_size,))
+        inputs, labels = task.inputs[index] + 0.2 * task.noise[index], task.labels[index, 3]
+        for net, optimizer in zip((grown, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(inputs, [1.0] * rules.slots), labels).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), rules.clip)
+            optimizer.step()
+    inputs, labels = task.inputs[POOL:] + 0.2 * task.noise[POOL:], task.labels[POOL:, 3]
+    with torch.no_grad():
+        off = [[float(slot != other) for slot in range(rules.slots)] for other in range(rules.slots)]
+        for alpha in ([1.0] * rules.slots, *off, [0.0] * rules.slots, [0.0] * rules.slots):
+            (grown(inputs, alpha).argmax(-1) == labels).float().mean()
+        (twin(inputs, []).argmax(-1) == labels).float().mean()
+
+
+class PlainHost(nn.Module):
+    """Host of the order task with a ``taps8`` module in each slot, or without modules.
+
+    Args:
+        rules: sizes.
+        grown: True for modules.
+    """
+
+    def __init__(self, rules: Rules, grown: bool) -> None:
+        super().__init__()
+        width = rules.width
+        self.embedding = nn.Linear(8, width, bias=False)
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(rules.slots))
+        self.classifier = nn.Linear(width, 8)
+        slots = rules.slots if grown else 0
+        self.down = nn.ModuleList(nn.Linear(3 * width, MAX_RANK) for _ in range(slots))
+        self.up = nn.ModuleList(nn.Linear(MAX_RANK, width, bias=False) for _ in range(slots))
+
+    def forward(self, inputs: Tensor, alpha: list[float]) -> Tensor:
+        """Compute the logits [B, K] of rows [B, L, 8]."""
+        features = torch.relu(self.embedding(inputs))
+        for slot, block in enumerate(self.blocks):
+            features = features + torch.relu(block(features))
+            if slot < len(self.down):
+                reach = REACHES[slot]
+                around = torch.cat((features.roll(reach, 1), features, features.roll(-reach, 1)), -1)
+                features = features + alpha[slot] * self.up[slot](torch.relu(self.down[slot](around)))
+        return self.classifier(features.amax(1))
+
+
+def _per_second(count: int, began: float, used: float) -> dict[str, float]:
+    return {
+        "per_second": count / (time.perf_counter() - began),
+        "per_processor_second": count / (time.process_time() - used),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the speeds as lines of text."""
+    first = rows[0]["per_processor_second"]
+    lines = [["hosts", "at once", "steps/s", "steps per processor second", "times"]]
+    for row in rows:
+        speed = row["per_processor_second"]
+        cells = [str(row["worlds"]), f"{row['per_second']:.0f}", f"{speed:.0f}", f"{speed / first:.1f}"]
+        lines.append([row["what"], *cells])
+    return "\n".join(aligned(lines))

@@ -25,6 +25,7 @@ STUDIES = {
     "families": "shift of a trait beyond drift, heritability of fitness, and concentration of wealth, over seeds",
     "growth_gate": "accuracy of hosts with 0, 1 and 2 modules on a fixed schedule, where two pay",
     "golden": "hashes of short trainings, by which a change that must change nothing is judged",
+    "growth_players": "return and accuracy of the scripted players of the growth world, by hidden level",
     "growth_speed": "hosts trained per second by the growth world, beside one after another in plain PyTorch",
     "headroom": "largest possible gain in return of each module of the agent, by policies that need no training",
     "lag": "gain of V-trace over PPO where the acting policy lags behind the learner, over seeds",

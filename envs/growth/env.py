@@ -149,8 +149,9 @@ class GrowthEnv(World):
 
     @override
     def names(self) -> Names:
-        """Return names of the operations and of the observation's components."""
-        return {"actions": OPERATIONS, "observation": {"observation": names(self.rules)}}
+        """Return names of the values of the first head, the slots, and of the observation's components."""
+        places = [f"slot {slot}" for slot in range(self.rules.slots)]
+        return {"actions": places, "observation": {"observation": names(self.rules)}}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:

@@ -44,7 +44,14 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     for design in Progress(len(parsed.designs), "design").over(parsed.designs):
         rows.append(measure_design(design, parsed.seeds, parsed.worlds))
         print(table(rows[-1:]), flush=True)
-    return {"seeds": parsed.seeds, "worlds": parsed.worlds, "level": LEVEL, "rows": rows}
+    return {
+        "config": "growth",
+        "overrides": [],
+        "seeds": parsed.seeds,
+        "worlds": parsed.worlds,
+        "level": LEVEL,
+        "rows": rows,
+    }
 
 
 def measure_design(design: str, seeds: list[int], worlds: int) -> dict[str, Any]:

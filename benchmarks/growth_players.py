@@ -28,13 +28,13 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     names = list(GrowthEnv(1).players())
     rows = [play(name, parsed.worlds, parsed.seed) for name in Progress(len(names), "player").over(names)]
     print(table(rows))
-    return {"worlds": parsed.worlds, "seed": parsed.seed, "rows": rows}
+    return {"config": "growth", "overrides": [], "worlds": parsed.worlds, "seed": parsed.seed, "rows": rows}
 
 
 @torch.no_grad()
 def play(name: str, worlds: int, seed: int) -> dict[str, Any]:
-    """Let a player play an episode in each world; return means, the half widths of their 95 % intervals, the mean return
-    by the number of modules that pay, and the correlation of that number with the number of permanent modules.
+    """Let a player play an episode in each world; return means, half widths of their 95 % intervals, the mean return by
+    the number of modules that pay, and the correlation of that number with the number of permanent modules.
     """
     torch.manual_seed(seed)
     env = GrowthEnv(worlds, seed=seed)

@@ -34,13 +34,20 @@ def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure, and print the figures."""
     torch.set_num_threads(parsed.threads)
     alone = plain_speed(parsed.steps)
-    rows = [{"what": "one after another", "worlds": 1, "slots": 3, **alone}]
+    rows: list[dict[str, Any]] = [{"what": "one after another", "worlds": 1, **alone}]
     for worlds in parsed.worlds:
         for grown in (True, False):
             speed = batched_speed(worlds, parsed.steps, grown, not parsed.eager)
             rows.append({"what": f"batched, {'all slots live' if grown else 'no module'}", "worlds": worlds, **speed})
     print(table(rows))
-    return {"steps": parsed.steps, "threads": parsed.threads, "compiled": not parsed.eager, "rows": rows}
+    return {
+        "config": "growth",
+        "overrides": [],
+        "steps": parsed.steps,
+        "threads": parsed.threads,
+        "compiled": not parsed.eager,
+        "rows": rows,
+    }
 
 
 @torch.no_grad()

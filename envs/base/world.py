@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torchrl.data import Categorical, Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, TransformedEnv
 from typing_extensions import Self
 
+from envs.base import programs
 from envs.base.action_range import ActionRange
 from envs.base.arguments import checked_device, checked_number, checked_repeat, checked_seed
 from envs.base.contract import GROUP, ask, check_game, check_record, check_specs, check_statistics, explain
@@ -295,6 +297,13 @@ class World(StagedGame, EnvBase):
             return np.stack([self.draw(index) for index in range(self.num_envs)])
         finally:
             self._snapshot = live
+
+    def programs(self) -> tuple[dict[str, Callable], dict[str, Tensor]]:
+        """Return ``reset`` and ``step`` as functions of named tensors alone, to be exported, and the present record by
+        dotted name, which both take (envs/base/programs.py).
+        """
+        functions: dict[str, Callable] = {"reset": partial(programs.reset, self), "step": partial(programs.step, self)}
+        return functions, {name: value.clone() for name, value in named_tensors(self._snapshot)}
 
     # --- saving and moving -------------------------------------------------------------------------------------------
 

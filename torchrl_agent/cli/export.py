@@ -17,10 +17,13 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--module",
         default="policy",
-        help="perception, world_model, social_model, manager, a module of your own, policy, or all (policy)",
+        help="perception, world_model, social_model, manager, a module of your own, policy, all, or world as a program "
+        "(policy)",
     )
     parser.add_argument(
-        "--format", default="torch_export", help="torch_export, onnx with the extra 'export', or run: a folder to share"
+        "--format",
+        default="torch_export",
+        help="torch_export, onnx with the extra 'export', program for a browser, or run: a folder to share",
     )
     parser.add_argument("--output", help="the file, or the folder of the run or of the files of 'all' (in RUN)")
 

@@ -28,7 +28,7 @@ from torchrl_agent.core.checkpoint import find_checkpoint, versions, write_atomi
 from torchrl_agent.core.run_names import find_run, output_of
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
-from torchrl_agent.export import run_folder
+from torchrl_agent.export import game, run_folder
 from torchrl_agent.export.parts import Part, Plain, flat_name, meaning, parts
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import group_spec
@@ -58,7 +58,8 @@ def export_run(
             ``social_model`` (agents in sight to predictions of them), ``manager`` or a module of your own (observations
             to what the controller reads of it), ``policy`` (observations to actions: the whole agent), or ``all`` that
             the agent has.
-        format: ``torch_export`` (read by ``torch.export.load``), ``onnx``, or ``run``: a run folder to share, see
+        format: ``torch_export`` (read by ``torch.export.load``), ``onnx``, ``program`` for a browser (policy or
+            ``world``: see :func:`~torchrl_agent.export.game.write_program`), or ``run``: a run folder to share, see
             :func:`~torchrl_agent.export.run_folder.write_run`.
         output: the file, or the folder of the files of ``all`` or of the run; by default ``<module>.pt2`` or ``.onnx``
             in the run.
@@ -76,6 +77,8 @@ def export_run(
     if format == run_folder.FORMAT:
         _check_whole(module)
         return [run_folder.write_run(run, output, checkpoint, trust)]
+    if format == game.FORMAT:
+        return [game.write_program(run, module, output, checkpoint, trust)]
     check_format(format)
     experiment, agent = load_agent(run, "cpu", checkpoint, trust=trust)
     found = parts(agent)
@@ -100,7 +103,7 @@ def export_run(
 def check_format(format: str) -> None:
     """Raise ValueError if there is no such format, or if the packages that it needs are missing."""
     if format not in SUFFIXES:
-        known = (*SUFFIXES, run_folder.FORMAT)
+        known = (*SUFFIXES, game.FORMAT, run_folder.FORMAT)
         raise ValueError(f"format {format!r} is unknown{did_you_mean(format, known)}: use one of {', '.join(known)}.")
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if format == "onnx" and missing:
@@ -181,7 +184,16 @@ def _onnx_bytes(program: torch.export.ExportedProgram, part: Part, example: dict
         dynamic_shapes=({name: {0: BATCH} for name in example},),  # names the dimension of rows
         verbose=False,
     )
-    return converted.model_proto.SerializeToString()
+    return _without_metadata(converted.model_proto).SerializeToString()
+
+
+def _without_metadata(model: Any) -> Any:
+    """Return the model without the exporter's notes on where each node comes from, nearly half of the file."""
+    graph = model.graph
+    for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer, *graph.value_info):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    return model
 
 
 @contextmanager

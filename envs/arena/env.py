@@ -16,9 +16,9 @@ from typing_extensions import override
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
 from envs.arena.observation import MODES, PICTURES, observation_names, observe
-from envs.arena.picture import SIZE, draw
+from envs.arena.picture import SIZE, draw, sketch
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
-from envs.arena.scoring import ends, reward, statistics
+from envs.arena.scoring import ends, reward, reward_parts, statistics
 from envs.arena.scripted import ScriptedPlayer
 from envs.arena.state import STREAM_START, State, spawn
 from envs.base.curriculum import load_curriculum
@@ -160,6 +160,16 @@ class ArenaEnv(World):
         return reward(state, self.rules), *ends(state, self.rules)
 
     @override
+    def reward_parts(self, state: State) -> dict[str, Tensor]:
+        """Return the reward of the last step by part, [N] each."""
+        return reward_parts(state, self.rules)
+
+    @override
+    def reward_by_part(self, action: Tensor) -> dict[str, Tensor]:
+        """Return the reward by part that an action would bring now."""
+        return super().reward_by_part(self.as_seen(action, self.state))
+
+    @override
     def statistics(self, state: State) -> dict[str, Tensor]:
         """Return the game's episode statistics (envs/arena/scoring.py)."""
         return statistics(state)
@@ -179,6 +189,10 @@ class ArenaEnv(World):
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
+
+    def scene(self, world: int = 0) -> dict[str, Any]:
+        """Return the drawing of one world's present state as vectors."""
+        return sketch(self.state, self.episode, world, self.rules).vectors()
 
     @override
     def extra_repr(self) -> str:

@@ -39,7 +39,12 @@ GRID_LINES = 8
 def draw(
     state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
 ) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
+    return sketch(state, episode, world, rules, size).picture()
+
+
+def sketch(state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:
+    """Return the drawing of world number ``world`` of a batch.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -55,7 +60,7 @@ def draw(
     draw_shots(canvas, one.shots, SHOT, rules)
     draw_ship(canvas, one.ship, SHIP, rules)
     _draw_header(canvas, one, books, rules)
-    return canvas.picture()
+    return canvas
 
 
 def viewport(rules: Rules, size: tuple[int, int]) -> tuple[Point, float]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import torch
 from torch import Tensor
 
 from envs.arena.rules import Rules
@@ -10,21 +13,26 @@ from envs.arena.state import State
 
 def reward(state: State, rules: Rules) -> Tensor:
     """Compute the reward of the last step, [N]."""
+    return functools.reduce(torch.add, reward_parts(state, rules).values())
+
+
+def reward_parts(state: State, rules: Rules) -> dict[str, Tensor]:
+    """Compute the reward of the last step by part, [N] each, in the order in which they are summed."""
     events, difficulty = state.events, state.difficulty
     shaping = rules.shaping_scale * difficulty.shaping * events.shaping
-    return (
-        rules.reward_survival
-        + rules.reward_shot * events.shots
-        + rules.reward_enemy_hit * events.enemy_hits
-        + rules.reward_enemy_destroyed * events.enemies_shot
-        + rules.reward_spawner_hit * events.spawner_hits
-        + rules.reward_spawner_destroyed * events.spawners_destroyed
-        + rules.reward_quick_spawner * events.quick_spawners
-        + rules.reward_phase_complete * events.phases_completed
-        + rules.reward_hit_taken * difficulty.hit_penalty * events.hits_taken
-        + rules.reward_death * events.died
-        + shaping.clamp(-rules.shaping_clip, rules.shaping_clip)
-    )
+    return {
+        "survival": torch.full_like(events.shots, rules.reward_survival),
+        "shots": rules.reward_shot * events.shots,
+        "enemy hits": rules.reward_enemy_hit * events.enemy_hits,
+        "enemies destroyed": rules.reward_enemy_destroyed * events.enemies_shot,
+        "spawner hits": rules.reward_spawner_hit * events.spawner_hits,
+        "spawners destroyed": rules.reward_spawner_destroyed * events.spawners_destroyed,
+        "quick spawners": rules.reward_quick_spawner * events.quick_spawners,
+        "phases": rules.reward_phase_complete * events.phases_completed,
+        "hits taken": rules.reward_hit_taken * difficulty.hit_penalty * events.hits_taken,
+        "death": rules.reward_death * events.died,
+        "shaping": shaping.clamp(-rules.shaping_clip, rules.shaping_clip),
+    }
 
 
 def ends(state: State, rules: Rules) -> tuple[Tensor, Tensor]:

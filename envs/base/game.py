@@ -58,6 +58,7 @@ class Game:
     midway: bool
     """True if a reset of all worlds starts them at random time steps of their episodes."""
     _action_range: ActionRange
+    _snapshot: Snapshot
     _show_last: bool
     """True if a step keeps the final state of worlds that ended, for rendering."""
 
@@ -93,6 +94,10 @@ class Game:
         """Return reward ([N], or [A, N] with several agents), terminated and truncated (both [N]) of the last step."""
         raise NotImplementedError
 
+    def reward_parts(self, state: Any) -> dict[str, Tensor]:
+        """Return the parts of which the reward of the last step is the sum, by name; by default none."""
+        return {}
+
     def statistics(self, state: Any) -> dict[str, Tensor]:
         """Return further statistics of the running episode by name, float32 [N]; by default none."""
         return {}
@@ -113,6 +118,21 @@ class Game:
         The other agents act alike in all of them.
         """
         return {}
+
+    def reward_by_part(self, action: Tensor) -> dict[str, Tensor]:
+        """Return the reward by part ([N], or [A, N]) that an action would bring now; the games are left as they are."""
+        state, chance, action = self._snapshot.state, self._snapshot.chance, self._action_range.nearest(action)
+        total: dict[str, Tensor] = {}
+        over = torch.zeros_like(self._snapshot.untouched)
+        for _ in range(self.action_repeat):
+            chance = chance.tick()
+            later = self.advance(state, action, chance)
+            for name, value in self.reward_parts(later).items():
+                total[name] = total.get(name, torch.zeros_like(value)) + torch.where(over, 0.0, value)
+            state = choose(over, state, later)
+            _, terminated, truncated = self.outcome(later)
+            over = over | terminated | truncated
+        return total
 
     # --- the step, resets included, which is compiled as one; and a reset beside it ----------------------------------
 

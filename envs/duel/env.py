@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
-from envs.duel.picture import SIZE, draw
+from envs.duel.picture import SIZE, draw, sketch
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
@@ -158,6 +158,10 @@ class DuelEnv(World):
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, world, self.rules, size)
+
+    def scene(self, world: int = 0) -> dict[str, Any]:
+        """Return the drawing of one world's present state as vectors."""
+        return sketch(self.state, world, self.rules).vectors()
 
     @override
     def extra_repr(self) -> str:

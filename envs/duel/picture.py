@@ -30,7 +30,12 @@ NAMES = ("blue", "orange")
 
 
 def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
+    return sketch(state, world, rules, size).picture()
+
+
+def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -> Canvas:
+    """Return the drawing of world number ``world`` of a batch.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -47,4 +52,4 @@ def draw(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE) -
         draw_ship(canvas, ship, COLORS[seat], rules)
         entries.append((NAMES[seat], f"{ship.health:.0f}", health_color(ship.health / rules.ship_health)))
     draw_entries(canvas, entries, rules)
-    return canvas.picture()
+    return canvas

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ def check_picture(world: int, worlds: int, size: tuple[int, int]) -> None:
 
 
 class Canvas:
-    """Picture of ``size`` (width, height) pixels, drawn larger and shrunk at the end, which smooths every edge.
+    """Drawing of ``size`` (width, height) pixels: a list of shapes, which becomes a picture or is read as vectors.
 
     A point (x, y) of the world is drawn at pixel ``origin + scale * (x, y)``, and sizes are in its unit too; only line
     widths and text are in pixels.
@@ -35,7 +35,8 @@ class Canvas:
         ground: color of the background.
         origin: pixel of the world's (0, 0).
         scale: pixels per unit of the world.
-        smooth: factor by which the picture is drawn larger; 1 leaves hard edges.
+        smooth: factor by which a picture is painted larger and then shrunk, which smooths every edge; 1 leaves hard
+            edges.
 
     Raises:
         ValueError: a size, the scale or ``smooth`` is not positive.
@@ -46,28 +47,28 @@ class Canvas:
     ) -> None:
         if min(size) < 1 or scale <= 0 or smooth < 1:
             raise ValueError(f"a canvas of size {size}, scale {scale} and smooth {smooth}: all must be positive.")
-        self.size, self.origin, self.scale, self.smooth = size, origin, scale, smooth
-        self._image = Image.new("RGB", (size[0] * smooth, size[1] * smooth), ground)
-        self._pen = ImageDraw.Draw(self._image)
+        self.size, self.ground = size, ground
+        self.origin, self.scale, self.smooth = origin, scale, smooth
+        self._shapes: list[_Shape] = []
 
     def disc(self, center: Point, radius: float, color: Color, rim: Color | None = None, width: float = 1) -> None:
         """Draw a filled circle, with a rim of ``width`` pixels if it has a color."""
-        self._pen.ellipse(self._box(center, radius), color, rim, self._pixels(width))
+        reach = max(radius * self.scale, 0.5)
+        self._shapes.append(_Shape("disc", [self._place(center)], color, rim, width, reach))
 
     def polygon(self, points: Sequence[Point], color: Color, rim: Color | None = None, width: float = 1) -> None:
         """Draw a filled polygon, with a rim of ``width`` pixels if it has a color."""
-        self._pen.polygon([self._place(point) for point in points], color, rim, self._pixels(width))
+        self._shapes.append(_Shape("polygon", [self._place(point) for point in points], color, rim, width))
 
     def line(self, start: Point, end: Point, color: Color, width: float = 1) -> None:
         """Draw a straight line of ``width`` pixels."""
-        self._pen.line([self._place(start), self._place(end)], color, self._pixels(width))
+        self._shapes.append(_Shape("line", [self._place(start), self._place(end)], None, color, width))
 
     def box(
         self, corner: Point, opposite: Point, color: Color | None, rim: Color | None = None, width: float = 1
     ) -> None:
         """Draw a rectangle: filled, with a rim of ``width`` pixels, or both."""
-        (left, top), (right, bottom) = self._place(corner), self._place(opposite)
-        self._pen.rectangle((left, top, right - 1, bottom - 1), color, rim, self._pixels(width))
+        self._shapes.append(_Shape("box", [self._place(corner), self._place(opposite)], color, rim, width))
 
     def bar(self, center: Point, size: Point, share: float, color: Color, empty: Color) -> None:
         """Draw a horizontal bar of which the fraction ``share`` (0 to 1, from the left) is filled."""
@@ -79,24 +80,77 @@ class Canvas:
 
     def text(self, pixel: Point, words: str, height: float, color: Color) -> float:
         """Write words of ``height`` pixels, the middle of their left side at a pixel; return the x of the right end."""
-        font = _font(round(height * self.smooth))
-        self._pen.text((pixel[0] * self.smooth, pixel[1] * self.smooth), words, color, font, anchor="lm")
-        return pixel[0] + font.getlength(words) / self.smooth
+        self._shapes.append(_Shape("text", [pixel], color, None, 1, height, words))
+        return pixel[0] + _font(round(height * self.smooth)).getlength(words) / self.smooth
 
     def picture(self) -> NDArray[np.uint8]:
         """Return the picture, uint8 [height, width, 3]."""
-        return np.array(self._image.reduce(self.smooth) if self.smooth > 1 else self._image)
+        smooth = self.smooth
+        image = Image.new("RGB", (self.size[0] * smooth, self.size[1] * smooth), self.ground)
+        pen = ImageDraw.Draw(image)
+        for shape in self._shapes:
+            shape.paint(pen, smooth)
+        return np.array(image.reduce(smooth) if smooth > 1 else image)
+
+    def vectors(self) -> dict[str, Any]:
+        """Return the drawing as plain values: ``size`` and ``ground``, and ``shapes`` in the order in which they are
+        drawn, each ``[kind, points, fill, stroke, width, size, words]`` without what stands last and is None; a size is
+        a disc's radius or the height of text.
+        """
+        shapes = [shape.plain() for shape in self._shapes]
+        return {"size": list(self.size), "ground": _hexadecimal(self.ground), "shapes": shapes}
 
     def _place(self, point: Point) -> Point:
-        x, y = self.origin[0] + self.scale * point[0], self.origin[1] + self.scale * point[1]
-        return x * self.smooth, y * self.smooth
+        return self.origin[0] + self.scale * point[0], self.origin[1] + self.scale * point[1]
 
-    def _box(self, center: Point, radius: float) -> tuple[float, float, float, float]:
-        (x, y), reach = self._place(center), max(radius * self.scale, 0.5) * self.smooth
-        return x - reach, y - reach, x + reach - 1, y + reach - 1
 
-    def _pixels(self, width: float) -> int:
-        return max(1, round(width * self.smooth))
+class _Shape(NamedTuple):
+    """Shape with its points, widths and sizes in pixels."""
+
+    kind: str
+    points: list[Point]
+    fill: Color | None
+    stroke: Color | None
+    width: float
+    size: float | None = None
+    words: str | None = None
+
+    def paint(self, pen: ImageDraw.ImageDraw, smooth: int) -> None:
+        """Paint the shape, enlarged by a factor."""
+        points = [(x * smooth, y * smooth) for x, y in self.points]
+        (x, y), width = points[0], max(1, round(self.width * smooth))
+        if self.kind == "disc":
+            reach = (self.size or 0) * smooth
+            pen.ellipse((x - reach, y - reach, x + reach - 1, y + reach - 1), self.fill, self.stroke, width)
+        elif self.kind == "polygon":
+            pen.polygon(points, self.fill, self.stroke, width)
+        elif self.kind == "line":
+            pen.line(points, self.stroke, width)
+        elif self.kind == "box":
+            pen.rectangle((x, y, points[1][0] - 1, points[1][1] - 1), self.fill, self.stroke, width)
+        else:
+            pen.text((x, y), self.words or "", self.fill, _font(round((self.size or 0) * smooth)), anchor="lm")
+
+    def plain(self) -> list[Any]:
+        points = [round(number, 1) for point in self.points for number in point]
+        fill, stroke = (None if color is None else _hexadecimal(color) for color in (self.fill, self.stroke))
+        width = None if stroke is None else round(self.width, 1)
+        values = [
+            self.kind,
+            points,
+            fill,
+            stroke,
+            width,
+            None if self.size is None else round(self.size, 1),
+            self.words,
+        ]
+        while values[-1] is None:
+            values.pop()
+        return values
+
+
+def _hexadecimal(color: Color) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*color)
 
 
 def regular(center: Point, radius: float, corners: int, angle: float = 0.0) -> list[Point]:

@@ -36,9 +36,9 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.people import anybody, learners, move_in, send
-from envs.town.picture import SIZE, draw, window_colors
+from envs.town.picture import SIZE, draw, scene, window_colors
 from envs.town.rules import HOURS, Rules, Settings
-from envs.town.scoring import calm, ends, feel, money, reward, statistics, wellbeing
+from envs.town.scoring import calm, ends, feel, money, reward, reward_parts, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, FogPlayer, GreedyPlayer
 from envs.town.state import STREAM_START, TRAITS, State, Tables, make_tables
 
@@ -229,6 +229,11 @@ class TownEnv(World):
         return reward(own, self.rules), *ends(own, self.rules)
 
     @override
+    def reward_parts(self, state: State) -> dict[str, Tensor]:
+        """Return the reward of the last step by part, [A, N] each."""
+        return reward_parts(learners(state, self.rules), self.rules)
+
+    @override
     def statistics(self, state: State) -> dict[str, Tensor]:
         """Return the game's episode statistics (envs/town/scoring.py)."""
         own = learners(state, self.rules)
@@ -313,6 +318,10 @@ class TownEnv(World):
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""
         return draw(self.state, self.episode, world, self.rules, size)
+
+    def scene(self, world: int = 0) -> dict[str, Any]:
+        """Return the drawing of one world's present state as vectors, with its grid, agents and places."""
+        return scene(self.state, self.episode, world, self.rules)
 
     @override
     def extra_repr(self) -> str:

@@ -6,6 +6,7 @@ A place has the color of the meter that it raises most, which is the color of th
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +35,15 @@ from envs.town.state import State, holds_place
 
 SIZE = (640, 512)
 """Width and height of a picture [pixels]."""
+SCENE_SIZE = (396, 424)
+"""Size of a scene, which has no panel."""
 FIELD: Color = (21, 26, 38)
 SEEN: Color = (34, 42, 60)
 GRID: Color = (40, 48, 68)
 WALL: Color = (70, 82, 108)
 WINDOW: Color = (150, 196, 255)
+
+Window = tuple[int, int, int, int]
 
 PANEL = 0.25
 """Fraction of the width that the panel takes."""
@@ -51,11 +56,23 @@ ROOMY = 18
 def draw(
     state: State, episode: EpisodeStats, world: int, rules: Rules, size: tuple[int, int] = SIZE
 ) -> NDArray[np.uint8]:
-    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels.
+    """Draw world number ``world`` of a batch, uint8 [height, width, 3]; ``size`` is (width, height) in pixels."""
+    return sketch(state, episode, world, rules, size).picture()
+
+
+def sketch(
+    state: State,
+    episode: EpisodeStats,
+    world: int,
+    rules: Rules,
+    size: tuple[int, int] = SIZE,
+    watched: int | None = 0,
+) -> Canvas:
+    """Return the drawing of world number ``world`` of a batch.
 
     Places have two letters and are gray while they are closed. Agents are discs with their index and the color of
     their family as rim, the dead are gray crosses, and dots beside a disc are its cues. In fog the brighter ground is
-    the window of agent 0.
+    the window of agent ``watched``, if it is not None.
 
     Raises:
         ValueError: there is no such world, or the picture would be too small to show anything.
@@ -64,14 +81,35 @@ def draw(
     one, books = row(world, state, episode)
     origin, scale = viewport(one.settings.width, one.settings.height, size)
     canvas = Canvas(size, GROUND, origin, scale)
-    _draw_ground(canvas, one, rules)
-    _draw_places(canvas, one, rules)
+    window = _window(one, rules, watched)
+    _draw_ground(canvas, one, window)
+    _draw_places(canvas, one, rules, window)
     _draw_agents(canvas, one, rules)
     _draw_header(canvas, one, books, rules)
     if has_panel(size):
         left, top, gap = size[0] * (1 - PANEL), _header_height(size), _gap(size)
         draw_panel(canvas, one, rules, (left, top), (size[0] * PANEL - gap, size[1] - top - gap))
-    return canvas.picture()
+    return canvas
+
+
+def scene(state: State, episode: EpisodeStats, world: int, rules: Rules) -> dict[str, Any]:
+    """Return the drawing as vectors, with what can be pointed at: the grid, agents and places."""
+    (one,) = row(world, state)
+    corner, cell = viewport(one.settings.width, one.settings.height, SCENE_SIZE)
+    cells = zip(one.layout.x, one.layout.y, strict=True)
+    kinds = [(rules.kinds[slot // rules.places_per_kind], x, y) for slot, (x, y) in enumerate(cells)]
+    return {
+        **sketch(state, episode, world, rules, SCENE_SIZE, watched=None).vectors(),
+        "grid": {
+            "corner": [round(number, 1) for number in corner],
+            "cell": round(cell, 2),
+            "columns": one.settings.width,
+            "rows": one.settings.height,
+        },
+        "reach": rules.view,
+        "agents": [list(place) for place in zip(one.agents.x, one.agents.y, one.agents.alive, strict=True)],
+        "places": [[kind, x, y, is_open(one, rules, kind)] for kind, x, y in kinds if holds_place(x)],
+    }
 
 
 def window_colors(rules: Rules) -> list[Color]:
@@ -101,15 +139,20 @@ def _gap(size: tuple[int, int]) -> float:
     return max(2.0, size[1] / 64)
 
 
-def _draw_ground(canvas: Canvas, one: State, rules: Rules) -> None:
+def _window(one: State, rules: Rules, watched: int | None) -> Window | None:
+    """Return the cells that an agent sees in fog: left, top, and the first cells beyond."""
+    if watched is None or rules.view is None or not one.agents.alive[watched]:
+        return None
+    (x, y), reach = (one.agents.x[watched], one.agents.y[watched]), rules.view
+    width, height = one.settings.width, one.settings.height
+    return max(x - reach, 0), max(y - reach, 0), min(x + reach + 1, width), min(y + reach + 1, height)
+
+
+def _draw_ground(canvas: Canvas, one: State, window: Window | None) -> None:
     width, height = one.settings.width, one.settings.height
     canvas.box((0, 0), (width, height), FIELD)
-    fog = rules.view is not None and one.agents.alive[0]
-    if fog:
-        x, y, reach = one.agents.x[0], one.agents.y[0], rules.view or 0
-        corner = max(x - reach, 0), max(y - reach, 0)
-        opposite = min(x + reach + 1, width), min(y + reach + 1, height)
-        canvas.box(corner, opposite, SEEN)
+    if window is not None:
+        canvas.box(window[:2], window[2:], SEEN)
     every = 1 if canvas.scale >= ROOMY / 2 else 5
     for line in range(every, width, every):
         canvas.line((line, 0), (line, height), GRID, 0.7)
@@ -117,18 +160,19 @@ def _draw_ground(canvas: Canvas, one: State, rules: Rules) -> None:
         canvas.line((0, line), (width, line), GRID, 0.7)
     wall = 1 / canvas.scale
     canvas.box((-wall, -wall), (width + wall, height + wall), None, WALL)
-    if fog:
-        canvas.box(corner, opposite, None, WINDOW, 1.4)
+    if window is not None:
+        canvas.box(window[:2], window[2:], None, WINDOW, 1.4)
 
 
-def _draw_places(canvas: Canvas, one: State, rules: Rules) -> None:
+def _draw_places(canvas: Canvas, one: State, rules: Rules, window: Window | None) -> None:
     short, taken = labels(rules.kinds), set(zip(one.agents.x, one.agents.y, strict=True))
     colors = [kind_color(rules, kind) for kind in rules.kinds]
     for slot, (x, y) in enumerate(zip(one.layout.x, one.layout.y, strict=True)):
         if not holds_place(x):
             continue
         index = slot // rules.places_per_kind
-        ground = SEEN if rules.view is not None and _in_window(one, x, y, rules.view) else FIELD
+        seen = window is not None and window[0] <= x < window[2] and window[1] <= y < window[3]
+        ground = SEEN if seen else FIELD
         color = colors[index] if is_open(one, rules, rules.kinds[index]) else mix(ground, FAINT, 0.35)
         same = colors[:index].count(colors[index])
         canvas.polygon(_shape(x, y, same), mix(ground, color, 0.38), color, max(1.0, canvas.scale / 22))
@@ -167,10 +211,6 @@ def is_open(one: State, rules: Rules, kind: str) -> bool:
     """True if places of a kind are open now."""
     opens, closes = rules.affordances[kind].hours
     return not rules.clock or (one.step - opens) % HOURS < closes - opens
-
-
-def _in_window(one: State, x: int, y: int, reach: int) -> bool:
-    return one.agents.alive[0] and max(abs(x - one.agents.x[0]), abs(y - one.agents.y[0])) <= reach
 
 
 def _draw_agents(canvas: Canvas, one: State, rules: Rules) -> None:

@@ -5,6 +5,8 @@ Drives are signals of the last step, one per character trait, for intrinsic rewa
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -21,26 +23,35 @@ sick.
 
 def reward(state: State, rules: Rules) -> Tensor:
     """Compute the reward of the last step, [A, N]; 0 for agents that were dead before it (see rules.Reward)."""
+    total = functools.reduce(torch.add, _parts(state, rules).values())
+    return torch.where(state.events.acted, total, 0.0)
+
+
+def reward_parts(state: State, rules: Rules) -> dict[str, Tensor]:
+    """Compute the reward of the last step by part, [A, N] each, in the order in which they are summed."""
+    return {name: torch.where(state.events.acted, part, 0.0) for name, part in _parts(state, rules).items()}
+
+
+def _parts(state: State, rules: Rules) -> dict[str, Tensor]:
     kind, meters = rules.reward, dict(zip(rules.meter_names, state.meters.unbind(0), strict=True))
-    events = state.events
-    total = torch.full_like(state.tally.lifetime, kind.base)
+    events, lived = state.events, state.tally.lifetime
+    parts: dict[str, Tensor] = {"base": torch.full_like(lived, kind.base)}
     if kind.combine != "none":
         names = rules.needs if kind.meters == "needs" else kind.meters
-        total = total + _combine([meters[name] for name in names], kind.combine)
+        parts["wellbeing"] = _combine([meters[name] for name in names], kind.combine)
     for name, weight in kind.weights.items():
-        total = total + weight * (meters[name] - kind.center)
+        parts[name] = weight * (meters[name] - kind.center)
     if kind.low:
         low = sum((meters[name] < kind.low["threshold"]).float() for name in _needs(rules))
-        total = total + kind.low["penalty"] * low
+        parts["low meters"] = kind.low["penalty"] * low
     for period, bonus in kind.milestones.items():
-        lived = state.tally.lifetime
-        total = total + bonus * (lived - period * torch.floor(lived / period) == 0).float()
+        parts[f"milestone {period}"] = bonus * (lived - period * torch.floor(lived / period) == 0).float()
     if kind.proximity:
-        total = total + kind.proximity * _nearness(state)
-    total = total + kind.death * events.died + kind.retirement * events.retired
+        parts["proximity"] = kind.proximity * _nearness(state)
+    parts |= {"death": kind.death * events.died, "retirement": kind.retirement * events.retired}
     if kind.terminal:
-        total = total + _lifetime_reward(state, meters, rules)
-    return torch.where(events.acted, total, 0.0)
+        parts["lifetime"] = _lifetime_reward(state, meters, rules)
+    return parts
 
 
 def wellbeing(state: State, rules: Rules) -> Tensor:

@@ -1,18 +1,18 @@
-"""Run an episode and record the outputs of the agent's modules in one of its steps."""
+"""Outputs of an agent's modules in a step of an episode, as a record."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
-from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import abilities
+from torchrl_agent.core.abilities import ability
+from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agents, play_episode
 from torchrl_agent.explain.thought import (
     NOBODY,
     UNSEEN,
@@ -26,46 +26,17 @@ from torchrl_agent.explain.thought import (
     Thought,
 )
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.models.q_agent import EpsilonGreedy, QAgent
 from torchrl_agent.models.sac_agent import SACAgent
 from torchrl_agent.modules import records
 from torchrl_agent.modules.distributions import MaskedCategorical
 from torchrl_agent.modules.dynamics import dreaming_state
 from torchrl_agent.modules.memory import AssociativeMemory
-from torchrl_agent.modules.specs import action_bounds, action_heads, group_spec, mixed_choices, observation_shapes
+from torchrl_agent.modules.specs import action_bounds, action_heads, mixed_choices, observation_shapes
 from torchrl_agent.modules.world_model import PolicyImprovement
 
 METERS = "meters"
 """Observation to which the world's names of meters belong."""
-LONGEST = 100_000
-"""Largest number of steps of an episode."""
-
-
-class _Frame(NamedTuple):
-    """Record of every step."""
-
-    action: Tensor
-    reward: Tensor
-    log_std: Tensor
-    known: Tensor
-    """Own state after the step."""
-    terminated: Tensor
-    written: Tensor | None
-    """Keys under which the step was written to the memory of each other agent, by number, [A + 1, K]; None without an
-    associative memory.
-    """
-
-
-class _Moment(NamedTuple):
-    """Record of the step to explain."""
-
-    row: TensorDictBase
-    actions: Tensor
-    """Actions of all learning agents of the world, [agents, heads]."""
-    after: TensorDictBase
-    """The following tensordict, like ``row``."""
-    picture: Any
 
 
 def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_unit: float = 1.0) -> Thought:
@@ -84,104 +55,58 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
     """
     was_training = agent.training
     agent.eval()
-    frames, moment = _play(env, agent, world, index, step)
-    if moment is None:
+    episode = play_episode(env, agent, world, {step}, index)
+    if step not in episode.moments:
         raise ValueError(
-            f"step {step} is beyond the end: {_who(agent, index)} plays {len(frames)} steps in world {world}, choose "
-            f"a --step of 0 to {len(frames) - 1}."
+            f"step {step} is beyond the end: {_who(agent, index)} plays {len(episode.frames[index])} steps in world "
+            f"{world}, choose a --step of 0 to {len(episode.frames[index]) - 1}."
         )
-    row, names = moment.row, world_names(env)
-    heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
-    shapes = observation_shapes(env)
-    with torch.no_grad():
-        value = agent.critic_head(row.clone())[keys.VALUE].item()
-        thought = Thought(
-            world=world,
-            agent=None if agent.group is None else index,
-            step=step,
-            length=len(frames),
-            names=names,
-            picture=moment.picture,
-            observation={name: row[name][0].cpu() for name in shapes},
-            privileged={name: label[0].cpu() for name, label in _privileged(row).items()},
-            visible=_visible(row),
-            action=row[keys.ACTION].reshape(-1).cpu(),
-            probabilities=_probabilities(agent, row, heads),
-            value=value,
-            reward=frames[step].reward.item() / reward_unit,
-            reward_unit=reward_unit,
-            belief=_belief(agent, row, frames, names, shapes),
-            futures=_futures(agent, row, frames[step:], reward_unit),
-            others=_others(agent, moment, frames[: step + 1]),
-            goal=_goal(agent, row),
-            action_values=_action_values(agent, row),
-            numbers=_numbers(agent, row, len(heads)),
-        )
+    thought = thought_of(env, agent, episode, world, index, step, reward_unit)
     agent.train(was_training)
     return thought
 
 
+@torch.no_grad()
+def thought_of(
+    env: EnvBase, agent: Agent, episode: Episode, world: int, index: int, step: int, reward_unit: float = 1.0
+) -> Thought:
+    """Return the record of a step of an episode, which kept that step; see :func:`think`."""
+    moment, frames = episode.moments[step], episode.frames[index]
+    row, names = moment.rows[index], world_names(env)
+    heads = action_heads(env) if action_bounds(env) is None else list(mixed_choices(env))
+    shapes = observation_shapes(env)
+    return Thought(
+        world=world,
+        agent=None if agent.group is None else index,
+        step=step,
+        length=len(frames),
+        names=names,
+        picture=moment.picture,
+        observation={name: row[name][0].cpu() for name in shapes},
+        privileged={name: label[0].cpu() for name, label in _privileged(row).items()},
+        visible=_visible(row),
+        action=row[keys.ACTION].reshape(-1).cpu(),
+        probabilities=probabilities_of(agent, row, heads),
+        value=agent.critic_head(row.clone())[keys.VALUE].item(),
+        reward=frames[step].reward.item() / reward_unit,
+        reward_unit=reward_unit,
+        belief=_belief(agent, row, frames, names, shapes),
+        futures=_futures(agent, row, frames[step:], reward_unit),
+        others=_others(agent, moment, index, frames[: step + 1]),
+        goal=_goal(agent, row),
+        action_values=_action_values(agent, row),
+        numbers=_numbers(agent, row, len(heads)),
+    )
+
+
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
-    offered = abilities(env).names()
+    offered = ability(env, "names", dict)()
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
     return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
-
-
-@torch.no_grad()
-def _play(env: EnvBase, agent: Agent, world: int, index: int, step: int) -> tuple[list[_Frame], _Moment | None]:
-    """Run the agent's episode until the agent or the world terminates."""
-    frames: list[_Frame] = []
-    moment, root, policy, draw = None, env.reset(), acting_policy(agent), abilities(env).draw
-    with set_exploration_type(ExplorationType.DETERMINISTIC):
-        while len(frames) < LONGEST:
-            root = policy(root)
-            if explained := len(frames) == step:
-                row, actions = _row(root, agent.group, world, index), root[env.action_key][world]
-                actions = actions.reshape(1 if agent.group is None else actions.shape[0], -1).cpu()
-                picture = None if draw is None else draw(world)
-            played, root = env.step_and_maybe_reset(root)
-            if explained:
-                moment = _Moment(row, actions, _row(played.get(keys.NEXT), agent.group, world, index), picture)
-            frames.append(_frame(agent, played, world, index))
-            done = bool(played[keys.NEXT, keys.DONE][world])
-            if done or bool(frames[-1].terminated):
-                return frames, moment
-    raise ValueError(f"world {world} did not end within {LONGEST} steps: the world needs a time limit.")
-
-
-def _row(root: TensorDictBase, group: str | None, world: int, index: int) -> TensorDictBase:
-    """Return a copy of the agent's own tensordict [1] in a world, with the world's ``state`` if there is one."""
-    if group is None:
-        return root[world : world + 1].clone()
-    row = root.get(group)[world : world + 1, index].clone()
-    return row.set(keys.STATE, root[keys.STATE][world : world + 1].clone()) if keys.STATE in root.keys() else row
-
-
-def _frame(agent: Agent, played: TensorDictBase, world: int, index: int) -> _Frame:
-    row = _row(played.exclude(keys.NEXT), agent.group, world, index)
-    after = _row(played.get(keys.NEXT), agent.group, world, index)
-    terminated = played[keys.NEXT, keys.TERMINATED][world].reshape(())
-    if agent.group is not None and keys.ALIVE in after.keys():
-        terminated = terminated | ~after[keys.ALIVE].reshape(())
-    nothing = torch.zeros(0)
-    names = [] if agent.perception is None else agent.perception.known  # none where all observations are pictures
-    known = torch.cat([after[name] for name in names], -1)[0] if names else nothing
-    log_std = row[keys.BELIEF, "log_std"].mean() if agent.perception is not None else nothing
-    action, reward = row[keys.ACTION].reshape(-1), after[keys.REWARD].reshape(())
-    return _Frame(action, reward, log_std, known, terminated, _written(agent, row))
-
-
-def _written(agent: Agent, row: TensorDictBase) -> Tensor | None:
-    written = row.get((keys.SOCIAL, "written"), None)
-    if written is None:
-        return None
-    assert agent.perception is not None, "without perception nobody is seen"
-    nothing = written.new_zeros(agent.perception.nobody + 1, written.shape[-1])
-    return nothing.index_add(0, row[keys.BELIEF, "number"][0], written[0]).cpu()
 
 
 def _visible(row: TensorDictBase) -> Tensor | None:
@@ -195,7 +120,8 @@ def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
     return row[keys.PRIVILEGED].to_dict() if keys.PRIVILEGED in row.keys() else {}
 
 
-def _probabilities(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[Tensor]:
+def probabilities_of(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[Tensor]:
+    """Return the probabilities of each head's choices; none for continuous actions."""
     mask = row.get(keys.ACTION_MASK, None)
     if isinstance(agent, QAgent):
         return [EpsilonGreedy(row[keys.LOGITS], row[keys.EPSILON], mask).probs[0].cpu()]
@@ -227,7 +153,7 @@ def _action_values(agent: Agent, row: TensorDictBase) -> ActionValues | None:
 
 
 def _belief(
-    agent: Agent, row: TensorDictBase, frames: list[_Frame], names: Names, shapes: dict[str, torch.Size]
+    agent: Agent, row: TensorDictBase, frames: list[Frame], names: Names, shapes: dict[str, torch.Size]
 ) -> Belief | None:
     if agent.perception is None:
         return None
@@ -239,12 +165,12 @@ def _belief(
             known_names += names.meters
         else:
             known_names += [f"{name} {names.seen(name, index)}" for index in range(size)]
-    trained = bool(agent.agent_modules["perception"].losses)
-    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if trained else None
+    taught = bool(agent.agent_modules["perception"].losses)
+    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
     return Belief(belief.mean, belief.log_std, belief.proprioception, known_names, usual)
 
 
-def _futures(agent: Agent, row: TensorDictBase, frames: list[_Frame], reward_unit: float) -> Futures | None:
+def _futures(agent: Agent, row: TensorDictBase, frames: list[Frame], reward_unit: float) -> Futures | None:
     """Return the candidates that the policy read, each once; an agent that imagines only in training gets one, of the
     actions that it took.
     """
@@ -280,9 +206,9 @@ def _gains(agent: Agent, row: TensorDictBase, first: Tensor) -> Tensor | None:
     return None
 
 
-def _others(agent: Agent, moment: _Moment, frames: list[_Frame]) -> Others | None:
+def _others(agent: Agent, moment: Moment, index: int, frames: list[Frame]) -> Others | None:
     """Return the social predictions of the last of these frames, beside the truth."""
-    row = moment.row
+    row = moment.rows[index]
     if keys.SOCIAL not in row.keys():
         return None
     social = _record(records.SocialPredictions, row[keys.SOCIAL][0])
@@ -298,7 +224,7 @@ def _others(agent: Agent, moment: _Moment, frames: list[_Frame]) -> Others | Non
         social.meters[seen],
         social.confidence[seen],
         social.reason[seen],
-        true_next_action=_acted(agent, moment)[number],
+        true_next_action=_acted(agent, moment, index)[number],
         true_goal=need,
         true_meters=meters,
         attention=None if social.attention is None else social.attention[seen],
@@ -306,20 +232,20 @@ def _others(agent: Agent, moment: _Moment, frames: list[_Frame]) -> Others | Non
     )
 
 
-def _found(query: Tensor, number: Tensor, frames: list[_Frame]) -> Tensor:
+def _found(query: Tensor, number: Tensor, frames: list[Frame]) -> Tensor:
     written = torch.stack([frame.written for frame in frames if frame.written is not None], 1)
     return AssociativeMemory.shares(query, written[number])
 
 
-def _acted(agent: Agent, moment: _Moment) -> Tensor:
+def _acted(agent: Agent, moment: Moment, index: int) -> Tensor:
     """Return the actions of all agents in the step, by number: learners' actions are known; those of others are in the
     labels of the next step if they are in sight then, else :data:`~torchrl_agent.explain.thought.UNSEEN`.
     """
-    perception, labels = agent.perception, _privileged(moment.after)
+    perception, labels = agent.perception, _privileged(moment.afters[index])
     assert perception is not None, "without perception nobody is seen"
     acted = torch.full((perception.nobody + 1,), UNSEEN)
     if _ACTION_LABEL in labels:
-        acted[moment.after[perception.number][0].cpu()] = labels[_ACTION_LABEL][0].cpu()
+        acted[moment.afters[index][perception.number][0].cpu()] = labels[_ACTION_LABEL][0].cpu()
     acted[: len(moment.actions)] = moment.actions[:, 0]
     return acted
 
@@ -352,6 +278,6 @@ def _who(agent: Agent, index: int) -> str:
 
 def check_agent(env: EnvBase, agent: Agent, index: int) -> None:
     """Raise ValueError unless the world has an agent of this number."""
-    count = 1 if agent.group is None else group_spec(env).shape[1]
+    count = number_of_agents(env, agent)
     if not 0 <= index < count:
         raise ValueError(f"there is no agent {index}: each world has {count}, choose an --agent of 0 to {count - 1}.")

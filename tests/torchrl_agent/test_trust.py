@@ -141,6 +141,7 @@ VERBS = {
     "evaluate": ["evaluate", "run"],
     "film": ["film", "run"],
     "explain": ["explain", "run"],
+    "replay": ["replay", "run"],
     "export": ["export", "run"],
     "resume": ["resume", "run", "total_frames=128"],
     "convert": ["convert", "to-sb3", "run", "out.zip"],

@@ -35,6 +35,7 @@ examples:
   torchrl-agent evaluate runs/first --episodes 256 --json
   torchrl-agent film runs/first --output first.gif
   torchrl-agent explain shipped:tonight --step 40         what an agent believed, predicted and did
+  torchrl-agent replay shipped:village                    the same for a whole episode, as one page for a browser
   torchrl-agent plot runs/* --output curves.png           learning curves; one curve per configuration, over its seeds
   torchrl-agent compare runs/*                            a table of their figures
   torchrl-agent export runs/first --format onnx           the policy as a file that runs without this project
@@ -54,6 +55,7 @@ VERBS = {
     "exploit": ("match", "train fresh agents against a run's agent: how far can it be beaten"),
     "film": ("film", "film a run's policy"),
     "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
+    "replay": ("replay", "write an evaluation episode and the agents' minds as one page for a browser"),
     "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("compare", "a table of runs, with mean and deviation over a configuration's seeds"),
     "bench": ("bench", "measure the speed and skill of a configuration"),

@@ -158,16 +158,27 @@ def _belief(
     if agent.perception is None:
         return None
     belief = _record(records.Belief, row[keys.BELIEF][0])
-    known_names: list[str] = []
+    known = _known_names(agent, names, shapes)
+    taught = bool(agent.agent_modules["perception"].losses)
+    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
+    return Belief(belief.mean, belief.log_std, belief.proprioception, known, usual)
+
+
+def known_names(env: EnvBase, agent: Agent) -> list[str]:
+    """Return the names of the numbers of the agent's own state; none without perception."""
+    return [] if agent.perception is None else _known_names(agent, world_names(env), observation_shapes(env))
+
+
+def _known_names(agent: Agent, names: Names, shapes: dict[str, torch.Size]) -> list[str]:
+    assert agent.perception is not None, "the own state is what perception passes on"
+    found: list[str] = []
     for name in agent.perception.known:
         size = shapes[name].numel()
         if name == METERS and len(names.meters) == size:
-            known_names += names.meters
+            found += names.meters
         else:
-            known_names += [f"{name} {names.seen(name, index)}" for index in range(size)]
-    taught = bool(agent.agent_modules["perception"].losses)
-    usual = torch.stack([frame.log_std for frame in frames]).mean().item() if taught else None
-    return Belief(belief.mean, belief.log_std, belief.proprioception, known_names, usual)
+            found += [f"{name} {names.seen(name, index)}" for index in range(size)]
+    return found
 
 
 def _futures(agent: Agent, row: TensorDictBase, frames: list[Frame], reward_unit: float) -> Futures | None:

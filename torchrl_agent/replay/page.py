@@ -1,0 +1,48 @@
+"""The page of a replay: one HTML file with the record in it, which needs neither a server nor a library."""
+
+from __future__ import annotations
+
+import base64
+import html
+from pathlib import Path
+from typing import Any
+
+from torchrl_agent.core.checkpoint import write_text
+from torchrl_agent.replay.record import pack
+
+HERE = Path(__file__).parent
+SCRIPTS = ("scene.js", "panels.js", "page.js")
+
+
+def as_page(record: dict[str, Any]) -> str:
+    """Return the page of a record (see :func:`~torchrl_agent.replay.recorder.record_run`)."""
+    parts = {
+        "TITLE": html.escape(f"{record['run']}: replay"),
+        "STYLE": _read("page.css"),
+        "SCRIPT": "\n".join(map(_read, SCRIPTS)),
+        "RECORD": base64.b64encode(pack(record)).decode(),
+    }
+    page = _read("page.html")
+    for name, text in parts.items():
+        page = page.replace(f"%%{name}%%", text)
+    return page
+
+
+def write_page(record: dict[str, Any], path: Path) -> Path:
+    """Write the page of a record.
+
+    Raises:
+        ValueError: the name does not end in .html, or it cannot be written there.
+    """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"the page cannot be written as {path.name!r}: use a name that ends in .html.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, as_page(record))
+    except (OSError, ValueError):
+        raise ValueError(f"{path} cannot be written: choose another file with --output.") from None
+    return path
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

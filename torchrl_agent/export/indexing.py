@@ -48,6 +48,13 @@ def _gather(writer: Writer, arguments: Sequence[Any], options: dict, like: Tenso
     return _along_axis(writer, source, arguments[1] % max(1, like.ndim), index, like)
 
 
+def _index_select(writer: Writer, arguments: Sequence[Any], options: dict, like: Tensor) -> Value:
+    source, axis, index = writer.whole(arguments[0]), arguments[1], writer.tensor(arguments[2], torch.int64)
+    axis %= max(1, like.ndim)
+    place = index.place.reshape([-1 if place == axis else 1 for place in range(like.ndim)])
+    return _along_axis(writer, source, axis, type(index)(index.slot, place), like)
+
+
 def _along_axis(writer: Writer, source: Value, axis: int, index: Value, like: Tensor) -> Value:
     base = [0 if place == axis else stride for place, stride in enumerate(strides_of(source.shape))]
     return _take(writer, source, base, [index.reading(like.shape)], [axis], like)
@@ -204,6 +211,7 @@ OPERATIONS: dict[str, Callable] = {
     "flip": _flip,
     "gather": _gather,
     "index": _index,
+    "index_select": _index_select,
     "repeat": _repeat,
     "sort": _sort,
     "topk": _topk,

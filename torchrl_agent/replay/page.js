@@ -264,13 +264,16 @@ class Replay {
       });
     }
     if (thought && layers.others && thought.others) {
+      const written = {};
       thought.others.number.forEach((other, index) => {
         if (!scene.agents[other]) return;
+        const place = scene.agents[other].slice(0, 2).join();
+        const level = (written[place] = (written[place] ?? -1) + 1);
         const shares = thought.others.action[index];
         const did = thought.others.true_action[index];
         const expected = best(shares);
-        const words = `${this.name(expected)} ${percent(shares[expected])}`;
-        drawThought(pen, scene, other, words, did < 0 ? null : did === expected);
+        const words = `${other}: ${this.name(expected)} ${percent(shares[expected])}`;
+        drawThought(pen, scene, other, words, did < 0 ? null : did === expected, level);
       });
     }
     drawRim(pen, scene, scene.agents[agent], LAYER_COLORS.plain);
@@ -347,7 +350,8 @@ function drawCurves(replay, pen, x, height) {
     const found = replay.episode.thoughts.map((here) => here[replay.state.agent]?.value ?? 0);
     curves.push(["value", (thought) => thought.value, Math.min(...found), Math.max(...found)]);
   }
-  byId("legend").replaceChildren("Above: surprises by module; red: another choice without the module; below: goals. Curves:");
+  const minds = names.modules.length ? "Above: surprises by module; red: another choice without the module; " : "";
+  byId("legend").replaceChildren(`${minds}${names.goals.length ? "below: goals; " : ""}curves:`);
   curves.forEach(([name, read, low, high], number) => {
     const color = GOAL_COLORS[number % GOAL_COLORS.length];
     pen.strokeStyle = color;

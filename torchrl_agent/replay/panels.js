@@ -128,15 +128,14 @@ function values({ thought }) {
 function rewards(view) {
   const chosen = view.thought.action[0];
   const taken = Object.entries(view.thought.parts || {});
-  const rows = [];
   if (view.whatIf && view.thought.probabilities.length) {
     const [other, mine] = [view.whatIf[view.action], view.whatIf[chosen]];
-    for (const part of new Set([...Object.keys(mine.parts), ...Object.keys(other.parts)])) {
-      const [a, b] = [other.parts[part] || 0, mine.parts[part] || 0];
-      rows.push([part, number(a), number(b), number(a - b)]);
-    }
-    rows.push(["return", number(other.return), number(mine.return), number(other.return - mine.return)]);
-    const head = ["reward by part", view.name(view.action), `${view.name(chosen)} ★`, "difference"];
+    const same = view.action === chosen;
+    const row = (part, a, b) => [part, number(b), ...(same ? [] : [number(a), number(a - b)])];
+    const parts = [...new Set([...Object.keys(mine.parts), ...Object.keys(other.parts)])];
+    const rows = parts.map((part) => row(part, other.parts[part] || 0, mine.parts[part] || 0));
+    rows.push(row("return", other.return, mine.return));
+    const head = ["reward by part", `${view.name(chosen)} ★`, ...(same ? [] : [view.name(view.action), "difference"])];
     return card(`What follows in ${view.ahead} steps, with the same luck`, "var(--policy)", table(head, rows));
   }
   if (!taken.length) return null;

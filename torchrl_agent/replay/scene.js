@@ -107,14 +107,14 @@ function drawPath(pen, scene, agent, path, color, dash, width, alpha) {
   pen.restore();
 }
 
-/** Write what is thought of another agent above its cell; the rim says whether it is right. */
-function drawThought(pen, scene, other, words, right) {
+/** Write what is thought of another agent above its cell, `level` lines up; the rim says whether it is right. */
+function drawThought(pen, scene, other, words, right, level) {
   const [x, y] = cellCenter(scene.grid, scene.agents[other]);
   pen.save();
   pen.font = "10px system-ui, sans-serif";
   const width = pen.measureText(words).width + 10;
   const left = Math.min(Math.max(x - width / 2, 2), scene.size[0] - width - 2);
-  const top = Math.max(y - scene.grid.cell * 0.5 - 16, 2);
+  const top = Math.max(y - scene.grid.cell * 0.5 - 16 - 18 * level, 2);
   pen.beginPath();
   pen.roundRect(left, top, width, 16, 6);
   pen.fillStyle = "rgba(16, 20, 30, 0.92)";

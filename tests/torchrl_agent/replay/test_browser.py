@@ -101,9 +101,9 @@ def test_the_keyboard_alone_suffices(opened):
 
 def test_it_plays_and_stops(opened):
     opened.click("#play")
-    opened.wait_for_selector("text=step 2 of 5")
-    opened.click("#play")
-    assert opened.inner_text("#play") == "Play"
+    assert opened.inner_text("#play") == "Pause"
+    opened.wait_for_selector("text=step 5 of 5")
+    opened.wait_for_selector("#play:text('Play')")
 
 
 def test_a_newer_record_is_refused_in_a_sentence(opened, tmp_path):

@@ -115,9 +115,13 @@ def test_any_gymnasium_world_is_replayed_in_pictures(tmp_path):
     experiment = Experiment.load("cartpole", f"run.folder={tmp_path}", "device=cpu", *overrides)
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "config.yaml").write_text(experiment.to_yaml())
-    save(next(iter(learn(experiment))), tmp_path)
+    iterations = iter(learn(experiment))
+    for _ in range(2):
+        save(next(iterations), tmp_path)
     pytest.importorskip("pygame")
-    episode = record_run(tmp_path, RecordConfig(world=1, steps=5))["episodes"][0]
+    earlier, episode = record_run(tmp_path, RecordConfig(world=1, steps=5, checkpoints=3))["episodes"]
+    assert earlier["frames"] < episode["frames"]
+    assert "observation" in episode["thoughts"][0][0] and "observation" not in earlier["thoughts"][0][0]
     assert [scene["size"] for scene in episode["scenes"]] == [[480, 320]] * 5
     assert len(episode["scenes"][0]["jpeg"]) < 20_000
     assert "what_if" not in episode and len(episode["thoughts"][0][0]["probabilities"][0]) == 2

@@ -134,6 +134,7 @@ def everything(given):
     grown[:, 1:5] = a
     grown[1] = 7.0
     return {
+        "scaled": torch.add(a, b > 0, alpha=2.5),
         "elements": torch.where(a > 0.1, (a * 0.1 - b).abs().sqrt(), torch.atan2(a, b).clamp(-1, 1)) ** 2,
         "whole": torch.div(i * 7 - 9, 4, rounding_mode="floor") + (i - 3) % 5 + ((i << 3) ^ (i >> 1)),
         "wrapped": (i.int() * 2146121005 + 5) & 0x7FFFFFFF,

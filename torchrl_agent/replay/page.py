@@ -11,7 +11,7 @@ from torchrl_agent.core.checkpoint import write_text
 from torchrl_agent.replay.record import pack
 
 HERE = Path(__file__).parent
-SCRIPTS = ("scene.js", "panels.js", "page.js")
+SCRIPTS = ("scene.js", "panels.js", "timeline.js", "page.js")
 
 
 def as_page(record: dict[str, Any]) -> str:

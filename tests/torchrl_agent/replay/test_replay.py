@@ -69,6 +69,22 @@ def test_with_the_same_luck_the_chosen_action_brings_what_it_brought(village):
             assert played["path"][1] == pytest.approx(place, abs=0.01)
 
 
+def test_other_actions_lead_elsewhere(village):
+    """Up and down from a cell inside the town are other cells, whatever was chosen."""
+    episode = village["episodes"][-1]
+    grid, moved = episode["scenes"][0]["grid"], 0
+    for step, here in enumerate(episode["what_if"]):
+        for agent, by_action in enumerate(here):
+            _, y, _ = episode["scenes"][step]["agents"][agent]
+            if 0 < y < grid["rows"] - 1:
+                up, down = by_action[0]["path"][1][1], by_action[1]["path"][1][1]
+                assert [up, down] == pytest.approx(
+                    [(y - 1) / (grid["rows"] - 1), (y + 1) / (grid["rows"] - 1)], abs=0.01
+                )
+                moved += 1
+    assert moved
+
+
 def test_the_parts_of_a_reward_sum_to_it(village):
     for here in thoughts(village):
         for thought in here:

@@ -51,6 +51,10 @@ class WorldAbilities(Protocol):
     """Traits of the agents by name, which a population may evolve by ``set_people(traits, money)``."""
     draw: Callable[[int], NDArray[np.uint8]] | None = None
     """Function that returns a picture of a world's present state, uint8 [height, width, 3]."""
+    scene: Callable[[int], Any] | None = None
+    """Function that returns a world's present state as drawing calls, for replays."""
+    programs: Callable[[], tuple[dict[str, Callable], dict[str, Tensor]]] | None = None
+    """Function that returns reset and step as functions of tensors, and the record that they take, for exports."""
     film_fps: float | None = None
     """Number of game steps per second of a film; None for the ``render_fps`` of ``metadata``, else 10."""
     metadata: Mapping[str, Any] | None = None

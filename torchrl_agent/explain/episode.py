@@ -13,7 +13,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.modules.specs import group_spec
@@ -88,7 +88,7 @@ def play_episode(
     count = number_of_agents(env, agent)
     episode, ended = Episode([[] for _ in range(count)]), [False] * count
     root, policy = env.reset(), acting_policy(agent)
-    draw = ability(env, "draw") if pictures else None
+    draw = abilities(env).draw if pictures else None
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for step in range(most):
             root = policy(root)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability
+from torchrl_agent.core.abilities import abilities
 from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agents, play_episode
 from torchrl_agent.explain.thought import (
     NOBODY,
@@ -101,7 +101,7 @@ def thought_of(
 
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
-    offered = ability(env, "names", dict)()
+    offered = abilities(env).names()
     actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
     return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
 

@@ -5,6 +5,7 @@ programs (``program.js``); ``game.js`` plays them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import ability, world_name
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.checkpoint import write_text
 from torchrl_agent.core.run_names import output_of
 from torchrl_agent.export.parts import Plain, flat_name, parts
@@ -71,21 +72,25 @@ def world_programs(env: EnvBase) -> dict[str, Any]:
     Raises:
         ValueError: the world has no functions of tensors, or one of them cannot be exported.
     """
-    offered = ability(env, "programs")
+    functions, record = _programs(env)
     name = world_name(env)
-    if offered is None:
-        raise ValueError(
-            f"{name} cannot be exported: only worlds whose step is a function of tensors (envs.World) can."
-        )
-    functions, record = offered()
     action = env.full_action_spec[env.action_key].zero()
     given = {RESET: record, STEP: {keys.ACTION: action, **record}}
     return {part: to_program(functions[part], given[part], f"the {part} of {name}") for part in given}
 
 
+def _programs(env: EnvBase) -> tuple[dict[str, Callable], dict[str, Tensor]]:
+    offered = abilities(env).programs
+    if offered is None:
+        raise ValueError(
+            f"{world_name(env)} cannot be exported: only worlds whose step is a function of tensors (envs.World) can."
+        )
+    return offered()
+
+
 def world_record(env: EnvBase) -> dict[str, list]:
     """Return the present record of a world that can be exported: flat lists of numbers by dotted name."""
-    _, record = ability(env, "programs")()
+    _, record = _programs(env)
     return {name: _numbers(value) for name, value in record.items()}
 
 

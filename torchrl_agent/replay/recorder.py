@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_agent.core.abilities import ability, world_name
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.checkpoint import checkpoints, find_checkpoint, frames_of
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.run_names import find_run, run_name_of
@@ -138,7 +138,7 @@ class _Recorder:
         scenes: list[Any] = []
         parts: list[dict[str, Tensor]] = []
         starts: list[Start] = []
-        tensors = ability(self.env, "programs") is not None
+        tensors = abilities(self.env).programs is not None
         plays_on = whole and tensors and bool(self.heads) and self.config.ahead > 0
 
         def watch(root: TensorDictBase) -> None:
@@ -184,9 +184,9 @@ class _Recorder:
 
 def _scene(env: EnvBase, world: int) -> Any:
     """Return the world's drawing: vectors, a JPEG, or None where it cannot be drawn."""
-    if (vectors := ability(env, "scene")) is not None:
+    if (vectors := abilities(env).scene) is not None:
         return vectors(world)
-    draw: Callable | None = ability(env, "draw")
+    draw: Callable | None = abilities(env).draw
     if draw is None:
         return None
     picture = Image.fromarray(draw(world)).convert("RGB")

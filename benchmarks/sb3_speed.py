@@ -87,7 +87,9 @@ def ours(case: Case, overrides: list[str]) -> Iterator[int]:
         f"algorithm.replay_ratio={OFF_POLICY_BATCH}",
         "algorithm.num_steps=1",
     ]
-    starts = [] if case.algorithm == "ppo" else [f"algorithm.learning_starts={STARTS}"]
+    replays = case.algorithm != "ppo"
+    starts = [f"algorithm.learning_starts={STARTS}"] if replays else []
+    compiled = {"step": True, "update": True, "advantages": replays}
     experiment = Experiment.load(
         case.world,
         f"algorithm={case.algorithm}",
@@ -98,6 +100,7 @@ def ours(case: Case, overrides: list[str]) -> Iterator[int]:
         *case.network,
         *sizes.get(case.algorithm, off_policy),
         *starts,
+        *(f"acceleration.{part}={'true' if on else 'false'}" for part, on in compiled.items()),
         *overrides,
     )
     frames = 0
@@ -206,14 +209,12 @@ def compare(name: str, rounds: int, seconds: float, overrides: list[str]) -> dic
             frames += next(iterations)
     found = speeds({OURS: lambda: next(iterations), THEIRS: learn_there}, rounds, seconds)
     world = world_seconds(case, seconds / 2)
-    ratios = [own / other for own, other in zip(found[OURS], found[THEIRS], strict=True)]
-    own = {side: 1e6 * (1 / median(values) - world) for side, values in found.items()}
+    ratios = sorted(own / other for own, other in zip(found[OURS], found[THEIRS], strict=True))
     return {
-        "frames_per_second": found,
-        "ratio": ratios,
+        "frames_per_second": {side: round(median(values)) for side, values in found.items()},
+        "ratio": {"median": median(ratios), "low": ratios[0], "high": ratios[-1]},
         "world_microseconds": 1e6 * world,
-        "own_microseconds": own,
-        "share_of_world_there": world * median(found[THEIRS]),
+        "own_microseconds": {side: 1e6 * (1 / median(values) - world) for side, values in found.items()},
     }
 
 
@@ -234,22 +235,19 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     results = {}
     for name in arguments.cases or CASES:
         results[name] = compare(name, arguments.rounds, arguments.seconds, arguments.override)
-        print(f"{name}: {median(results[name]['ratio']):.2f}", flush=True)
+        print(f"{name}: {results[name]['ratio']['median']:.2f}", flush=True)
     rows = [["case", "frames/s here", "there", "ratio", "of rounds", "world us", "own us here", "there"]]
     for name, result in results.items():
-        here, there = (median(result["frames_per_second"][side]) for side in (OURS, THEIRS))
-        low, high = min(result["ratio"]), max(result["ratio"])
-        own = result["own_microseconds"]
+        speed, ratio, own = (result[key] for key in ("frames_per_second", "ratio", "own_microseconds"))
         micro = (result["world_microseconds"], own[OURS], own[THEIRS])
         rows.append(
             [
                 name,
-                f"{here:,.0f}",
-                f"{there:,.0f}",
-                f"{median(result['ratio']):.2f}",
-                f"{low:.2f} to {high:.2f}",
+                *(f"{speed[side]:,}" for side in (OURS, THEIRS)),
+                f"{ratio['median']:.2f}",
+                f"{ratio['low']:.2f} to {ratio['high']:.2f}",
                 *(f"{value:.0f}" for value in micro),
             ]
         )
     print("\n".join(aligned(rows)))
-    return {"cases": results}
+    return {"config": "sb3_speed", "overrides": arguments.override, "cases": results}

@@ -65,6 +65,25 @@ def lag(data: dict[str, Any]) -> Table:
     return ["return", "lag", "IMPALA", "PPO", "difference"], rows
 
 
+def small_worlds(data: dict[str, Any]) -> Table:
+    """Return training speeds beside Stable-Baselines3 with the same hyperparameters."""
+    rows = []
+    for name, case in data["cases"].items():
+        world, algorithm, count = name.rsplit("_", 2)
+        speed, ratio, own = (case[key] for key in ("frames_per_second", "ratio", "own_microseconds"))
+        sides = ("torchrl_agent", "stable_baselines3")
+        rows.append(
+            [
+                f"{world.replace('_', ' ')}, {algorithm.upper()}, {count}",
+                *(number(speed[side]) for side in sides),
+                f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})",
+                number(round(case["world_microseconds"])),
+                *(number(round(own[side])) for side in sides),
+            ]
+        )
+    return ["world, algorithm, worlds", "frames/s", "SB3's", "ratio", "world, us", "own us", "SB3's own"], rows
+
+
 TITLE = "Figures of GPUs and of several processes"
 SECTIONS = (
     Section(
@@ -86,6 +105,13 @@ SECTIONS = (
         ("distributed.json", "league.json"),
         processes,
         "two ranks of one thread beside two threads; eight agents in one program beside one.",
+    ),
+    Section(
+        "Small worlds on the host",
+        ("sb3_speed.json",),
+        small_worlds,
+        "frames per second of processor time on one thread, median and range of three rounds in turns with "
+        "Stable-Baselines3, compiling left out; microseconds of a frame without the world's own step.",
     ),
     Section("Lag", ("lag.json",), lag, "returns where the acting policy is this many iterations old."),
 )

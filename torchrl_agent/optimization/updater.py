@@ -329,5 +329,6 @@ def summarize_updates(updates: TensorDict) -> dict[str, Tensor]:
         "skipped_in_row": updates["skipped_in_row"].amax(0),
     }
     kept = [key for key in updates.keys() if key not in (*extremes, *counts, "made")]
-    means = {key: torch.where(made > 0, updates[key], 0.0).sum(0) / count for key in kept}
-    return means | extremes | counts
+    values = torch.stack([updates[key] for key in kept])  # at once, as each operation is a launch
+    means = torch.where(made > 0, values, 0.0).sum(1) / count
+    return dict(zip(kept, means.unbind(), strict=True)) | extremes | counts

@@ -108,14 +108,23 @@ def module(seen: Tensor, modules: Modules, mixture: Mixture, slot: int, rules: R
     up = modules.up[:, slot] * used.unsqueeze(-1)
     change = torch.bmm(hidden.flatten(1, 3).to(parts.dtype), up).reshape(seen.shape)
     multiplies = _axes(mixture.multiplies[:, slot].unsqueeze(1))
-    return torch.where(multiplies, seen * torch.tanh(change), change.to(seen.dtype))
+    return torch.where(multiplies, seen * (2 * logistic(2 * change) - 1), change.to(seen.dtype))
 
 
 def row_gate(seen: Tensor, modules: Modules, slot: int) -> Tensor:
     """Compute the gate of each row from its mean features, [N, G, B, 1, 1]; nearly open at the beginning."""
     mean = seen.mean(3)
     gate = torch.bmm(mean.flatten(1, 2), modules.gate[:, slot].unsqueeze(-1)).float()
-    return torch.sigmoid(gate + 2).reshape(*mean.shape[:3], 1, 1)
+    return logistic(gate + 2).reshape(*mean.shape[:3], 1, 1)
+
+
+def logistic(value: Tensor) -> Tensor:
+    """Compute ``1 / (1 + exp(-value))``, beyond 30 that of 30.
+
+    PyTorch 2.13's ``sigmoid`` rounds the last few numbers of a tensor on CPUs differently from the others, so that a
+    world would depend on the number of worlds; its ``exp`` does not.
+    """
+    return 1 / (1 + torch.exp(-value.clamp(-30, 30)))
 
 
 def _axes(value: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "distances": {"near_taps": False, "pooling": "mean"},
     "distances, max": {"near_taps": False, "pooling": "max"},
 }
-"""Designs of the host, chosen before any was measured. ``stacked``: each slot reads the nearest neighbors, so that two
-modules in a row are needed for the far pair; ``distances``: each slot reads neighbors at its own distance, so that each
+"""Designs of the host, the last one found after trials of rate, batch, width and pooling. ``stacked``: each slot reads
+the nearest neighbors, so that two modules in a row are needed for the far pair; ``distances``: each slot reads neighbors at its own distance, so that each
 pair needs a module; the last one also pools over positions by their maximum instead of their mean.
 """
 BOUNDS = ((0.20, 0.30), (0.40, 0.60), (0.75, 1.0))

@@ -65,10 +65,10 @@ def lag(data: dict[str, Any]) -> Table:
     return ["return", "lag", "IMPALA", "PPO", "difference"], rows
 
 
-def small_worlds(data: dict[str, Any]) -> Table:
+def small_worlds(data: list[dict[str, Any]]) -> Table:
     """Return training speeds beside Stable-Baselines3 with the same hyperparameters."""
     rows = []
-    for name, case in data["cases"].items():
+    for name, case in data[-1]["cases"].items():
         world, algorithm, count = name.rsplit("_", 2)
         speed, ratio, own = (case[key] for key in ("frames_per_second", "ratio", "own_microseconds"))
         sides = ("torchrl_agent", "stable_baselines3")

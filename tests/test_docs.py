@@ -557,6 +557,14 @@ def test_the_duels_first_lines_run():
     assert names["data"]["next", "agents", "reward"].shape == (8, 100, 1, 1)
 
 
+def test_a_replay_is_shown_and_written_as_its_page_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(block(DOCS / "replay.md", "python").replace("steps=20, ahead=4", "steps=2, ahead=1"), names)
+    assert names["village"]._repr_html_().startswith("<iframe")
+    assert Path("village.html").stat().st_size < 100_000
+
+
 def test_every_how_to_page_is_tested():
     pages = {path.stem for path in (DOCS / "howto").glob("*.md")}
     tests = "".join(

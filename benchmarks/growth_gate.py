@@ -21,8 +21,9 @@ DESIGNS: dict[str, dict[str, Any]] = {
     "distances, max": {"near_taps": False, "pooling": "max"},
 }
 """Designs of the host, the last one found after trials of rate, batch, width and pooling. ``stacked``: each slot reads
-the nearest neighbors, so that two modules in a row are needed for the far pair; ``distances``: each slot reads neighbors at its own distance, so that each
-pair needs a module; the last one also pools over positions by their maximum instead of their mean.
+the nearest neighbors, so that two modules in a row are needed for the far pair; ``distances``: each slot reads
+neighbors at its own distance, so that each pair needs a module; the last one also pools over positions by their maximum
+instead of their mean.
 """
 BOUNDS = ((0.20, 0.30), (0.40, 0.60), (0.75, 1.0))
 """Range of the mean accuracy with 0, 1 and 2 modules in which the gate is passed."""

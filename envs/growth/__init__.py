@@ -5,8 +5,8 @@
 protection, ``tasks.py`` the data and ``scripted.py`` the scripted policies.
 """
 
+from envs.growth.actions import conditioned_mask
 from envs.growth.env import GrowthEnv
-from envs.growth.legality import conditioned_mask
 from envs.growth.rules import Rules
 
 __all__ = ["GrowthEnv", "Rules", "conditioned_mask"]

@@ -14,15 +14,14 @@ from typing_extensions import override
 
 from envs.base.game import Names
 from envs.base.world import World
+from envs.growth.actions import Tables, action_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
-from envs.growth.legality import action_mask, legal_slots
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
 from envs.growth.rules import OPERATIONS, Rules, head_sizes, make_rules
 from envs.growth.scoring import ends, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
-from envs.growth.tables import Tables, make_tables
 from envs.growth.tasks import NEEDED, Task, make_task
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record

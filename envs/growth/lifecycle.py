@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.growth.legality import any_of, gates, legal_slots
+from envs.growth.actions import Tables, any_of, gates, legal_slots
 from envs.growth.rules import (
     ADVANCE,
     BLENDING,
@@ -40,7 +40,6 @@ from envs.growth.rules import (
     Rules,
 )
 from envs.growth.state import Slots, dormant
-from envs.growth.tables import Tables
 from envs.toolkit.records import choose
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from envs.growth.legality import any_of
+from envs.growth.actions import any_of
 from envs.growth.rules import (
     BLENDING,
     BLUEPRINTS,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from envs.growth.legality import any_of
+from envs.growth.actions import Tables, any_of
 from envs.growth.rules import BLENDING, DORMANT, GERMINATED, HOLDING, PERMANENT, TRAINING, WAIT, Rules
 from envs.growth.state import Books, Measures, Slots, State
-from envs.growth.tables import Tables
 
 POTENTIALS = {GERMINATED: 1.0, TRAINING: 2.0, BLENDING: 3.5, HOLDING: 5.5, PERMANENT: 6.0}
 """Potential of a slot by its stage; 0 for all others."""

@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from typing_extensions import override
 
-from envs.growth.legality import conditioned_mask
+from envs.growth.actions import conditioned_mask
 from envs.growth.rules import (
     BLUEPRINTS,
     DORMANT,

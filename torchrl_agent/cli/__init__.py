@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 
 from typing_extensions import override
 
-from torchrl_agent.core.compile_cache import keep_compiled_code
 from torchrl_agent.core.errors import HiddenPackageError, TrainingError
 from torchrl_agent.core.hidden import check_envs
 from torchrl_agent.core.tables import printable
 from torchrl_agent.core.text import did_you_mean
+from torchrl_agent.optimization.compile_cache import keep_compiled_code
 from torchrl_agent.trust.targets import calling
 
 DESCRIPTION = """Train, judge and watch agents in GPU-batched TorchRL worlds.
@@ -55,13 +55,13 @@ VERBS = {
     "exploit": ("match", "train fresh agents against a run's agent: how far can it be beaten"),
     "film": ("film", "film a run's policy"),
     "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
-    "replay": ("replay", "write an evaluation episode and the agents' minds as one page for a browser"),
+    "replay": ("explain", "write an evaluation episode and the agents' minds as one page for a browser"),
     "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("compare", "a table of runs, with mean and deviation over a configuration's seeds"),
     "bench": ("bench", "measure the speed and skill of a configuration"),
     "export": ("export", "write a run's agent, or one module, for PyTorch or ONNX runtimes, or to share"),
     "profile": ("bench", "say where the time of a training iteration goes"),
-    "cache": ("cache", "size of the compiled code that is kept for the next process, or clear it"),
+    "cache": ("doctor", "size of the compiled code that is kept for the next process, or clear it"),
     "convert": ("export", "make a run of a Stable-Baselines3 model, or the other way round"),
     "completion": ("configs", "print what a shell needs to complete this command's words"),
     "doctor": ("doctor", "check versions, device and compiler, and say what to do"),

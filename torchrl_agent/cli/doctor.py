@@ -1,4 +1,5 @@
-"""Checks of this machine's requirements for training, one line per finding, with advice for each.
+"""Checks of this machine's requirements for training, one line per finding, with advice for each, and the folder of
+compiled code.
 
 `report(diagnose())` is the whole interface; nothing here changes the machine.
 """
@@ -20,6 +21,7 @@ import yaml
 
 from torchrl_agent.core.hidden import foreign_worlds
 from torchrl_agent.core.tables import aligned
+from torchrl_agent.optimization.compile_cache import cache_folder, clear, files_of
 
 OLDEST_PYTHON = (3, 10)
 
@@ -268,3 +270,19 @@ def run_doctor(parsed: argparse.Namespace) -> int:
     checks = diagnose(deep=parsed.deep)
     print(report(checks))
     return 0 if all(check.ok for check in checks) else 2
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add the switch to clear it."""
+    parser.add_argument(
+        "--clear", action="store_true", help="delete all compiled code; it is compiled anew when needed"
+    )
+
+
+def run_cache(parsed: argparse.Namespace) -> None:
+    """Print folder and size, or clear it."""
+    files = files_of(cache_folder())
+    size = sum(each for _, each, _ in files) / 2**20
+    if parsed.clear:
+        clear()
+    print(f"{cache_folder()}: {len(files)} files, {size:,.0f} MiB{' deleted' if parsed.clear else ''}")

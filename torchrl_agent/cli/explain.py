@@ -1,15 +1,27 @@
-"""``torchrl-agent explain``: show beliefs, predictions and choice of an agent in one step of an evaluation episode."""
+"""``torchrl-agent explain`` and ``replay``: beliefs, predictions and choices of agents, in a step or a whole episode."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from torchrl_agent.cli.arguments import add_agent, add_json, add_overrides, add_without, run_of
+from torchrl_agent.cli.arguments import (
+    add_agent,
+    add_json,
+    add_overrides,
+    add_run,
+    add_without,
+    check_least,
+    run_of,
+)
+from torchrl_agent.core.run_names import output_of
 from torchrl_agent.core.text import to_json
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
+from torchrl_agent.replay import RecordConfig, read_record, record_run
+from torchrl_agent.replay import write_page as write_replay
+from torchrl_agent.replay.record import write_record
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
@@ -34,3 +46,32 @@ def run_explain(parsed: argparse.Namespace) -> None:
         print(f"\n{write_page(thought, Path(parsed.output))}")
     if parsed.json:
         print(to_json(as_dict(thought, diagnosis)))
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Add a run and the extent of the replay."""
+    add_run(parser)
+    add_overrides(parser)
+    parser.add_argument("--world", type=int, default=0, help="number of the evaluation world (0)")
+    parser.add_argument("--agent", type=int, default=0, help="number of the agent that is shown first (0)")
+    parser.add_argument("--checkpoints", type=int, default=1, help="checkpoints of which the same game is shown (1)")
+    parser.add_argument("--what-if", type=int, default=16, help="steps to play on with other actions (16); 0: none")
+    parser.add_argument("--steps", type=int, default=400, help="longest episode (400)")
+    parser.add_argument("--output", help="the .html file (RUN/replay.html; NAME_replay.html of shipped:NAME)")
+    parser.add_argument("--record", help="also write the record alone, as compressed JSON (.json.gz)")
+
+
+def run_replay(parsed: argparse.Namespace) -> None:
+    """Record the episode, write the page and print its path; RUN may also be a file of --record."""
+    check_least(parsed, world=0, agent=0, checkpoints=1, what_if=0, steps=1)
+    if parsed.run_folder.endswith(".json.gz"):
+        record, place = read_record(parsed.run_folder), Path(parsed.run_folder.removesuffix(".json.gz") + ".html")
+    else:
+        run = run_of(parsed)
+        config = RecordConfig(parsed.world, parsed.checkpoints, parsed.what_if, parsed.steps)
+        record, place = record_run(run, config, parsed.checkpoint, parsed.overrides), output_of(run, "replay.html")
+    if parsed.agent >= record["agents"]:
+        raise ValueError(f"there is no agent {parsed.agent}: choose an --agent of 0 to {record['agents'] - 1}.")
+    if parsed.record is not None:
+        print(write_record(record, Path(parsed.record)))
+    print(write_replay({**record, "first": parsed.agent}, Path(parsed.output or place)))

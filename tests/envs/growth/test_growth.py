@@ -7,7 +7,7 @@ import torch
 from growing import GERMINATE, KEEP, SMALL, act, grown, small, wait
 
 from envs import GrowthEnv
-from envs.growth.governor import panics
+from envs.growth.dynamics import panics
 from envs.growth.rules import PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
 from envs.growth.scoring import potential
 from envs.growth.tasks import DISTANCES, LENGTH, make_task

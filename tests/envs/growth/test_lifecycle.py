@@ -6,7 +6,7 @@ import pytest
 import torch
 from growing import GERMINATE, KEEP, PRUNE, RETARGET, act, grown, small, stages, wait
 
-from envs.growth.legality import conditioned_mask
+from envs.growth.actions import conditioned_mask
 from envs.growth.lifecycle import ease
 from envs.growth.rules import (
     ADVANCE,

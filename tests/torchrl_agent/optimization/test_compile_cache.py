@@ -5,7 +5,7 @@ import os
 import pytest
 
 from torchrl_agent import cli
-from torchrl_agent.core import compile_cache
+from torchrl_agent.optimization import compile_cache
 
 
 @pytest.fixture

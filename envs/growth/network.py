@@ -17,7 +17,7 @@ from envs.growth.tasks import REACHES
 
 
 class Mixture(NamedTuple):
-    """How each slot's module joins its host, [N, S] unless stated."""
+    """Weights with which each slot's module joins its host, [N, S] unless stated."""
 
     alpha: Tensor
     """[N, S, G] for G configurations that are computed at once."""

@@ -40,7 +40,7 @@ class Trained(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What decides the minibatches of the worlds."""
+    """Inputs that decide the minibatches of the worlds."""
 
     level: Tensor
     """[N]"""

@@ -154,7 +154,7 @@ class Guard(NamedTuple):
 
 
 class Books(NamedTuple):
-    """What is counted in an episode, [N] each."""
+    """Counts of an episode, [N] each."""
 
     operation: Tensor
     """Last operation that took effect."""

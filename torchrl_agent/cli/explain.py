@@ -1,4 +1,4 @@
-"""``torchrl-agent explain`` and ``replay``: beliefs, predictions and choices of agents, in a step or a whole episode."""
+"""``torchrl-agent explain`` and ``replay``: beliefs, predictions and choices, in a step or a whole episode."""
 
 from __future__ import annotations
 

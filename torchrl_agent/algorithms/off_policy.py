@@ -134,7 +134,7 @@ class OffPolicy(Algorithm):
 
     @torch.no_grad()
     def _remember(self, rollout: TensorDict) -> None:
-        self.replay.add(TensorDict(self._transitions(rollout), [rollout.numel()]))
+        self.replay.add(TensorDict(self._transitions(rollout), [rollout.numel()], device=self.device))
         self.frames += rollout.numel()
 
     def _assemble(self, rollout: TensorDictBase) -> dict[NestedKey, Tensor]:

@@ -53,7 +53,7 @@ class TracedFunction(CompiledFunction):
         if get_proxy_mode() is not None:  # part of a function that is being traced
             return self.eager(tensordict)
         entries = dict(tensordict.items(True, True))
-        program = self._program(entries, tensordict.batch_size)
+        program = self._program(entries, tensordict)
         if program is None:
             return super().__call__(tensordict)
         with span(self.name.removeprefix("the ")):
@@ -62,7 +62,7 @@ class TracedFunction(CompiledFunction):
     def bound(self, tensordict: TensorDictBase) -> Callable[[], Any]:
         """Return the function of the present values of a tensordict, whose tensors are changed in place only."""
         entries = dict(tensordict.items(True, True))
-        program = self._program(entries, tensordict.batch_size)
+        program = self._program(entries, tensordict)
         if program is None:
             return partial(super().__call__, tensordict)
         return partial(program, list(entries.values()))
@@ -71,7 +71,7 @@ class TracedFunction(CompiledFunction):
         """Trace anew: a tensor that the function uses besides its argument has moved."""
         self._programs.clear()
 
-    def _program(self, entries: dict[Any, Tensor], batch_size: torch.Size) -> _Program | None:
+    def _program(self, entries: dict[Any, Tensor], like: TensorDictBase) -> _Program | None:
         """Return the program for entries of these shapes, made now if it is the first time; None to run eagerly."""
         if not self.compiled:
             return None
@@ -79,7 +79,7 @@ class TracedFunction(CompiledFunction):
         if signature not in self._programs:
             start = time.perf_counter()
             try:
-                self._programs[signature] = _Program(self.eager, entries, batch_size)
+                self._programs[signature] = _Program(self.eager, entries, like)
             except Exception as error:  # tracing runs the whole function, which may raise any
                 logger.warning("%s cannot be traced, runs eagerly: %s", self.name, reason(error))
                 self.compiled = False
@@ -91,9 +91,9 @@ class TracedFunction(CompiledFunction):
 class _Program:
     """A traced and compiled function for entries of certain shapes."""
 
-    def __init__(self, function: Callable, entries: dict[Any, Tensor], batch_size: torch.Size) -> None:
+    def __init__(self, function: Callable, entries: dict[Any, Tensor], like: TensorDictBase) -> None:
         def flat(*values: Tensor) -> list[Tensor]:
-            result = function(TensorDict(dict(zip(entries, values, strict=True)), batch_size))
+            result = function(TensorDict(dict(zip(entries, values, strict=True)), like.batch_size, device=like.device))
             leaves, self._structure = tree_flatten(result)
             return leaves
 

@@ -88,7 +88,8 @@ class OffPolicy(Algorithm):
         super().__init__(agent, config, rows, acceleration)
         self.target = self.make_target()
         self.replay = self._make_replay(rows)
-        self._transitions = TracedFunction("the n-step function", self._assemble, self.acceleration.advantages)
+        compiled = self.acceleration.advantages and self.device.type == "cpu"
+        self._transitions = TracedFunction("the n-step function", self._assemble, compiled)
         traced = self.updater.adam is not None and not config.hindsight
         self._once = TracedFunction("the update", self._learn_once, traced)
         self.program = self._once if traced else self.program

@@ -57,7 +57,7 @@ def write_program(
             found = {**world_programs(env), "record": world_record(env)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(found, separators=(",", ":")))
+        write_text(path, json.dumps(found, separators=(",", ":"), allow_nan=False))
     except (OSError, ValueError):
         raise ValueError(f"{path} cannot be written: choose another place with --output.") from None
     return path

@@ -93,7 +93,7 @@ class _Program:
 
     def __init__(self, function: Callable, entries: dict[Any, Tensor], like: TensorDictBase) -> None:
         def flat(*values: Tensor) -> list[Tensor]:
-            result = function(TensorDict(dict(zip(entries, values, strict=True)), like.batch_size, device=like.device))
+            result = function(TensorDict(dict(zip(entries, values, strict=True)), like.batch_size))
             leaves, self._structure = tree_flatten(result)
             return leaves
 

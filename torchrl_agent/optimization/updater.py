@@ -57,8 +57,8 @@ class Updater:
         precision: one of ``PRECISIONS``: autocast, with gradient scaling in float16.
         shards: sharded parameters, of which the optimizer has this rank's own shards (see ``sharding.py``).
         compile: compile the loss, and its backward pass with it.
-        traced: compile the whole update as one program instead, if the optimizer is Adam of
-            :func:`~torchrl_agent.optimization.adam.make_adam`, on one rank without gradient scaling.
+        traced: compile the whole update as one program instead, on a CPU, if the optimizer is
+            Adam of :func:`~torchrl_agent.optimization.adam.make_adam`, on one rank without gradient scaling.
         name: name of the loss, for the log.
 
     Attributes:
@@ -87,7 +87,8 @@ class Updater:
             total = sum(value for key, value in losses.items() if key.startswith("loss_"))
             return total, {key: value.detach() for key, value in losses.items()}
 
-        can_trace = ranks.size() == 1 and not shards and precision != "float16" and is_plain_adam(optimizer)
+        on_host = optimizer.param_groups[0]["params"][0].device.type == "cpu"  # a GPU's updates are CUDA graphs
+        can_trace = on_host and ranks.size() == 1 and not shards and precision != "float16" and is_plain_adam(optimizer)
         self.adam = FlatAdam(optimizer, parts, module_names) if compile and traced and can_trace else None
         self.loss = CompiledFunction(name, terms, compile and self.adam is None)
         self.whole = TracedFunction("the update", self._update_at_once, self.adam is not None)

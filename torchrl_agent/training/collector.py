@@ -86,7 +86,7 @@ class RolloutCollector:
     @property
     def mode(self) -> str:
         """Execution mode of rollouts, see :data:`~torchrl_agent.optimization.compilation.MODES`."""
-        return fastest(self._rollout, self.accelerated[0])
+        return fastest(self._rollout, self._play if self._host is None else self._host.policy)
 
     @spanned("collect")
     @torch.no_grad()

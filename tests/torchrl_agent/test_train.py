@@ -666,7 +666,7 @@ def test_evaluation_stops_at_a_world_that_never_ends_and_says_so(tmp_path, tiny_
 
 
 def test_evaluations_that_do_not_end_cost_their_figures_alone(tmp_path, tiny_worlds):
-    """What has come of the last one's episodes is reported."""
+    """The last one's episodes that have ended are reported."""
     frames = ("total_frames=768", "evaluation.every=256", "evaluation.episodes=4", "evaluation.max_steps=10")
     experiment = tiny(tmp_path, "+world.length=8", "+evaluation.world.length=1000000", *frames)
     metrics = [iteration.metrics for iteration in train(experiment)]

@@ -74,6 +74,21 @@ def test_replays_make_as_many_updates_as_their_papers():
     assert dqn.replay_ratio / dqn.batch_size == 1 / 4
 
 
+@pytest.mark.parametrize(
+    ("overrides", "step", "update", "advantages"),
+    [
+        (["algorithm=dqn"], True, True, True),
+        (["total_frames=100000000"], True, True, False),
+        (["total_frames=2000"], False, False, False),
+        (["total_frames=100000000", "policy=gru"], False, False, False),
+        (["total_frames=100000000", "model.memory=lstm"], False, False, False),
+    ],
+)
+def test_long_trainings_without_memory_are_compiled(overrides, step, update, advantages):
+    made = Experiment.load("gym:CartPole-v1", *overrides).acceleration
+    assert (made.step, made.update, made.advantages) == (step, update, advantages)
+
+
 def test_rules_are_told(caplog):
     caplog.set_level("INFO", logger="torchrl_agent.core.progress")
     Experiment.load("gym:Pendulum-v1")

@@ -57,9 +57,6 @@ class OffPolicyConfig(AlgorithmConfig):
     goal, with one-step returns."""
 
 
-NOTHING = TensorDict()
-
-
 class Follower(Protocol):
     """Update rule of a target network."""
 
@@ -91,7 +88,7 @@ class OffPolicy(Algorithm):
         compiled = self.acceleration.advantages and self.device.type == "cpu"
         self._transitions = TracedFunction("the n-step function", self._assemble, compiled)
         traced = self.updater.adam is not None and not config.hindsight
-        self._once = TracedFunction("the update", self._learn_once, traced)
+        self._once = TracedFunction("the update", lambda nothing: self._learn_once(), traced)
         self.program = self._once if traced else self.program
         self.accelerated = (self._transitions, self._once, self.updater.program)
         graphs_on = None if config.hindsight else self.graphs_on  # the world computes rewards of goals on the host
@@ -174,9 +171,9 @@ class OffPolicy(Algorithm):
         return metrics.clone() if self.captured.captured else metrics
 
     def _update_from_replay(self) -> dict[str, Tensor]:
-        return self._once(NOTHING)
+        return self._once(TensorDict())
 
-    def _learn_once(self, nothing: TensorDictBase) -> dict[str, Tensor]:
+    def _learn_once(self) -> dict[str, Tensor]:
         """Learn, and let the target network follow where it follows every time; returns diagnostics."""
         metrics = self._learn()
         if self.config.target_interval == 1:

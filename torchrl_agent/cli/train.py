@@ -24,6 +24,7 @@ from torchrl_agent.core.run_names import find_run
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.compose import combinations, trust_file
 from torchrl_agent.loop import Iteration
+from torchrl_agent.optimization.compile_cache import shrink
 from torchrl_agent.runs.folder import SUMMARY, reserve_names, run_folder, run_to_go_on
 from torchrl_agent.runs.run import train
 from torchrl_agent.runs.stopping import Terminated, terminable
@@ -116,6 +117,7 @@ def follow(
         folder: folder of a resumed run; None for a new one.
         name: name of this training, where it is one of several.
     """
+    shrink()  # the code that earlier trainings have left
     here = Path.cwd()  # a world may change it
     before_this = 0 if folder is None else _frames(folder) or 0
     progress = Progress(experiment.total_frames, "frame", name, done=before_this)

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 import torch
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.profiler import record_function
 
 Function = TypeVar("Function", bound=Callable)
@@ -21,7 +20,7 @@ _NOTHING = nullcontext()
 
 def span(name: str) -> AbstractContextManager:
     """Return a context that a profiler shows under this name; compiled code shows no spans inside it."""
-    if torch.compiler.is_compiling() or not torch.autograd._profiler_enabled() or get_proxy_mode() is not None:
+    if torch.compiler.is_compiling() or not torch.autograd._profiler_enabled():
         return _NOTHING
     return record_function(name)
 

@@ -18,6 +18,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment.world_making import GYMNASIUM, build_batched
+from torchrl_agent.modules.memory import KINDS
 from torchrl_agent.modules.specs import action_bounds, agent_group, group_spec, mixed_choices, observation_shapes
 from torchrl_agent.training.plain_worlds import plain_world
 from torchrl_agent.trust import check
@@ -181,7 +182,7 @@ def _acceleration(env: EnvBase, given: dict[str, Any], rows: int, minibatch: int
     updates = {"ppo": frames * epochs // minibatch, "dqn": frames // 4, "sac": frames, "td3": frames // 2}.get(name, 0)
     steps = frames / rows if abilities(env).steps_arrays else 0
     saved = {"step": STEP_SAVES * steps, "update": UPDATE_SAVES * updates}
-    memory = given.get("model.memory", "none") != "none"  # whose steps take longer to compile
+    memory = {given.get("policy"), given.get("model.memory")} & set(KINDS[1:])  # its steps take longer to compile
     compiled = {part: bool(not memory and saved[part] > COMPILING[part]) for part in saved}
     replays = compiled["update"] and name != "ppo"  # their returns of n steps are compiled as quickly as the update
     section = {"acceleration": {**compiled, "advantages": replays}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 import torch
@@ -120,12 +120,15 @@ class FlatAdam:
         ]
         self.parameters = [parameter for *_, parameter in ordered]
         self.sizes = [parameter.numel() for parameter in self.parameters]
-        ends = [sum(self.sizes[: index + 1]) for index in range(len(self.sizes))]
-        spans = [
-            (part, name, end - size, end) for (part, name, _), size, end in zip(ordered, self.sizes, ends, strict=True)
-        ]
-        self.ranges = [_joined(list(group)) for _, group in groupby(spans, lambda span: span[0])]
-        self.of_modules = {name: [_joined([span]) for span in spans if span[1] == name] for _, name, *_ in spans}
+        ends = [0, *accumulate(self.sizes)]
+        columns = zip(ordered, pairwise(ends), strict=True)
+        neighbors = {key: list(group) for key, group in groupby(columns, lambda each: each[0][:2])}
+        # by part and module: first column and the one after the last
+        spans = {key: (group[0][1][0], group[-1][1][1]) for key, group in neighbors.items()}
+        self.ranges = [_joined(spans, part) for part in dict.fromkeys(part for part, _ in spans)]
+        self.of_modules: dict[str, list[tuple[int, int]]] = {}
+        for (_, name), span in spans.items():
+            self.of_modules.setdefault(name, []).append(span)
         device = self.parameters[0].device
         self.mean, self.square = (torch.zeros(sum(self.sizes), device=device) for _ in range(2))
         self.steps = torch.zeros(len(self.sizes), device=device)
@@ -183,6 +186,7 @@ class FlatAdam:
         return norms, after.made
 
 
-def _joined(spans: Sequence[tuple[int, str, int, int]]) -> tuple[int, int]:
-    """First column of the first and end of the last of neighboring spans."""
-    return spans[0][2], spans[-1][3]
+def _joined(spans: Mapping[tuple[int, str], tuple[int, int]], part: int) -> tuple[int, int]:
+    """First column and end of the neighboring spans of a part's modules."""
+    own = [span for (number, _), span in spans.items() if number == part]
+    return own[0][0], own[-1][1]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, TransformedEnv
 from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from torchrl_agent import keys
@@ -123,6 +123,6 @@ class Counterfactuals:
 
 def inner(env: EnvBase) -> Any:
     """Return the world inside its transforms."""
-    while hasattr(env, "base_env"):
+    while isinstance(env, TransformedEnv):
         env = env.base_env
     return env

@@ -24,7 +24,9 @@ class EpisodeWindow:
     @spanned("metrics")
     def add(self, finished: dict[str, Tensor]) -> None:
         """Add the episodes of one rollout (statistics by name, each [episodes])."""
-        joined = {name: torch.cat((self.episodes.get(name, values[:0]), values)) for name, values in finished.items()}
+        before = len(next(iter(self.episodes.values()), ()))
+        unknown = torch.full((before,), torch.nan)  # of a statistic that a resumed run reports for the first time
+        joined = {name: torch.cat((self.episodes.get(name, unknown), values)) for name, values in finished.items()}
         self.episodes = {name: values[-self.size :] for name, values in joined.items()}
         self.total += next(iter(finished.values())).shape[0]
 
@@ -51,7 +53,7 @@ class EpisodeWindow:
         whole = self.episodes.get(keys.EPISODE_COMPLETE)
         if whole is not None and bool(whole.any()):
             values = values[:, whole > 0]
-        return dict(zip(self.episodes, values.mean(1).tolist(), strict=True))
+        return dict(zip(self.episodes, values.nanmean(1).tolist(), strict=True))
 
     def state_dict(self) -> dict:
         """Tensors and plain values."""

@@ -1,4 +1,4 @@
-"""What players that search the true town, or learn by trial, do, on states written by hand."""
+"""Players that search the true town, or learn by trial, on states written by hand."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_experts_of_lookalikes_differ_by_what_they_make_of_experience():
 
 
 def test_to_be_taught_is_compared_with_finding_out_alone():
-    """Where somebody teaches what cannot be seen; to read others is a knowledge of its own."""
+    """Levels with a teacher of what cannot be seen; reading others is a knowledge of its own."""
 
     def experts(**changes):
         return TownEnv(level="others_teacher", rules=changes).experts()

@@ -42,13 +42,21 @@ def test_a_folder_that_cannot_be_made_is_left_to_pytorch(home):
     assert compile_cache.VARIABLE not in os.environ
 
 
-def test_the_oldest_files_go_until_half_is_left(tmp_path):
+def test_the_oldest_files_go_until_half_is_left(home):
     for age in range(5):
-        write(tmp_path, f"of/{age}", 100, age)
-    compile_cache.shrink(tmp_path, 500)
-    assert len(compile_cache.files_of(tmp_path)) == 5
-    compile_cache.shrink(tmp_path, 400)
-    assert sorted(path.name for *_, path in compile_cache.files_of(tmp_path)) == ["0", "1"]
+        write(compile_cache.own_folder(), f"of/{age}", 100, age)
+    compile_cache.shrink(500)
+    assert len(compile_cache.files_of(compile_cache.own_folder())) == 5
+    compile_cache.shrink(400)
+    assert sorted(path.name for *_, path in compile_cache.files_of(compile_cache.own_folder())) == ["0", "1"]
+
+
+def test_a_folder_of_the_users_choice_is_not_deleted(home, monkeypatch, capsys):
+    write(home, "mine/thesis.tex", 10, 0)
+    monkeypatch.setenv(compile_cache.VARIABLE, str(home / "mine"))
+    assert cli.main(["cache", "--clear"]) == 2
+    assert "delete it yourself" in capsys.readouterr().err
+    assert (home / "mine" / "thesis.tex").is_file()
 
 
 def test_the_command_says_its_size_and_clears_it(home, capsys):

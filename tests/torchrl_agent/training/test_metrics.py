@@ -46,6 +46,14 @@ def test_other_statistics_keep_their_names():
     }
 
 
+def test_a_statistic_that_begins_later_is_averaged_from_then_on():
+    window = EpisodeWindow(10)
+    window.add(finished(**{"return": [1.0], "length": [5.0]}))
+    window.add(finished(**{"return": [3.0], "length": [5.0], "energy": [4.0]}))
+    metrics = window.metrics()
+    assert (metrics["rollout/ep_rew_mean"], metrics["rollout/energy"]) == (2.0, 4.0)
+
+
 def test_before_any_episode_the_means_are_nan():
     window = EpisodeWindow(10)
     window.add(finished(**{"return": [], "length": []}))

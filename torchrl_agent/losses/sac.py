@@ -38,6 +38,7 @@ class SoftActorCriticLoss(TwinValueLoss):
         now = self.body(self.agent.normalizer(tensordict.copy()))
         temperature = self.agent.log_alpha.detach().exp()
         of_values = self.value_losses(tensordict, now, self.targets(tensordict, temperature))
+        # policy: V(s) of its own actions, of which the weights of Q stay as they are
         soft_value, entropy = self.soft_value(now, temperature, self.frozen_values)
         undecided = masked_mean(entropy.detach(), counted)
         return TensorDict(
@@ -75,9 +76,11 @@ class SoftActorCriticLoss(TwinValueLoss):
         action_range = self.agent.action_range
         if action_range is None:
             entropy = policy.entropy()
+            # E[min Q(s, a)] over all actions
             worth = (policy.probs * values(features).amin(0)).sum(-1, keepdim=True)
         else:
             action, log_prob = policy.rsample_and_log_prob()
-            entropy = action_range.entropy(log_prob)
+            entropy = action_range.entropy(log_prob)  # -log pi(a|s)
+            # min Q(s, a) of the sampled action
             worth = values(features, action_range(action)).amin(0)
         return worth + temperature * entropy.unsqueeze(-1), entropy

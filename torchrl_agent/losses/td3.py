@@ -42,6 +42,7 @@ class DeterministicActorCriticLoss(TwinValueLoss):
             features = self.features(now)
             action = self.agent.deterministic_policy.network(features).float().tanh()  # in -1 to 1
             first, _ = self.frozen_values(features, action)
+            # policy: -Q1(s, pi(s))
             losses["loss_actor"] = -masked_mean(first.squeeze(-1), tensordict.get(keys.VALID, None))
         return TensorDict(losses)
 
@@ -53,6 +54,7 @@ class DeterministicActorCriticLoss(TwinValueLoss):
         body, values, policy = self.following
         features = self.features(body(self.agent.normalizer(tensordict.get(keys.NEXT).copy())))
         action = policy(features).float().tanh()
+        # a' = clip(pi'(s') + clip(noise))
         noise = (torch.randn_like(action) * self.target_noise).clamp(-self.noise_clip, self.noise_clip)
         smoothed = (action + noise).clamp(-1, 1)
         return self.returns(tensordict, values(features, smoothed).amin(0))

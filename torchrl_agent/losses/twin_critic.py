@@ -57,6 +57,7 @@ class TwinValueLoss(nn.Module):
         """
         counted, weight = tensordict.get(keys.VALID, None), tensordict.get(keys.PRIORITY_WEIGHT, None)
         values = self.action_values(encoded)
+        # Q1 and Q2 to the one target: their Huber losses are added
         errors = values - target
         huber = nn.functional.smooth_l1_loss(values, target.expand_as(values), reduction="none").sum(0).squeeze(-1)
         squared = errors.detach().square().amax(0)

@@ -230,6 +230,7 @@ class Manager(AgentModule):
         """
         target = self.targets[rollout.get(CHOSEN)]
         before, after = rollout.get(self.config.meters), rollout.get((keys.NEXT, self.config.meters))
+        # gap to the targets before and after the step
         lack = [(target - meters).clamp_min(0.0).sum(-1, keepdim=True) for meters in (before, after)]
         return self.config.intrinsic_coeff * (lack[0] - lack[1])
 
@@ -278,6 +279,7 @@ def semi_markov_advantage(
     advantages = []
     for step in reversed(range(reward.shape[0])):
         after = torch.where(terminated[step], 0.0, next_value[step])
+        # r_t + gamma (what follows in the goal's life, or in the world's)
         total = reward[step] + gamma * torch.where(done[step], after, rest)
         advantage = torch.where(decided[step], total - value[step], 0.0)
         advantages.append(advantage)
@@ -310,6 +312,7 @@ class ManagerLoss(nn.Module):
         deviation = ranks.mean(masked_mean((advantage - mean).square(), decided)).sqrt().clamp_min(1e-6)
         advantage = (advantage - mean) / deviation
 
+        # pi(goal|s) / pi_old(goal|s), and the smaller of ratio A and clip(ratio) A
         ratio = (goal["log_prob"] - tensordict.get(OLD_LOG_PROB)).clamp(-20, 20).exp()
         clipped = ratio.clamp(1 - config.clip_epsilon, 1 + config.clip_epsilon)
         gain = torch.minimum(ratio * advantage, clipped * advantage)

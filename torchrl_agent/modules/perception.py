@@ -299,9 +299,11 @@ class PerceptionLoss(nn.Module):
         kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
         losses = {"loss_perception_kl": self.config.kl_coeff * masked_mean(kl, valid)}
         if self.decoder is not None:
+            # (decoder(z) - o)^2
             error = (self.decoder(sample) - observation).square().mean(-1)
             losses["loss_perception_reconstruction"] = self.config.reconstruction_coeff * masked_mean(error, valid)
         if self.predictor is not None:
+            # (predictor(z, a) - o')^2, where an o' follows
             foreseen = self.predictor(torch.cat((sample, one_hot_actions(action, self.heads)), -1))
             error = (foreseen - observation.roll(-1, 1)).square().mean(-1)
             goes_on = valid & ~done & have_later(done, 1)

@@ -269,6 +269,7 @@ class SocialModelLoss(nn.Module):
         """Compute the losses, means over the others that are seen."""
         social, meters = self.model.think(tensordict.copy()), tensordict.get(LABELS[1])
         need, seen, following, acted = self._labels(tensordict)
+        # -log p of each other's true need and next action, and the squared error of its meters
         goal_loss = F.cross_entropy(social["goal"].movedim(-1, 1), need, reduction="none")
         action_loss = F.cross_entropy(social["next_action"].movedim(-1, 1), following, reduction="none")
         meter_loss = (social["meters"] - meters).square().mean(-1)

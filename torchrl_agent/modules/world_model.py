@@ -234,6 +234,7 @@ class WorldModelLoss(nn.Module):
         """
         # each head of the ensemble is trained alone, or their disagreement would mean nothing
         opinions = outcome["opinions"]
+        # own state in units of a usual change, belief, symlog reward, and -log p of the episode's end
         own_error = ((opinions[..., :-1] - following.known.unsqueeze(-2)) / CHANGE).square().mean((-1, -2))
         belief_error = (outcome["belief"] - following.belief).square().mean(-1)
         reward_error = (opinions[..., -1] - symlog(now.reward).unsqueeze(-1)).square().mean(-1)

@@ -308,17 +308,6 @@ def test_every_algorithm_has_a_page_with_all_settings_and_their_defaults():
         assert shared | settings([DOCS / "algorithms" / f"{name}.md"], "algorithm") == expected
 
 
-@pytest.mark.slow
-def test_what_the_pages_call_bad_input_is_refused_with_their_sentences():
-    refused = [row for path in (*AGENT_PAGES, *ALGORITHM_PAGES) for row in rows(path, "`torchrl-agent train ...`")]
-    assert len(refused) > 25
-    for _, (given, sentence) in refused:
-        config, *overrides = shlex.split(given.strip("`"))
-        with pytest.raises(ValueError) as error:
-            Experiment.load(config, *overrides).make_learner()
-        assert str(error.value) == sentence
-
-
 def test_the_commands_of_the_pages_about_the_agent_fit_together():
     for module in MODULES:
         page = DOCS / "agent" / f"{module}.md"

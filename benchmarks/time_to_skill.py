@@ -38,7 +38,7 @@ ALIKE = ("total_frames=7_500_000", "tuned.dqn.dueling=false", "tuned.dqn.double=
 THREADS = 2
 """CPU threads of this project, unless ``threads=`` is among the overrides."""
 BASELINE_THREADS = 1
-"""CPU threads of the baseline: its minibatches of 64 are no faster on two threads (docs/benchmarks/findings.md)."""
+"""CPU threads of the baseline: its minibatches of 64 are no faster on two threads."""
 JUDGED_EPISODES = 64
 WINDOW = 100
 """Number of training episodes per point of the baseline's learning curve (this project's: as many or one per world)."""

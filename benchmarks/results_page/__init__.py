@@ -20,16 +20,14 @@ FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 PAGES = {"worlds": worlds, "agents": agents, "populations": populations, "hardware": hardware}
 LEFT_OUT = ("arena_algorithms.json", "structure.json")
 """Files without a section: the Arena before offsets, and counts of the code."""
-TOP = """Made by `python -m benchmarks results_page` from `benchmarks/results`, which has figures by seed. ± and ranges
-in brackets are 95 % intervals; other ranges go from the smallest to the largest. Compare speeds inside one table.
-[What the figures say](findings.md).
+TOP = """[What the figures say](findings.md). `benchmarks/results` has figures by seed. ± and ranges in brackets are
+95 % intervals; other ranges go from the smallest to the largest. Compare speeds inside one table.
 """
 MACHINE, TORCH = "AMD EPYC", "2.13.0+cpu"
 """Machine and version that most files name."""
 ORIGINS = """## Origins
 
-On two cores of an AMD EPYC (AVX-512) virtual machine, many beside other work, with torch 2.13.0 where no other is
-named. Older commands have the names of their time.
+Two cores of an AMD EPYC (AVX-512) virtual machine, often beside other work, and torch 2.13.0, if no other is named.
 """
 COMMANDS = {
     "against_sb3": "python -m benchmarks against_sb3",

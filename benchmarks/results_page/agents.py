@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from benchmarks.results_page.cells import Section, Table, number, plus_minus, spread
+from benchmarks.results_page.cells import Section, Table, number, spread
 
 APART = ("false belief", "new purpose")
 """Claims that are not about two returns."""
@@ -79,8 +79,7 @@ def headroom(data: list[dict[str, Any]]) -> Table:
 
 
 def _gain(row: dict[str, Any]) -> str:
-    half = (row["high"] - row["low"]) / 2
-    text = f"{row['module']} {plus_minus(row['difference'], half)} ({row['share']:+.0%})"
+    text = f"{row['module']} {row['share']:+.0%}"
     return f"**{text}**" if row["testable"] else text
 
 
@@ -118,7 +117,7 @@ SECTIONS = (
         ("headroom.json",),
         headroom,
         f"what scripted policies earn more with one kind of knowledge than without, in {GAMES} games; bold where a "
-        "claim may be tested. [Method](../headroom.md).",
+        "claim may be tested. [Method](../claims.md#what-there-is-to-gain).",
     ),
     Section(
         "Speed of the modules",

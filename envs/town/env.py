@@ -264,7 +264,7 @@ class TownEnv(World):
     @override
     def experts(self) -> dict[str, tuple[TensorDictModuleBase, ...]]:
         """Return scripted policies that search the true town, know its map or learn from experience, each before those
-        that lack this (docs/headroom.md).
+        that lack this (docs/claims.md).
         """
         greedy, planner = GreedyPlayer(self), PlanningPlayer(self)
         actions = PlanningPlayer(self, SearchConfig(candidates="actions", every=4, action_steps=1))

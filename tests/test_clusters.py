@@ -130,10 +130,9 @@ def test_torchrun_takes_what_a_pytorchjob_tells(tmp_path):
 
 
 @pytest.mark.slow
-def test_ray_collects_as_the_page_says(tmp_path):
+def test_ray_collects(tmp_path):
     pytest.importorskip("ray")
-    (tmp_path / "collect_with_ray.py").write_text(block("collect_with_ray.py"))
-    line = [sys.executable, "collect_with_ray.py"]
+    line = [sys.executable, str(ROOT / "examples" / "ray_collect.py")]
     place = environment()
     place["PYTHONPATH"] += os.pathsep + str(tmp_path)
     done = subprocess.run(line, cwd=tmp_path, env=place, capture_output=True, text=True, timeout=300, check=False)

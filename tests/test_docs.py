@@ -308,16 +308,18 @@ def test_every_algorithm_has_a_page_with_all_settings_and_their_defaults():
         assert shared | settings([DOCS / "algorithms" / f"{name}.md"], "algorithm") == expected
 
 
-def test_the_commands_of_the_pages_about_the_agent_fit_together():
-    for module in MODULES:
-        page = DOCS / "agent" / f"{module}.md"
-        lines = re.findall(r"^torchrl-agent (.+)$", page.read_text(), re.MULTILINE)
-        (_, lesson, config, *options), (_, again, *overrides) = (shlex.split(line) for line in lines)
-        assert (lesson, config, options[0]) == (module, again, "--output")
-        experiment = Experiment.load(again, *overrides)
-        assert experiment.pretrained.paths() == {module: options[1]}
-        assert set(experiment.frozen) <= {module}
+def test_the_commands_of_the_page_about_pretraining_fit_together():
+    lines = re.findall(r"^torchrl-agent (.+)$", (DOCS / "pretrain.md").read_text(), re.MULTILINE)
+    *lessons, (_, again, *overrides) = (shlex.split(line) for line in lines)
+    assert [lesson[1] for lesson in lessons] == list(MODULES)
+    outputs = {module: options[-1] for _, module, _, *options in lessons}
+    for _, module, config, *options in lessons:
+        assert (config, options[-2]) == (again, "--output")
         assert switch_on(module, Experiment.load(config)).name == config
+        assert f"pretrained.perception={outputs['perception']}" == options[0] or len(options) == 2
+    experiment = Experiment.load(again, *overrides)
+    assert experiment.pretrained.paths() == {module: outputs[module] for module in ("world_model", "social_model")}
+    assert set(experiment.frozen) <= set(MODULES)
 
 
 PUBLIC_MODULES = (

@@ -36,10 +36,8 @@ def python(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["mappo", "ippo", "iql", "qmix"])
 def test_benchmarls_algorithms_play_in_the_town(python, algorithm, tmp_path):
-    for file, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL):
-        (tmp_path / file).write_text(code)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    command = [python, "train_town.py", algorithm]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [python, str(ROOT / "examples" / "benchmarl_town.py"), algorithm]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{algorithm} has seen 1024 frames" in done.stdout

@@ -3,6 +3,8 @@
 OBSERVATION = "observation"
 ACTION = "action"
 ACTION_MASK = "action_mask"
+HEAD_MASK = "head_mask"
+"""Legal values of all heads of an action but the last, by the value of the last, bool [..., last size, other sizes]."""
 ACHIEVED_GOAL = "achieved_goal"
 """Goal achieved in a world with goals, [..., G] (Gymnasium-Robotics' names)."""
 DESIRED_GOAL = "desired_goal"

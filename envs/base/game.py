@@ -39,6 +39,7 @@ class Names(TypedDict, total=False):
     """Names of the entries of tensors, in their order."""
 
     actions: Sequence[str]
+    heads: Sequence[str]
     meters: Sequence[str]
     observation: Mapping[str, Sequence[str]]
     """Names by key (of agents in a group, the key within the group): of the components of a vector, or of the channels

@@ -189,20 +189,19 @@ def action_mask(legal: Tensor) -> Tensor:
     return torch.cat((places, *middle, operations))
 
 
-def conditioned_mask(mask: Tensor, legal: Tensor, operation: Tensor, tables: Tables) -> Tensor:
-    """Return the mask of the heads given the operation: the slots at which it is legal, and one value, the placeholder,
-    for each head that cannot matter for it.
+def head_mask(mask: Tensor, legal: Tensor, tables: Tables) -> Tensor:
+    """Return the legal values of all heads but the last by operation, bool [6, sum of the others, N]: the slots at
+    which it is legal, and one value, the placeholder, for each head that cannot matter for it.
 
     Args:
-        mask: legal values, bool [N, sum of head sizes].
-        legal: slots at which each operation is legal, bool [N, 6, S].
-        operation: int64 [N].
+        mask: legal values of all heads, bool [sum of head sizes, N].
+        legal: slots at which each operation is legal, bool [6, S, N].
         tables: constants of the world.
     """
-    relevant, number = tables.relevant[operation], torch.arange(len(operation), device=operation.device)
-    places = legal[number, operation]
-    free = torch.cat((places, mask[:, places.shape[1] :]), 1)
-    return torch.where(relevant, free, tables.placeholder)
+    places, others = legal.shape[1], tables.relevant.shape[1] - len(OPERATIONS)
+    free = torch.cat((legal, mask[places:others].expand(len(OPERATIONS), -1, -1)), 1)
+    relevant, placeholder = tables.relevant[:, :others], tables.placeholder[:others]
+    return torch.where(relevant.unsqueeze(-1), free, placeholder.unsqueeze(-1))
 
 
 def _open(where: Tensor, size: int, placeholder: int) -> Tensor:

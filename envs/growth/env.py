@@ -14,11 +14,11 @@ from typing_extensions import override
 
 from envs.base.game import Names
 from envs.base.world import World
-from envs.growth.actions import Tables, action_mask, legal_slots, make_tables
+from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
-from envs.growth.rules import OPERATIONS, Rules, head_sizes, make_rules
+from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules
 from envs.growth.scoring import ends, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
@@ -41,8 +41,9 @@ class GrowthEnv(World):
 
     Keys: ``observation`` float32 [N, F] (envs/growth/observation.py names the components); ``action`` int64 [N, 8]:
     slot, blueprint, style, tempo, alpha target, alpha speed, alpha curve, operation (envs/growth/rules.py);
-    ``action_mask`` bool [N, values of all heads], values that are legal in some action; ``slot_mask`` bool [N, 6, S],
-    the slots at which each operation is legal (``envs.growth.conditioned_mask`` makes the mask given the operation);
+    ``action_mask`` bool [N, values of all heads], values that are legal in some action; ``head_mask`` bool
+    [N, 6, values of the others], the values that each operation leaves to the other heads (one where a head cannot
+    matter);
     ``reward`` [N, 1]; ``done``, ``terminated`` (time is up, or the host was rolled back), ``truncated`` (never) [N, 1];
     ``("episode", name)`` [N, 1], statistics of the running episode (envs/growth/scoring.py).
 
@@ -93,7 +94,7 @@ class GrowthEnv(World):
         observations = Composite(
             observation=Bounded(-1.0, 1.0, (num_envs, len(names(self.rules))), device=self.device),
             action_mask=self._flags(sum(sizes)),
-            slot_mask=self._flags(len(OPERATIONS), self.rules.slots),
+            head_mask=self._flags(len(OPERATIONS), sum(sizes[:-1])),
             **shaping,
             shape=(num_envs,),
             device=self.device,
@@ -129,10 +130,11 @@ class GrowthEnv(World):
     def observe(self, state: State) -> dict[str, Tensor]:
         """Return observation and masks."""
         legal = legal_slots(state.slots, state.measures.accuracy, self.rules)
+        mask = action_mask(legal)
         seen = {
             "observation": observe(state, self.rules),
-            "action_mask": action_mask(legal).T.contiguous(),
-            "slot_mask": legal.permute(2, 0, 1).contiguous(),
+            "action_mask": mask.T.contiguous(),
+            "head_mask": head_mask(mask, legal, self.tables).permute(2, 0, 1).contiguous(),
         }
         return {**seen, "potential": potential(state.slots).unsqueeze(-1)} if self.potential else seen
 
@@ -148,9 +150,9 @@ class GrowthEnv(World):
 
     @override
     def names(self) -> Names:
-        """Return names of the values of the first head, the slots, and of the observation's components."""
+        """Return names of the values of the first head, the slots, of the heads and the observation's components."""
         places = [f"slot {slot}" for slot in range(self.rules.slots)]
-        return {"actions": places, "observation": {"observation": names(self.rules)}}
+        return {"actions": places, "heads": HEADS, "observation": {"observation": names(self.rules)}}
 
     @override
     def players(self) -> dict[str, TensorDictModuleBase]:

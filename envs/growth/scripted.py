@@ -11,7 +11,6 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from typing_extensions import override
 
-from envs.growth.actions import conditioned_mask
 from envs.growth.rules import (
     BLUEPRINTS,
     DORMANT,
@@ -52,12 +51,12 @@ class Player(TensorDictModuleBase):
     def __init__(self, env: Any) -> None:
         super().__init__()
         self.__dict__["env"] = env  # not as a submodule: a policy does not own its world
-        self.in_keys: list[str] = ["action_mask", "slot_mask"]
+        self.in_keys: list[str] = ["action_mask", "head_mask"]
         self.out_keys = ["action"]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
-        legal = tensordict.get("slot_mask").permute(1, 2, 0)  # [6, S, N]
+        legal = tensordict.get("head_mask")[..., : self.env.rules.slots].permute(1, 2, 0)  # [6, S, N]
         return tensordict.set("action", self.choose(legal).T.contiguous())
 
     def choose(self, legal: Tensor) -> Tensor:
@@ -85,11 +84,10 @@ class LegalPlayer(Player):
     @override
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the actions."""
-        mask, legal = tensordict.get("action_mask"), tensordict.get("slot_mask")
-        sizes = head_sizes(self.env.rules.slots)
-        operation = _any_legal(mask[:, -sizes[OPERATION] :])
-        heads = conditioned_mask(mask, legal, operation, self.env.tables).split(sizes, 1)
-        action = torch.stack((*(_any_legal(head) for head in heads[:OPERATION]), operation), 1)
+        *others, operations = head_sizes(self.env.rules.slots)
+        operation = _any_legal(tensordict.get("action_mask")[:, -operations:])
+        mask = tensordict.get("head_mask")[torch.arange(len(operation), device=operation.device), operation]
+        action = torch.stack((*(_any_legal(head) for head in mask.split(others, 1)), operation), 1)
         return tensordict.set("action", action)
 
 

@@ -75,7 +75,11 @@ class A2C(OnPolicyActorCritic):
         """Return the policy gradient with a critic."""
         config, agent = self.config, self.agent
         objective = PolicyGradientLoss(
-            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+            agent.actor_head,
+            agent.critic_head,
+            critic_coeff=config.critic_coeff,
+            entropy_coeff=config.entropy_coeff,
+            normalize_entropy=config.normalize_entropy,
         )
         return AgentLoss(agent, objective)
 

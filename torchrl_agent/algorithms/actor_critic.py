@@ -46,6 +46,9 @@ class ActorCriticConfig(AlgorithmConfig):
     """Weight of the entropy bonus."""
     final_entropy_coeff: float | None = weight(None)
     """Entropy weight at the end, reached linearly. None keeps it as it is."""
+    normalize_entropy: bool = False
+    """Take each head's entropy as a fraction of its largest. It is divided by the logarithm of the number of legal
+    values, so heads with many and with few are rewarded alike, and one without a choice counts nothing."""
     critic_coeff: float = weight(0.5)
     """Weight of the value loss."""
     lag: int = number(0, least=0)

@@ -75,7 +75,11 @@ class IMPALA(ActorCritic):
         """Return the policy gradient with V-trace."""
         config, agent = self.config, self.agent
         policy_gradient = PolicyGradientLoss(
-            agent.actor_head, agent.critic_head, critic_coeff=config.critic_coeff, entropy_coeff=config.entropy_coeff
+            agent.actor_head,
+            agent.critic_head,
+            critic_coeff=config.critic_coeff,
+            entropy_coeff=config.entropy_coeff,
+            normalize_entropy=config.normalize_entropy,
         )
         objective = VTraceLoss(
             policy_gradient, agent.critic_head, gamma=config.gamma, rho_clip=config.rho_clip, c_clip=config.c_clip

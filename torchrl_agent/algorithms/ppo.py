@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import torch
@@ -18,12 +19,14 @@ from torchrl_agent import keys
 from torchrl_agent.algorithms.actor_critic import ActorCriticConfig, Draw, OnPolicyActorCritic
 from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.core import ranks
-from torchrl_agent.core.bounds import FRAMES, count, number
+from torchrl_agent.core.bounds import FRAMES, choice, count, number
+from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE, AdaptiveRate
 
+RATIOS = ("joint", "per_head")
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
 """Least divisor of advantages, where all frames count and where only those of living agents do; as in TorchRL."""
 
@@ -40,6 +43,9 @@ class PPOConfig(ActorCriticConfig):
     """Epochs: passes over each rollout."""
     clip_epsilon: float = number(0.2, above=0)
     """Clipping range of the probability ratio."""
+    ratio: str = choice("joint", RATIOS)
+    """Probability ratio of actions with several heads. ``joint``: that of the whole action; ``per_head``: one for each
+    head, clipped on its own, where the head has more than one legal value."""
     clip_value: float | None = number(None, above=0)
     """Value clipping: range of change per iteration. None does not clip."""
     normalize_advantage: bool = True
@@ -167,7 +173,9 @@ class PPO(OnPolicyActorCritic):
     def make_loss(self) -> AgentLoss:
         """Return the clipped objective."""
         config, agent = self.config, self.agent
-        objective = PPOLoss(
+        agent.records_logits = config.ratio == "per_head"
+        kind = partial(PerHeadPPOLoss, names=agent.head_names) if agent.records_logits else PPOLoss
+        objective = kind(
             agent.actor_head,
             agent.critic_head,
             clip_epsilon=config.clip_epsilon,
@@ -175,6 +183,7 @@ class PPO(OnPolicyActorCritic):
             critic_coeff=config.critic_coeff,
             entropy_coeff=config.entropy_coeff,
             normalize_advantage=config.normalize_advantage and ranks.size() == 1,  # else see normalized
+            normalize_entropy=config.normalize_entropy,
         )
         return AgentLoss(agent, objective)
 

@@ -89,7 +89,9 @@ class WorldAbilities(Protocol):
         return {}
 
     def names(self) -> Mapping[str, Any]:
-        """Return names of ``actions`` and ``meters``, and by key those of ``observation`` and its ``colors``."""
+        """Return names of ``actions``, their ``heads`` and ``meters``, and by key those of ``observation`` and its
+        ``colors``.
+        """
         return {}
 
     def check_game(self) -> None:

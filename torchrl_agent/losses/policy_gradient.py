@@ -12,7 +12,12 @@ from __future__ import annotations
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import ProbabilisticTensorDictSequential, TensorDictModuleBase, dispatch
+from tensordict.nn import (
+    ProbabilisticTensorDictModule,
+    ProbabilisticTensorDictSequential,
+    TensorDictModuleBase,
+    dispatch,
+)
 from torch import Tensor, nn
 from torch.distributions import Distribution
 from torchrl.objectives import A2CLoss, ClipPPOLoss
@@ -22,7 +27,7 @@ from typing_extensions import override
 from torchrl_agent import keys
 from torchrl_agent.losses.masked import explained_variance, mask_fraction, masked
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.modules.distributions import ClippedNormal
+from torchrl_agent.modules.distributions import ClippedNormal, MixedDistribution
 from torchrl_agent.modules.networks import masked_mean
 
 LARGEST_LOG_RATIO = 20.0
@@ -72,6 +77,7 @@ class PPOLoss(ClipPPOLoss):
         critic_coeff: weight of the critic's loss.
         entropy_coeff: weight of the entropy bonus.
         normalize_advantage: zero mean and unit standard deviation of the minibatch's advantages.
+        normalize_entropy: take of each head's entropy its fraction of the largest.
     """
 
     def __init__(
@@ -84,6 +90,7 @@ class PPOLoss(ClipPPOLoss):
         critic_coeff: float = 1.0,
         entropy_coeff: float = 0.01,
         normalize_advantage: bool = False,
+        normalize_entropy: bool = False,
     ) -> None:
         super().__init__(
             actor_network,
@@ -97,6 +104,9 @@ class PPOLoss(ClipPPOLoss):
         )
         self.critic_coeff.fill_(critic_coeff)  # here, as TorchRL leaves out a critic whose weight is 0
         self.clip_value = clip_value  # a plain number: of a tensor the host would wait for the answer
+        self.normalize_entropy = normalize_entropy
+        if normalize_entropy:
+            check_discrete(actor_network, "normalize_entropy=true")
         read = [keys.ACTION, keys.LOG_PROB, keys.ADVANTAGE, keys.VALUE_TARGET, keys.VALUE]
         self.in_keys = list(dict.fromkeys([*actor_network.in_keys, *critic_network.in_keys, *read]))
         self.out_keys = ["loss_objective", "loss_critic", "loss_entropy"]
@@ -108,36 +118,53 @@ class PPOLoss(ClipPPOLoss):
         (Schulman's unbiased estimate ``ratio - 1 - log ratio``), ``clip_fraction``, ``clip_range`` and the extremes of
         the ratio; ``entropy``, ``scaled_value_loss``, and ``std`` of continuous actions.
         """
-        policy, valid = self.actor_network.get_dist(tensordict), tensordict.get(keys.VALID, None)
-        log_prob, old_log_prob = policy.log_prob(tensordict.get(keys.ACTION)), tensordict.get(keys.LOG_PROB)
-        # log of the ratio pi(a|s) / pi_old(a|s) to the behavior policy
-        log_ratio = masked((log_prob - old_log_prob).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO), valid)
-        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
-
-        # policy: the smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A
+        valid, before = tensordict.get(keys.VALID, None), self._before(tensordict)
+        policy = self.actor_network.get_dist(tensordict)
         advantage = tensordict.get(keys.ADVANTAGE)
         advantage = self._maybe_normalize_advantage(advantage, tensordict, update_norm=False).squeeze(-1)
-        gain = torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values
+        action = tensordict.get(keys.ACTION)
+        policy_terms = self._policy_terms(policy, action, before, advantage, valid)
 
         # critic: (V - target)^2, of the clipped V if that is larger
         error, value_clips = self._value_error(tensordict)
         value_loss = masked_mean(error.squeeze(-1), valid)
 
-        ratio, counted = log_ratio.detach().exp(), mask_fraction(valid)
         return TensorDict(
             {
-                "loss_objective": masked_mean(-gain, valid),
+                **policy_terms,
                 "loss_critic": self.critic_coeff * value_loss,
                 "scaled_value_loss": value_loss.detach(),
-                **entropy_bonus(policy, valid, self.entropy_coeff),
-                "kl": (ratio - 1 - log_ratio.detach()).mean() / counted,
-                "clip_fraction": (clipped != log_ratio).to(log_ratio.dtype).mean() / counted,
+                **entropy_bonus(policy, valid, self.entropy_coeff, action if self.normalize_entropy else None),
                 "clip_range": self.clip_epsilon.clone(),
-                "max_ratio": ratio.max(),
-                "min_ratio": ratio.min(),
                 **value_clips,
             }
         )
+
+    def _before(self, tensordict: TensorDictBase) -> Tensor:
+        """Log-probability [...] of the actions under the behavior policy."""
+        return tensordict.get(keys.LOG_PROB)
+
+    def _policy_terms(
+        self, policy: Distribution, action: Tensor, before: Tensor, advantage: Tensor, valid: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The policy's loss and the diagnostics of the ratio, from advantages [...]."""
+        # log of the ratio pi(a|s) / pi_old(a|s) to the behavior policy
+        log_ratio = (policy.log_prob(action) - before).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        log_ratio = masked(log_ratio, valid)
+        gain, clipped = self._gain(log_ratio, advantage)
+        ratio, counted = log_ratio.detach().exp(), mask_fraction(valid)
+        return {
+            "loss_objective": masked_mean(-gain, valid),
+            "kl": (ratio - 1 - log_ratio.detach()).mean() / counted,
+            "clip_fraction": (clipped != log_ratio).to(log_ratio.dtype).mean() / counted,
+            "max_ratio": ratio.max(),
+            "min_ratio": ratio.min(),
+        }
+
+    def _gain(self, log_ratio: Tensor, advantage: Tensor) -> tuple[Tensor, Tensor]:
+        """The smaller of ratio A and clip(ratio, 1 - eps, 1 + eps) A, and the clipped logarithm of the ratio."""
+        clipped = log_ratio.clamp((-self.clip_epsilon).log1p(), self.clip_epsilon.log1p())
+        return torch.stack([log_ratio.exp() * advantage, clipped.exp() * advantage], -1).min(-1).values, clipped
 
     def _value_error(self, tensordict: TensorDictBase) -> tuple[Tensor, dict[str, Tensor]]:
         """Squared error of the critic's values [..., 1], and the fraction of clipped ones, if ``clip_value`` is set."""
@@ -162,6 +189,7 @@ class PolicyGradientLoss(A2CLoss):
         critic_network: the state value's head.
         critic_coeff: weight of the critic's loss.
         entropy_coeff: weight of the entropy bonus.
+        normalize_entropy: take of each head's entropy its fraction of the largest.
     """
 
     def __init__(
@@ -171,11 +199,15 @@ class PolicyGradientLoss(A2CLoss):
         *,
         critic_coeff: float = 1.0,
         entropy_coeff: float = 0.01,
+        normalize_entropy: bool = False,
     ) -> None:
         super().__init__(
             actor_network, critic_network, entropy_coeff=entropy_coeff, loss_critic_type="l2", functional=False
         )
         self.critic_coeff.fill_(critic_coeff)  # here, as TorchRL leaves out a critic whose weight is 0
+        self.normalize_entropy = normalize_entropy
+        if normalize_entropy:
+            check_discrete(actor_network, "normalize_entropy=true")
         self.out_keys = ["loss_objective", "loss_critic", "loss_entropy"]
 
     @dispatch
@@ -193,12 +225,13 @@ class PolicyGradientLoss(A2CLoss):
         value = self.critic_network(tensordict.copy()).get(keys.VALUE)
         error = (value - tensordict.get(keys.VALUE_TARGET)).square()
         value_loss = masked_mean(error.squeeze(-1), valid)
+        action = tensordict.get(keys.ACTION) if self.normalize_entropy else None
         return TensorDict(
             {
                 "loss_objective": masked_mean(objective.squeeze(-1), valid),
                 "loss_critic": self.critic_coeff * value_loss,
                 "scaled_value_loss": value_loss.detach(),
-                **entropy_bonus(policy, valid, self.entropy_coeff),
+                **entropy_bonus(policy, valid, self.entropy_coeff, action),
             }
         )
 
@@ -288,11 +321,24 @@ class VTraceLoss(nn.Module):
         return log_ratio, values, advantage, target
 
 
-def entropy_bonus(policy: Distribution, counted: Tensor | None, coefficient: Tensor) -> dict[str, Tensor]:
+def check_discrete(actor_network: ProbabilisticTensorDictSequential, setting: str) -> None:
+    """Raise ValueError if a setting of the section ``algorithm`` meets actions that are not discrete."""
+    choice = actor_network[-1]
+    assert isinstance(choice, ProbabilisticTensorDictModule)
+    if choice.distribution_class in (ClippedNormal, MixedDistribution):
+        raise ValueError(f"algorithm.{setting} needs discrete actions, but this world's are continuous: leave it out.")
+
+
+def entropy_bonus(
+    policy: Distribution, counted: Tensor | None, coefficient: Tensor, action: Tensor | None = None
+) -> dict[str, Tensor]:
     """Compute ``loss_entropy``, which rewards a policy for high entropy, the ``entropy``, and ``std``, the mean
     standard deviation of continuous actions in the world's units.
+
+    Given an ``action`` the entropy is the sum over heads of its fraction of the largest, with the masks that this
+    action leaves to them.
     """
-    entropy = masked(policy.entropy(), counted)
+    entropy = masked(policy.entropy() if action is None else policy.heads(action).normalized_entropy.sum(-1), counted)
     bonus = masked_mean(coefficient * entropy, counted)
     deviation = {"std": policy.scale.detach().mean()} if isinstance(policy, ClippedNormal) else {}
     return {"loss_entropy": -bonus, "entropy": entropy.detach().mean() / mask_fraction(counted), **deviation}

@@ -73,10 +73,14 @@ class Agent(Predicting, nn.Module):
         memory: specs of the states that the agent carries from step to step, by key; see :meth:`attach`.
         agent_modules: the modules between observations and controller, by name, in order.
         auxiliary: losses of these modules.
+        head_names: names of the action's heads, if the world has them.
+        records_logits: True if rollouts keep the ``logits``, for losses that compare policies head by head.
 
     Raises:
         ValueError: the world's actions or observations do not fit these networks, or the configuration is out of range.
     """
+
+    records_logits = False
 
     def __init__(self, env: EnvBase, config: ModelConfig | None = None, gamma: float = 0.99) -> None:
         super().__init__()
@@ -86,7 +90,7 @@ class Agent(Predicting, nn.Module):
         shapes = observation_shapes(env)
         if config.manager.enabled:
             shapes.pop(config.manager.traits, None)  # the manager alone reads the agent's character
-        heads = _discrete_actions(env, config)
+        heads, self.head_names = _discrete_actions(env, config), tuple(abilities(env).names().get("heads", ()))
         self.normalizer = ObservationNormalizer(
             list(shapes),
             list(shapes.values()),
@@ -145,7 +149,9 @@ class Agent(Predicting, nn.Module):
         self, env: EnvBase, config: ModelConfig, width: int, entry: NestedKey, hidden: list[int]
     ) -> tuple[ProbabilisticTensorDictSequential, TensorDictModuleBase]:
         """Make the heads of policy and state value, which read ``entry``."""
-        actor_head = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
+        actor_head = make_actor_head(
+            env, entry, width, hidden, config.activation, config.initial_std, config.least_probability
+        )
         if config.world_model.enabled and config.world_model.improvement:
             network, *choice = actor_head
             actor_head = ProbabilisticTensorDictSequential(
@@ -207,7 +213,12 @@ class Agent(Predicting, nn.Module):
     @property
     def recorded_keys(self) -> list[NestedKey]:
         """Keys that a rollout must keep for learning, besides actions and outcomes: inputs, goals and labels."""
-        return [*self.input_keys, *(key for module in self.agent_modules.values() for key in module.recorded_keys)]
+        own = [keys.LOGITS] if self.records_logits else []
+        return [
+            *self.input_keys,
+            *own,
+            *(key for module in self.agent_modules.values() for key in module.recorded_keys),
+        ]
 
     @property
     def replayed_keys(self) -> list[NestedKey]:

@@ -31,6 +31,8 @@ class ModelConfig:
     """Observation clipping: largest absolute normalized observation."""
     initial_std: float = number(1.0, above=0)
     """Initial standard deviation of continuous actions. In units of half their range; it is learned."""
+    least_probability: float = number(0.0, least=0, most=0.5)
+    """Probability floor of each legal value of a discrete action. At most half of what it is where all are equal."""
     memory: str = choice("none", KINDS)
     """Recurrent memory."""
     perception: PerceptionConfig = field(default_factory=PerceptionConfig)

@@ -19,16 +19,23 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.modules.distributions import (
     ClippedNormal,
+    ConditionedMultiCategorical,
     MaskedCategorical,
     MaskedMultiCategorical,
     MixedDistribution,
 )
 from torchrl_agent.modules.networks import mlp
-from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked, mixed_choices
+from torchrl_agent.modules.specs import action_bounds, action_heads, action_masked, heads_masked, mixed_choices
 
 
 def make_actor_head(
-    env: EnvBase, entry: NestedKey, width: int, hidden: list[int], activation: str, initial_std: float
+    env: EnvBase,
+    entry: NestedKey,
+    width: int,
+    hidden: list[int],
+    activation: str,
+    initial_std: float,
+    least_probability: float = 0.0,
 ) -> ProbabilisticTensorDictSequential:
     """Make the head that writes ``action``, ``action_log_prob`` and the parameters of their distribution: ``logits`` of
     discrete actions (legal ones, if the world has an ``action_mask``), ``loc`` and ``scale`` of continuous ones, or all
@@ -41,15 +48,13 @@ def make_actor_head(
         hidden: widths of hidden layers.
         activation: activation of these layers.
         initial_std: initial standard deviation of continuous actions, in units of half their range.
+        least_probability: least probability of each legal value of a head of discrete actions.
     """
     bounds = action_bounds(env)
     if bounds is None:
-        heads = action_heads(env)
-        network = TensorDictModule(mlp(width, sum(heads), hidden, activation, 0.01), [entry], [keys.LOGITS])
-        read = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if action_masked(env) else [keys.LOGITS]
-        if len(heads) == 1:
-            return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedCategorical, {}))
-        return ProbabilisticTensorDictSequential(network, action_choice(read, MaskedMultiCategorical, {"sizes": heads}))
+        network = mlp(width, sum(action_heads(env)), hidden, activation, 0.01)
+        choice = _discrete_choice(env, {"least": least_probability} if least_probability else {})
+        return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOGITS]), choice)
     low, high = bounds
     choices = mixed_choices(env)
     if choices:
@@ -58,6 +63,18 @@ def make_actor_head(
     network = TensorDictModule(gaussian, [entry], [keys.LOC, keys.SCALE])
     options = {"low": low, "high": high}
     return ProbabilisticTensorDictSequential(network, action_choice([keys.LOC, keys.SCALE], ClippedNormal, options))
+
+
+def _discrete_choice(env: EnvBase, options: dict[str, Any]) -> ProbabilisticTensorDictModule:
+    """Make the choice from the logits, among legal values if the world shows them."""
+    heads = action_heads(env)
+    read = {"logits": keys.LOGITS, "mask": keys.ACTION_MASK} if action_masked(env) else {"logits": keys.LOGITS}
+    if len(heads) == 1:
+        return action_choice(read, MaskedCategorical, options)
+    if heads_masked(env):
+        read["head_mask"] = keys.HEAD_MASK
+        return action_choice(read, ConditionedMultiCategorical, {"sizes": heads, **options})
+    return action_choice(read, MaskedMultiCategorical, {"sizes": heads, **options})
 
 
 def _mixed_head(

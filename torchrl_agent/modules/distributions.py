@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,25 @@ def legal_actions(mask: Tensor) -> Tensor:
     return mask | ~mask.any(-1, keepdim=True)
 
 
+class Heads(NamedTuple):
+    """Quantities of an action head by head, [..., heads] each."""
+
+    log_prob: Tensor
+    entropy: Tensor
+    count: Tensor
+    """Number of legal values, given those of the heads that lead."""
+
+    @property
+    def relevant(self) -> Tensor:
+        """Heads with a choice, bool."""
+        return self.count > 1
+
+    @property
+    def normalized_entropy(self) -> Tensor:
+        """Entropy as a fraction of that of equal probabilities, in [0, 1]; 0 where there is no choice."""
+        return torch.where(self.relevant, self.entropy / self.count.clamp_min(2).log(), 0.0)
+
+
 class MaskedCategorical(Categorical):
     """A categorical over the legal actions: illegal ones have probability 0 and their logits get no gradient.
 
@@ -28,13 +48,33 @@ class MaskedCategorical(Categorical):
     Args:
         logits: [..., A].
         mask: bool [..., A], True where the action is legal; see :func:`legal_actions` for where none is.
+        least: least probability of a legal action, at most half of what it would be if all were equal: the uniform
+            distribution is mixed in.
     """
 
-    def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
+    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, least: float = 0.0) -> None:
         logits = logits.float()  # probabilities are computed in full precision, also under autocast
-        if mask is not None:
-            logits = logits.masked_fill(~legal_actions(mask), torch.finfo(logits.dtype).min)
+        self.legal = None if mask is None else legal_actions(mask)
+        if self.legal is not None:
+            logits = logits.masked_fill(~self.legal, torch.finfo(logits.dtype).min)
+        if least:
+            logits = self._mixed(logits, least)
         super().__init__(logits=logits, validate_args=False)
+
+    def _mixed(self, logits: Tensor, least: float) -> Tensor:
+        """Logits of p (1 - n floor) + floor, for n legal actions."""
+        legal = torch.ones_like(logits, dtype=torch.bool) if self.legal is None else self.legal
+        count = legal.sum(-1, keepdim=True)
+        floor = (0.5 / count).clamp_max(least)
+        mixed = logits.softmax(-1) * (1 - count * floor) + floor
+        return torch.where(legal, mixed.log(), torch.finfo(logits.dtype).min)
+
+    def heads(self, value: Tensor) -> Heads:
+        """The only head of actions [...]."""
+        entropy = self.entropy()
+        count = torch.full_like(entropy, self.logits.shape[-1]) if self.legal is None else self.legal.sum(-1)
+        parts = (self.log_prob(value), entropy, count.to(entropy))
+        return Heads(*(part.unsqueeze(-1) for part in parts))
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
         """Random legal actions, int64 [*sample_shape, ...]."""
@@ -59,33 +99,94 @@ class MaskedMultiCategorical(Distribution):
         logits: [..., sum of sizes], head behind head.
         mask: legal choices, like the logits.
         sizes: number of choices of each head.
+        least: least probability of a legal choice, see :class:`MaskedCategorical`.
     """
 
-    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, sizes: Sequence[int]) -> None:
+    def __init__(self, logits: Tensor, mask: Tensor | None = None, *, sizes: Sequence[int], least: float = 0.0) -> None:
         masks = [None] * len(sizes) if mask is None else mask.split(list(sizes), -1)
-        self.heads = [
-            MaskedCategorical(part, legal) for part, legal in zip(logits.split(list(sizes), -1), masks, strict=True)
+        self.parts = [
+            MaskedCategorical(part, legal, least=least)
+            for part, legal in zip(logits.split(list(sizes), -1), masks, strict=True)
         ]
         shape = logits.shape[:-1]
         super().__init__(shape, torch.Size([len(sizes)]), validate_args=False)
 
     def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
         """Random legal actions, int64 [*sample_shape, ..., heads]."""
-        return torch.stack([head.sample(sample_shape) for head in self.heads], -1)
+        return torch.stack([head.sample(sample_shape) for head in self.parts], -1)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability [...] of actions [..., heads]."""
-        parts = [head.log_prob(choice) for head, choice in zip(self.heads, value.unbind(-1), strict=True)]
+        parts = [head.log_prob(choice) for head, choice in zip(self.parts, value.unbind(-1), strict=True)]
         return torch.stack(parts).sum(0)
 
     def entropy(self) -> Tensor:
         """Sum of the heads' entropies [...]."""
-        return torch.stack([head.entropy() for head in self.heads]).sum(0)
+        return torch.stack([head.entropy() for head in self.parts]).sum(0)
 
     @property
     def deterministic_sample(self) -> Tensor:
         """The most likely choice of each head."""
-        return torch.stack([head.deterministic_sample for head in self.heads], -1)
+        return torch.stack([head.deterministic_sample for head in self.parts], -1)
+
+    def heads(self, value: Tensor) -> Heads:
+        """Quantities of actions [..., heads] head by head."""
+        found = [part.heads(choice) for part, choice in zip(self.parts, value.unbind(-1), strict=True)]
+        return Heads(*(torch.cat(parts, -1) for parts in zip(*found, strict=True)))
+
+
+class ConditionedMultiCategorical(Distribution):
+    """Several choices at once, of which the last leads: it decides what is legal in the other heads. Given the last
+    choice the others are independent of each other.
+
+    Args:
+        logits: [..., sum of sizes], head behind head.
+        mask: legal choices, like the logits; of it only those of the last head are read.
+        head_mask: legal choices of the other heads for each choice of the last, bool [..., last size, sum of others].
+        sizes: number of choices of each head.
+        least: least probability of a legal choice, see :class:`MaskedCategorical`.
+    """
+
+    def __init__(
+        self, logits: Tensor, mask: Tensor, head_mask: Tensor, *, sizes: Sequence[int], least: float = 0.0
+    ) -> None:
+        *others, last = sizes
+        self.others, self.least, self.head_mask = others, least, head_mask
+        self.logits, leading = logits.split([sum(others), last], -1)
+        self.leading = MaskedCategorical(leading, mask[..., -last:], least=least)
+        super().__init__(logits.shape[:-1], torch.Size([len(sizes)]), validate_args=False)
+
+    def given(self, choice: Tensor) -> MaskedMultiCategorical:
+        """The other heads, given choices [...] of the last one."""
+        chosen = choice[..., None, None].expand(*choice.shape, 1, self.logits.shape[-1])
+        mask = self.head_mask.expand(*choice.shape, *self.head_mask.shape[-2:]).gather(-2, chosen).squeeze(-2)
+        return MaskedMultiCategorical(self.logits.expand(mask.shape), mask, sizes=self.others, least=self.least)
+
+    def sample(self, sample_shape: torch.Size | tuple[int, ...] = ()) -> Tensor:
+        """Random legal actions, int64 [*sample_shape, ..., heads]."""
+        choice = self.leading.sample(sample_shape)
+        return torch.cat([self.given(choice).sample(), choice.unsqueeze(-1)], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log-probability [...] of actions [..., heads]."""
+        return self.given(value[..., -1]).log_prob(value[..., :-1]) + self.leading.log_prob(value[..., -1])
+
+    def entropy(self) -> Tensor:
+        """Entropy [...] of the actions: that of the last head, and the expected one of the others given it."""
+        logits = self.logits.unsqueeze(-2).expand(self.head_mask.shape)
+        others = MaskedMultiCategorical(logits, self.head_mask, sizes=self.others, least=self.least)
+        return self.leading.entropy() + (self.leading.probs * others.entropy()).sum(-1)
+
+    def heads(self, value: Tensor) -> Heads:
+        """Quantities of actions [..., heads] head by head, the others' given the action's last choice."""
+        leading, others = self.leading.heads(value[..., -1]), self.given(value[..., -1]).heads(value[..., :-1])
+        return Heads(*(torch.cat(parts, -1) for parts in zip(others, leading, strict=True)))
+
+    @property
+    def deterministic_sample(self) -> Tensor:
+        """The most likely choice of the last head, and the most likely ones of the others given it."""
+        choice = self.leading.deterministic_sample
+        return torch.cat([self.given(choice).deterministic_sample, choice.unsqueeze(-1)], -1)
 
 
 class ClippedNormal(Distribution):

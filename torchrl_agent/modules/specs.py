@@ -63,6 +63,25 @@ def action_masked(env: EnvBase) -> bool:
     return keys.ACTION_MASK in group_spec(env).keys()
 
 
+def heads_masked(env: EnvBase) -> bool:
+    """True if the world shows which values the last head of an action leaves to the others (``keys.HEAD_MASK``).
+
+    Raises:
+        ValueError: its shape is not that of the heads, or there is no ``action_mask`` beside it.
+    """
+    spec = group_spec(env)
+    if keys.HEAD_MASK not in spec.keys():
+        return False
+    *others, last = action_heads(env)
+    shape, expected = spec[keys.HEAD_MASK].shape[len(spec.shape) :], (last, sum(others))
+    if shape != expected or not others or not action_masked(env):
+        raise ValueError(
+            f"the world's head_mask has shape {tuple(shape)}: show {expected}, the values of the last head by those of "
+            "all others, and the last head's own legality in action_mask."
+        )
+    return True
+
+
 def action_bounds(env: EnvBase) -> tuple[Tensor, Tensor] | None:
     """Least and largest value of each number of a continuous action, [D] each, infinite where there is no bound; None
     for discrete actions.

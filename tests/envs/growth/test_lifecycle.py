@@ -6,7 +6,6 @@ import pytest
 import torch
 from growing import GERMINATE, KEEP, PRUNE, RETARGET, act, grown, small, stages, wait
 
-from envs.growth.actions import conditioned_mask
 from envs.growth.lifecycle import ease
 from envs.growth.rules import (
     ADVANCE,
@@ -146,8 +145,7 @@ def test_heads_that_cannot_matter_have_one_legal_value():
     seen = env.observe(env.state)
     sizes = head_sizes(2)
     for operation, free in ((WAIT, ()), (PRUNE, (0, 5, 6)), (RETARGET, (0, 2, 4, 5, 6)), (GERMINATE, (0, 1, 2, 3, 4))):
-        mask = conditioned_mask(seen["action_mask"], seen["slot_mask"], torch.tensor([operation]), env.tables)
-        counts = [int(head.sum()) for head in mask.split(sizes, 1)]
+        counts = [int(head.sum()) for head in seen["head_mask"][0, operation].split(sizes[:-1])]
         assert all(count == 1 for head, count in enumerate(counts[:7]) if head not in free), operation
         assert all(counts[head] == sizes[head] for head in free if head), operation
         assert counts[0] == 1, "only one slot holds a module, and only one is empty"

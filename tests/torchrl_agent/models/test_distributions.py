@@ -5,7 +5,11 @@ import math
 import pytest
 import torch
 
-from torchrl_agent.modules.distributions import MaskedCategorical, MaskedMultiCategorical
+from torchrl_agent.modules.distributions import (
+    ConditionedMultiCategorical,
+    MaskedCategorical,
+    MaskedMultiCategorical,
+)
 
 LOGITS = torch.tensor([math.log(1.0), math.log(3.0), math.log(100.0), math.log(6.0)])
 LEGAL = torch.tensor([True, True, False, True])
@@ -91,3 +95,65 @@ def test_a_mask_that_allows_nothing_says_nothing():
     heads = MaskedMultiCategorical(torch.zeros(5), torch.tensor([False, False, True, False, False]), sizes=[3, 2])
     # the first head may do one thing, the second takes either of two
     assert heads.log_prob(torch.tensor([2, 1])).item() == pytest.approx(math.log(0.5))
+
+
+def test_a_floor_keeps_every_legal_action_possible():
+    logits = torch.tensor([0.0, -1e9, 5.0, 0.0])
+    floored = MaskedCategorical(logits, LEGAL, least=0.1)
+    # over three legal actions p (1 - 3 * 0.1) + 0.1; p is 1/2, 0, 1/2
+    torch.testing.assert_close(floored.probs, torch.tensor([0.45, 0.1, 0.0, 0.45]))
+    assert floored.log_prob(torch.tensor(2)) < -1e30, "illegal actions stay so"
+    many = MaskedCategorical(torch.tensor([9.0, -9.0]), least=0.5).probs
+    # at most half of 1/2 each
+    torch.testing.assert_close(many, torch.tensor([0.75, 0.25]), atol=1e-4, rtol=0)
+    alone = MaskedCategorical(torch.zeros(2), torch.tensor([True, False]), least=0.1)
+    assert alone.log_prob(torch.tensor(0)).item() == 0.0 and alone.entropy().item() == 0.0
+
+
+def test_the_gradient_of_a_floored_choice_is_finite():
+    logits = torch.tensor([0.0, -1e4, 5.0, 0.0], requires_grad=True)
+    floored = MaskedCategorical(logits, LEGAL, least=0.1)
+    (floored.log_prob(torch.tensor(1)) + floored.entropy()).backward()
+    assert logits.grad.isfinite().all() and logits.grad[2] == 0
+
+
+CHOICES = torch.tensor([math.log(1.0), math.log(3.0), 0.0, math.log(2.0), 0.0, math.log(4.0), 0.0])
+"""Of heads with 2, 2 and 3 values, of which the last leads."""
+LEAVES = torch.tensor([[True, True, True, False], [False, True, True, True], [True, False, True, False]])
+
+
+def conditioned(last=(True, True, False)):
+    """Actions whose last head may take its first two values."""
+    mask = torch.cat([torch.ones(4, dtype=torch.bool), torch.tensor(last)])
+    return ConditionedMultiCategorical(CHOICES, mask, LEAVES, sizes=[2, 2, 3])
+
+
+def test_the_last_head_decides_what_is_legal_in_the_others():
+    torch.manual_seed(0)
+    actions = conditioned().sample((20_000,))
+    assert set(map(tuple, actions.tolist())) == {(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 1, 1)}
+    share = (actions[:, 2] == 0).float().mean()
+    assert share.item() == pytest.approx(1 / 5, abs=0.01)
+    # probabilities 1/5 * 3/4 * 1 and 4/5 * 1 * 2/3
+    found = conditioned().log_prob(torch.tensor([[1, 0, 0], [1, 1, 1]]))
+    torch.testing.assert_close(found.exp(), torch.tensor([0.15, 8 / 15]))
+    assert conditioned().deterministic_sample.tolist() == [1, 1, 1]
+
+
+def test_its_entropy_is_that_of_all_actions():
+    probabilities = torch.tensor([1 / 5 * 1 / 4, 1 / 5 * 3 / 4, 4 / 5 * 1 / 3, 4 / 5 * 2 / 3])
+    expected = -(probabilities * probabilities.log()).sum()
+    torch.testing.assert_close(conditioned().entropy(), expected)
+
+
+def test_heads_by_themselves():
+    found = conditioned().heads(torch.tensor([1, 1, 1]))
+    assert found.count.tolist() == [1, 2, 2] and found.relevant.tolist() == [False, True, True]
+    torch.testing.assert_close(found.log_prob.exp(), torch.tensor([1.0, 2 / 3, 4 / 5]))
+    second = -(1 / 3 * math.log(1 / 3) + 2 / 3 * math.log(2 / 3))
+    assert found.normalized_entropy[0].item() == 0.0
+    assert found.normalized_entropy[1].item() == pytest.approx(second / math.log(2), rel=1e-5)
+    joint = conditioned().log_prob(torch.tensor([1, 1, 1]))
+    torch.testing.assert_close(found.log_prob.sum(), joint)
+    plain = MaskedMultiCategorical(CHOICES, sizes=[2, 2, 3]).heads(torch.tensor([1, 1, 1]))
+    assert plain.count.tolist() == [2, 2, 3]

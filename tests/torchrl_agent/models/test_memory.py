@@ -456,3 +456,15 @@ def test_a_memory_that_is_not_needed_hardly_slows_learning_with_short_rollouts(t
     )
     *_, last = learn(Experiment.load(path, *EAGER, trust=True))
     assert last.metrics["rollout/ep_rew_mean"] > 9  # a perfect player has about 12, chance 0.7
+
+
+def test_an_lstm_begins_by_keeping_its_state_with_orthogonal_weights():
+    module, _ = recurrence("lstm", 6, 8, "value", "out")
+    parameters = {name.rpartition(".")[2]: value for name, value in module.named_parameters()}
+    biases = [value for name, value in parameters.items() if "bias" in name]
+    assert len(biases) == 2
+    forget = sum(biases).split(8)[1]
+    assert forget.tolist() == [1.0] * 8, "in one of both vectors, or it would be 2"
+    assert sum(bias.count_nonzero() for bias in biases) == 8
+    for gate in next(value for name, value in parameters.items() if "weight_hh" in name).split(8):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(8))

@@ -88,6 +88,11 @@ class A2C(OnPolicyActorCritic):
         """Return Adam, or RMSprop with the epsilon outside the square root, as in PyTorch."""
         if self.config.optimizer == "adam":
             return super().make_optimizer(parameters)
+        if self.config.weight_decay:
+            raise ValueError(
+                f"algorithm.weight_decay={self.config.weight_decay:g} is Adam's, but algorithm.optimizer is rmsprop: "
+                "use algorithm.optimizer=adam, or leave the decay out."
+            )
         on_cuda, rate = self.device.type == "cuda", self.config.learning_rate.initial
         return torch.optim.RMSprop(
             parameters,

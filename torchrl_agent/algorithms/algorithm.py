@@ -13,7 +13,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_agent.algorithms.replay import Replay
 from torchrl_agent.core import ranks
-from torchrl_agent.core.bounds import check_ranges, choice, count, number, share
+from torchrl_agent.core.bounds import check_ranges, choice, count, number, share, weight
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.optimization.adam import make_adam
@@ -44,6 +44,9 @@ class AlgorithmConfig:
     """Reward clipping: largest absolute scaled reward. Off-policy, of the sum of n of them."""
     adam_epsilon: float = number(1e-5, above=0)
     """Epsilon in the denominator of Adam."""
+    weight_decay: float = weight(0.0)
+    """Decoupled weight decay (AdamW) of all parameters. Every step shrinks them by this fraction of the learning
+    rate."""
     precision: str = choice("float32", (*PRECISIONS, AUTO))
     """Mixed precision. bfloat16 by autocast; float16 also with gradient scaling; float8 for the large layers of
     perception and world model, and bfloat16 for the rest; auto takes what the device is made for."""
@@ -154,7 +157,8 @@ class Algorithm(ABC):
 
     def make_optimizer(self, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
         """Return the optimizer of these parameters, its learning rate a tensor where the device allows it."""
-        return make_adam(parameters, self.config.learning_rate.initial, self.config.adam_epsilon)
+        config = self.config
+        return make_adam(parameters, config.learning_rate.initial, config.adam_epsilon, config.weight_decay)
 
     def check(self, metrics: dict[str, float]) -> None:
         """Raise NonFiniteError if several updates in a row had to be skipped (``metrics`` on the host, from

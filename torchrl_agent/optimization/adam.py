@@ -1,10 +1,12 @@
-"""Adam (Kingma and Ba 2015): PyTorch's optimizer, and its step as arithmetic on parameters that lie side by side."""
+"""Adam (Kingma and Ba 2015) with decoupled weight decay (AdamW, Loshchilov and Hutter 2019): PyTorch's optimizer, and
+its step as arithmetic on parameters that lie side by side.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +15,20 @@ BETAS = (0.9, 0.999)
 """Smoothing of the gradient and of its square, as in PyTorch's Adam."""
 
 
-def make_adam(parameters: list[nn.Parameter], learning_rate: float, epsilon: float) -> torch.optim.Adam:
-    """Make Adam, fused and with its learning rate as a tensor where the device supports it."""
+def make_adam(
+    parameters: list[nn.Parameter], learning_rate: float, epsilon: float, weight_decay: float = 0.0
+) -> torch.optim.Adam:
+    """Make Adam, fused and with its learning rate as a tensor where the device supports it; ``weight_decay`` shrinks
+    all parameters by this fraction of the learning rate in every step, as AdamW does.
+    """
     device = parameters[0].device
+    decay: dict[str, Any] = {"weight_decay": weight_decay, "decoupled_weight_decay": True}
     try:
         rate = torch.tensor(learning_rate, device=device)
-        return torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True, capturable=device.type == "cuda")
+        on_cuda = device.type == "cuda"
+        return torch.optim.Adam(parameters, lr=rate, eps=epsilon, fused=True, capturable=on_cuda, **decay)
     except RuntimeError:
-        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True)
+        return torch.optim.Adam(parameters, lr=learning_rate, eps=epsilon, foreach=True, **decay)
 
 
 def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
@@ -28,7 +36,8 @@ def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
     if type(optimizer) is not torch.optim.Adam or len(optimizer.param_groups) > 1:
         return False
     group = optimizer.param_groups[0]
-    unusual = group["weight_decay"], group["amsgrad"], group["maximize"]
+    penalty = group["weight_decay"] and not group["decoupled_weight_decay"]  # in the gradient, not in the step
+    unusual = penalty, group["amsgrad"], group["maximize"]
     return isinstance(group["lr"], Tensor) and group["betas"] == BETAS and not any(unusual)
 
 
@@ -55,6 +64,7 @@ def adam_step(
     wanted: Tensor,
     epsilon: float,
     learning: Tensor | None = None,
+    weight_decay: float = 0.0,
 ) -> AdamStep:
     """One step of Adam on the rows of a tensor, skipped where it is not ``wanted`` or the gradient is not finite.
 
@@ -69,6 +79,7 @@ def adam_step(
         wanted: mask of the rows that are to make the step, bool [...].
         epsilon: term in the denominator.
         learning: mask of the columns that take part, bool [D]; None for all.
+        weight_decay: fraction of the learning rate by which the parameters shrink.
     """
     norms = torch.stack([gradient[..., begin:end].norm(dim=-1) for begin, end in ranges], -1)
     norm = norms.norm(dim=-1)
@@ -83,7 +94,8 @@ def adam_step(
     mean = moments[0].lerp(gradient, 1 - BETAS[0])
     square = moments[1] * BETAS[1] + gradient.square() * (1 - BETAS[1])
     corrected = (square / (1 - BETAS[1] ** steps)).sqrt() + epsilon
-    moved = flat - rate.unsqueeze(-1) * (mean / (1 - BETAS[0] ** steps)) / corrected
+    shrunk = flat * (1 - rate.unsqueeze(-1) * weight_decay) if weight_decay else flat
+    moved = shrunk - rate.unsqueeze(-1) * (mean / (1 - BETAS[0] ** steps)) / corrected
     rows = rows if learning is None else rows & learning
 
     def chosen(new: Tensor, old: Tensor) -> Tensor:
@@ -167,12 +179,13 @@ class FlatAdam:
         gradient = torch.cat([(torch.zeros_like(each) if grad is None else grad).flatten() for grad, each in pairs])
         flat = torch.cat([each.detach().flatten() for each in self.parameters])
         moments, rate, epsilon = (self.mean, self.square), self.group["lr"], self.group["eps"]
+        decay = self.group["weight_decay"]
         steps, learning, columns = self.steps + 1, None, None
         if any(grad is None for grad in gradients):
             learning = torch.tensor([grad is not None for grad in gradients], device=flat.device)
             columns = learning[self.owner]
         counts = steps[self.owner]
-        after = adam_step(flat, gradient, moments, counts, rate, max_norm, self.ranges, wanted, epsilon, columns)
+        after = adam_step(flat, gradient, moments, counts, rate, max_norm, self.ranges, wanted, epsilon, columns, decay)
         for (grad, parameter), value in zip(pairs, after.flat.split(self.sizes), strict=True):
             if grad is not None:
                 parameter.copy_(value.view_as(parameter))

@@ -27,8 +27,8 @@ from torchrl_agent.optimization.tracing import TracedFunction
 SKIPS_BEFORE_HALT = 3
 EXTREMES = ("max_", "min_")
 """Prefixes of the names of diagnostics that are extremes, not means."""
-DEVICE_OPTIONS = ("lr", "fused", "foreach", "capturable")
-"""Options of the optimizer that belong to this device and process, not to a checkpoint."""
+OWN_OPTIONS = ("lr", "fused", "foreach", "capturable", "weight_decay", "decoupled_weight_decay")
+"""Options of the optimizer that this device and the configuration set, not a checkpoint."""
 
 
 class NonFiniteError(TrainingError):
@@ -301,7 +301,7 @@ class Updater:
         for index, moments in self._moments_in_parts(optimizer):
             own_rows = {name: ranks.own_rows(value, 0) if value.ndim else value for name, value in moments.items()}
             optimizer["state"][index] = own_rows
-        mine = [{name: group.get(name) for name in DEVICE_OPTIONS} for group in self.optimizer.param_groups]
+        mine = [{name: group.get(name) for name in OWN_OPTIONS} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(optimizer)
         for group, options in zip(self.optimizer.param_groups, mine, strict=True):
             group.update(options)

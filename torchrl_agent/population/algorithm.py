@@ -77,7 +77,8 @@ class MembersAlgorithm(Algorithm):
         self.together = not template.agent.sequential
         if self.together:
             template.frames_at_once = max(1, template.frames_at_once // self.stack.size)
-        self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, self.config.adam_epsilon)
+        options = (self.config.adam_epsilon, self.config.weight_decay)
+        self.optimizer = RowAdam(self.stack.flat, self.stack.ranges, *options)
         self.numbers = self._numbers()
         self.rates = self.numbers["algorithm.learning_rate.initial"].clone()
         self.lr_scale = torch.ones(self.stack.size, device=self.device)

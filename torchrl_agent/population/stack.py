@@ -181,14 +181,17 @@ class RowAdam:
         flat: the parameters that learn.
         ranges: of the columns whose gradient is clipped together, the first and the one after the last.
         epsilon: in the denominator.
+        weight_decay: fraction of the learning rate by which a step shrinks the parameters.
 
     Attributes:
         mean, square: running means of the gradient and of its square, [P, D].
         steps: that each row has made, [P, 1].
     """
 
-    def __init__(self, flat: Tensor, ranges: Sequence[tuple[int, int]], epsilon: float = 1e-8) -> None:
-        self.flat, self.ranges, self.epsilon = flat, list(ranges), epsilon
+    def __init__(
+        self, flat: Tensor, ranges: Sequence[tuple[int, int]], epsilon: float = 1e-8, weight_decay: float = 0.0
+    ) -> None:
+        self.flat, self.ranges, self.epsilon, self.weight_decay = flat, list(ranges), epsilon, weight_decay
         self.mean, self.square = torch.zeros_like(flat.detach()), torch.zeros_like(flat.detach())
         self.steps = torch.zeros(flat.shape[0], 1, device=flat.device)
 
@@ -207,7 +210,8 @@ class RowAdam:
             The norms of the whole gradients before clipping, and a mask of the rows that made the step, [P] each.
         """
         places, steps = (self.flat, self.mean, self.square), self.steps + 1
-        after = adam_step(self.flat, gradient, places[1:], steps, rate, max_norm, self.ranges, wanted, self.epsilon)
+        options = (self.epsilon, None, self.weight_decay)
+        after = adam_step(self.flat, gradient, places[1:], steps, rate, max_norm, self.ranges, wanted, *options)
         for place, value in zip(places, after, strict=False):
             place.copy_(value)
         self.steps.copy_(torch.where(after.made.unsqueeze(1), steps, self.steps))

@@ -112,6 +112,23 @@ def test_rmsprop_forgets_at_the_rate_asked_for():
         torch.testing.assert_close(kept, 0.1 * parameter.grad.square())
 
 
+def test_rmsprop_has_no_decoupled_decay():
+    changes = ["algorithm.optimizer=rmsprop", "algorithm.weight_decay=0.01"]
+    with pytest.raises(
+        ValueError, match=r"algorithm\.weight_decay=0\.01 is Adam's, but algorithm\.optimizer is rmsprop"
+    ):
+        Experiment.load("smoke", "algorithm=a2c", *changes, "device=cpu").make_learner()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_weights_decay_also_after_a_checkpoint_without_decay(algorithm):
+    words = ["smoke", f"algorithm={algorithm}", "device=cpu"]
+    before = Experiment.load(*words).make_learner().algorithm
+    after = Experiment.load(*words, "algorithm.weight_decay=0.5").make_learner().algorithm
+    after.load_state_dict(before.state_dict())
+    assert [group["weight_decay"] for group in after.updater.optimizer.param_groups] == [0.5]
+
+
 # --- IMPALA
 
 

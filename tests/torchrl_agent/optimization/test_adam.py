@@ -13,12 +13,12 @@ NAMES = ["critic", "actor", "actor", "critic"]
 LIMITS = 0.3
 
 
-def make():
+def make(weight_decay=0.0):
     """Four parameters of two modules in two parts, and their optimizer."""
     torch.manual_seed(0)
     parameters = [nn.Parameter(torch.randn(shape)) for shape in SHAPES]
     parts = [[parameters[3], parameters[1]], [parameters[0], parameters[2]]]
-    return parameters, parts, make_adam(parameters, 0.1, 1e-5)
+    return parameters, parts, make_adam(parameters, 0.1, 1e-5, weight_decay)
 
 
 def gradients(step):
@@ -66,6 +66,33 @@ def test_steps_are_those_of_pytorch_with_each_part_clipped():
     assert norms["grad_norm/actor"] == pytest.approx((given[1].square().sum() + given[2].square()).sqrt().item())
     whole = sum(each.square().sum() for each in given).sqrt().item()
     assert norms["grad_norm"] == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_weight_decay_is_that_of_adamw(traced):
+    parameters, parts, _ = make()
+    mine, my_parts, my_optimizer = make(weight_decay=0.3)
+    reference = torch.optim.AdamW(parameters, lr=0.1, eps=1e-5, weight_decay=0.3)
+    assert is_plain_adam(my_optimizer)
+    flat = FlatAdam(my_optimizer, my_parts, names(mine)) if traced else None
+    for step in range(4):
+        given = gradients(step)
+        given[1] = None if step == 2 else given[1]  # a parameter without a gradient does not decay
+        by_pytorch(parameters, parts, reference, given)
+        at_once(flat, mine, given) if traced else by_pytorch(mine, my_parts, my_optimizer, given)
+    assert_same(mine, parameters)
+    without, their_parts, plain = make()
+    for step in range(4):
+        by_pytorch(without, their_parts, plain, gradients(step))
+    assert (without[0] - mine[0]).abs().max() > 0.01
+
+
+def test_a_step_without_gradient_shrinks_by_rate_times_decay():
+    parameter = nn.Parameter(torch.tensor([2.0]))
+    optimizer = make_adam([parameter], 0.1, 1e-5, weight_decay=0.5)
+    flat = FlatAdam(optimizer, [[parameter]], {parameter: "actor"})
+    at_once(flat, [parameter], [torch.zeros(1)])
+    assert parameter.item() == pytest.approx(1.9)  # 2 * (1 - 0.1 * 0.5)
 
 
 def test_a_parameter_without_a_gradient_keeps_value_moments_and_count():

@@ -258,13 +258,15 @@ def test_an_algorithm_that_does_not_say_what_it_draws_is_refused():
 # --- rows
 
 
-def test_row_adam_is_adam_with_a_rate_and_a_clipping_per_row():
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_row_adam_is_adam_with_a_rate_and_a_clipping_per_row(decay):
     torch.manual_seed(0)
     start, rates, norms = torch.randn(2, 6), [0.1, 0.01], [0.5, 100.0]
     flat = nn.Parameter(start.clone())
-    adam = RowAdam(flat, [(0, 2), (2, 6)], epsilon=1e-5)
+    adam = RowAdam(flat, [(0, 2), (2, 6)], epsilon=1e-5, weight_decay=decay)
     twins = [[nn.Parameter(row[:2].clone()), nn.Parameter(row[2:].clone())] for row in start]
-    theirs = [torch.optim.Adam(twin, lr=rate, eps=1e-5) for twin, rate in zip(twins, rates, strict=True)]
+    options = {"eps": 1e-5, "weight_decay": decay}
+    theirs = [torch.optim.AdamW(twin, lr=rate, **options) for twin, rate in zip(twins, rates, strict=True)]
     for step in range(5):
         gradient = torch.randn(2, 6) * 3
         norm, made = adam.step(gradient, torch.tensor(rates), torch.tensor(norms), torch.tensor([True, step != 2]))

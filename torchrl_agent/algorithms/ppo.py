@@ -24,7 +24,7 @@ from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
-from torchrl_agent.optimization.schedules import ADAPTIVE, AdaptiveRate
+from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate, Number, scheduled
 
 RATIOS = ("joint", "per_head")
 LEAST_DEVIATION, LEAST_DEVIATION_OF_VALID = 1e-6, 1e-4
@@ -46,6 +46,10 @@ class PPOConfig(ActorCriticConfig):
     ratio: str = choice("joint", RATIOS)
     """Probability ratio of actions with several heads. ``joint``: that of the whole action; ``per_head``: one for each
     head, clipped on its own, where the head has more than one legal value."""
+    final_clip_epsilon: float | None = number(None, least=0)
+    """Clipping range at the end of training. None keeps it as it is."""
+    clip_schedule: str = choice("linear", MOVING)
+    """Schedule of the clipping range. From the first to the final one."""
     clip_value: float | None = number(None, above=0)
     """Value clipping: range of change per iteration. None does not clip."""
     normalize_advantage: bool = True
@@ -134,6 +138,12 @@ class PPO(OnPolicyActorCritic):
         return {**diagnostics, "learning_rate": learning_rate * self.adaptive.factor}
 
     @override
+    def anneal(self, progress: float) -> None:
+        """Set the clipping range too, in place on the device."""
+        super().anneal(progress)
+        self.loss.objective.clip_epsilon.fill_(clip_range(self.config, self.config.clip_epsilon, progress))
+
+    @override
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that learning changes, the factor of an adaptive rate included."""
         return {**super().tensors(), **({} if self.adaptive is None else {"adaptive_rate": self.adaptive.factor})}
@@ -188,6 +198,12 @@ class PPO(OnPolicyActorCritic):
         return AgentLoss(agent, objective)
 
 
+def clip_range(config: PPOConfig, start: Number, progress: float) -> Number:
+    """Clipping range after the fraction ``progress`` of the training that it began with as ``start``."""
+    end = config.final_clip_epsilon
+    return start if end is None else scheduled(config.clip_schedule, start, end, progress)
+
+
 def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) -> Tensor:
     """Advantages [frames or sequences, ...] with zero mean and unit standard deviation in each minibatch of all ranks;
     the deviation is that of a sample, of valid ones that of a population, as in TorchRL's ``ClipPPOLoss``.
@@ -217,6 +233,8 @@ def normalized(advantage: Tensor, draws: Tensor, valid: Tensor | None = None) ->
 def check_ppo(config: PPOConfig, rows: int, sequences: bool = False) -> None:
     """Raise ValueError naming the first hyper-parameter that cannot work."""
     check_config(config)
+    if config.clip_schedule == "exponential" and config.final_clip_epsilon == 0:
+        raise ValueError("an exponential schedule never reaches 0: give algorithm.final_clip_epsilon above 0.")
     frames = config.rollout_steps * rows
     size = min(config.minibatch_size, frames)
     if ranks.size() > 1 and frames % size:

@@ -1,20 +1,25 @@
-"""Learning-rate schedules: functions of the progress of the training, and one that follows the KL."""
+"""Schedules of the learning rate and the clipping range: functions of the progress of the training, and one that
+follows the KL.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from torchrl_agent.core.bounds import check_ranges, choice, number
 
+Number = TypeVar("Number", float, Tensor)
 ADAPTIVE = "adaptive"
 LOWEST, HIGHEST = 1e-5, 1e-2
 """Bounds of an adaptive rate."""
-SCHEDULES = ("constant", "linear", "exponential", "cosine", ADAPTIVE)
+MOVING = ("linear", "exponential", "cosine")
+"""Schedules from an initial to a final value."""
+SCHEDULES = ("constant", *MOVING, ADAPTIVE)
 
 
 @dataclass
@@ -48,15 +53,19 @@ def check_schedule(config: LearningRateConfig) -> None:
 def learning_rate(config: LearningRateConfig, progress: float) -> float:
     """Learning rate after the fraction ``progress`` in [0, 1] of the training."""
     progress = min(max(progress, 0.0), 1.0)
-    start, end = config.initial, config.final
-    value = {
-        "constant": lambda: start,
-        ADAPTIVE: lambda: start,
-        "linear": lambda: start + (end - start) * progress,
-        "exponential": lambda: start * (end / start) ** progress,
-        "cosine": lambda: end + (start - end) * 0.5 * (1 + math.cos(math.pi * progress)),
-    }[config.schedule]()
+    moves = config.schedule in MOVING
+    value = scheduled(config.schedule, config.initial, config.final, progress) if moves else config.initial
     return value * min(1.0, progress / config.warmup) if config.warmup > 0 else value
+
+
+def scheduled(schedule: str, start: Number, end: float, progress: float) -> Number:
+    """Value after the fraction ``progress`` of the training by one of :data:`MOVING`, from ``start`` to ``end``."""
+    progress = min(max(progress, 0.0), 1.0)
+    if schedule == "linear":
+        return start + (end - start) * progress
+    if schedule == "exponential":
+        return start * (end / start) ** progress
+    return end + (start - end) * (0.5 * (1 + math.cos(math.pi * progress)))
 
 
 class AdaptiveRate:

@@ -21,6 +21,7 @@ from torchrl_agent.algorithms.actor_critic import (
     OnPolicyActorCritic,
 )
 from torchrl_agent.algorithms.algorithm import Algorithm
+from torchrl_agent.algorithms.ppo import clip_range
 from torchrl_agent.core import ranks
 from torchrl_agent.core.spans import span, spanned
 from torchrl_agent.losses.masked import explained_variance
@@ -109,10 +110,14 @@ class MembersAlgorithm(Algorithm):
 
     @override
     def anneal(self, progress: float) -> None:
-        """Anneal the coefficients of the entropy bonus from the members' own ones to the final one."""
+        """Anneal entropy bonus and clipping range from the members' own ones to the final one."""
         start, end = self.numbers["algorithm.entropy_coeff"], self.config.final_entropy_coeff
         now = start if end is None else start + (end - start) * min(progress, 1.0)
-        self.stack.others()["loss.objective.entropy_coeff"].copy_(now)
+        others = self.stack.others()
+        others["loss.objective.entropy_coeff"].copy_(now)
+        name = "algorithm.clip_epsilon"
+        if name in self.numbers:
+            others[PLACES[name]].copy_(clip_range(self.config, self.numbers[name], progress))
 
     def write_numbers(self) -> None:
         """Write :attr:`numbers` into the members' tensors, so that they hold from now on."""

@@ -191,6 +191,23 @@ def test_the_entropy_bonus_moves_to_its_final_weight():
     assert constant.loss.objective.entropy_coeff == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(("schedule", "middle"), [("linear", 0.15), ("exponential", 0.02**0.5), ("cosine", 0.15)])
+def test_the_clipping_range_moves_to_its_final_width(schedule, middle):
+    ppo, collector = arena(clip_epsilon=0.2, final_clip_epsilon=0.1, clip_schedule=schedule)
+    rows = collector.collect()
+    for progress, width in ((0.0, 0.2), (0.5, middle), (1.0, 0.1), (1.1, 0.1)):
+        ppo.anneal(progress)
+        assert ppo.learn(rows, 0.0)["clip_range"].item() == pytest.approx(width)
+    constant, _ = arena(clip_epsilon=0.3)
+    constant.anneal(1.0)
+    assert constant.loss.objective.clip_epsilon == pytest.approx(0.3)
+
+
+def test_an_exponential_clipping_range_needs_an_end_above_0():
+    with pytest.raises(ValueError, match=r"give algorithm\.final_clip_epsilon above 0"):
+        arena(final_clip_epsilon=0.0, clip_schedule="exponential")
+
+
 def test_a_learner_says_how_far_it_is():
     learner = Experiment.load(
         "smoke", *EAGER_WORDS, "algorithm.entropy_coeff=0.1", "algorithm.final_entropy_coeff=0.0", "total_frames=1000"

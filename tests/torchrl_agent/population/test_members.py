@@ -113,6 +113,14 @@ def test_a_member_learns_what_it_would_learn_alone(kind):
     assert max(played.difference(member) for member in range(3)) < tolerance
 
 
+def test_members_anneal_their_own_clipping_ranges():
+    played = Played("plain", **{"algorithm.clip_epsilon": [0.1, 0.2, 0.4]})
+    config, clips = played.algorithm.config, played.algorithm.stack.others()["loss.objective.clip_epsilon"]
+    config.final_clip_epsilon = 0.0
+    played.algorithm.anneal(0.75)
+    torch.testing.assert_close(clips.flatten(), torch.tensor([0.025, 0.05, 0.1]))
+
+
 @pytest.mark.parametrize("kind", ["a2c", "four modules"])
 def test_so_does_a_population_of_one_of_other_kinds(kind):
     # the losses of the four modules draw random numbers, which a lone learner draws in the same order

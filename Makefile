@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install train bench doctor test test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly keys links pictures check clean
+.PHONY: help install train bench doctor test test-coverage test-docs test-cuda test-slow test-gpu test-versions mutants fuzz nightly keys links pictures check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ doctor: install ## Say what this machine has and lacks
 
 test: install ## Run the fast tests, one process per core
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+test-coverage: install ## Run the fast tests and print the fraction of lines and branches that they reach
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term $(ARGS)
 
 test-docs: install ## Run what guides and notebooks show, in small sizes, build the site, and start an installed wheel
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "slow and not gpu" tests/test_docs.py tests/test_notebooks.py tests/test_install.py $(ARGS)

@@ -39,6 +39,12 @@ KINDS = {
     "float16": ["algorithm.precision=float16"],
     "pixels": ["world.observation=pixels", *PICTURES],
     "heatmap": ["world.observation=heatmap", *PICTURES],
+    "layer norm, decay and a narrowing clip": [
+        "policy=gru",
+        "model.layer_norm=true",
+        "algorithm.weight_decay=0.01",
+        "algorithm.final_clip_epsilon=0.1",
+    ],
     "dict": ["world.observation=dict"],
     "repeated actions": ["+world.action_repeat=4"],
     "lstm": ["policy=lstm"],

@@ -141,6 +141,7 @@ def everything(given):
         "sums": torch.cat([a.sum(0), a.mean(-1), a.var(0), a.amax(1), a.prod(0)]),
         "where": torch.stack([a.argmax(-1), a.argmin(-1), order[:, 0]]),
         "softmax": torch.cat([a.softmax(0), a.log_softmax(-1), rows.repeat(1, 2), a.cumsum(1)]),
+        "normalized": torch.nn.functional.layer_norm(a, (4,), b[0], b[1]),
         "taken": torch.cat(
             [a[i[0] % 3], a.gather(1, i % 4), a.flip(0, 1), a.T[:, :3].T[:, :4], a.index_select(0, i[0] % 3)], 0
         ),

@@ -25,6 +25,7 @@ def model_settings(archive: Archive) -> dict[str, Any]:
     settings = {
         "hidden_sizes": archive.hidden_sizes("policy"),
         "shared_trunk": False,
+        "layer_norm": False,
         "centralized_critic": False,
         "memory": "none",
         **{f"{module}.enabled": False for module in modules},

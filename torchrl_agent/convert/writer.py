@@ -87,6 +87,7 @@ def _check(run: Path | str, experiment: Experiment, world: EnvBase) -> None:
     more = {
         "model.memory": model.memory != "none",
         "model.perception.enabled": model.perception.enabled,
+        "model.layer_norm": model.layer_norm,
         "model.centralized_critic": model.centralized_critic,
         "several observations": len(observation_shapes(world)) > 1,
     }

@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.functional import one_hot
+from torch.nn.functional import layer_norm, one_hot
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -77,20 +77,30 @@ def to_program(function: Function, example: dict[str, Tensor], name: str) -> dic
 
 
 def _traceable(function: Function) -> Function:
-    """Return the function with one-hot rows that are compared instead of checked, which reads their values."""
+    """Return the function with one-hot rows that are compared instead of checked, which reads their values, and layer
+    normalization in its parts.
+    """
 
     def traceable(given: dict[str, Tensor]) -> dict[str, Tensor]:
-        with _Compared():
+        with _InParts():
             return function(given)
 
     return traceable
 
 
-class _Compared(TorchFunctionMode):
+class _InParts(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is one_hot:
             return (args[0].unsqueeze(-1) == torch.arange(args[1])).long()
+        if function is layer_norm:
+            return _layer_norm(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
+
+
+def _layer_norm(value: Tensor, shape: Sequence[int], weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    axes = list(range(-len(shape), 0))
+    deviation = (value.var(axes, correction=0, keepdim=True) + eps).sqrt()
+    return (value - value.mean(axes, keepdim=True)) / deviation * weight + bias
 
 
 @dataclass

@@ -32,8 +32,8 @@ from torchrl_agent.models.heads import make_actor_head
 from torchrl_agent.models.prediction import Predicting
 from torchrl_agent.modules.manager import Manager
 from torchrl_agent.modules.memory import RecurrentState
-from torchrl_agent.modules.module import AgentModule, Built, ModuleContext, build_custom_modules
-from torchrl_agent.modules.networks import ACTIVATIONS, ConcatMLP, GatedConcat, mlp
+from torchrl_agent.modules.module import AgentModule, Built, ModuleContext, build_custom_modules, custom_networks
+from torchrl_agent.modules.networks import ACTIVATIONS, ConcatMLP, GatedConcat, add_layer_norms, mlp
 from torchrl_agent.modules.perception import Perception
 from torchrl_agent.modules.recomputation import recompute
 from torchrl_agent.modules.social_model import SocialModel
@@ -112,6 +112,8 @@ class Agent(Predicting, nn.Module):
         self.actor = ProbabilisticTensorDictSequential(*body, *self.actor_head)
         self.critic = TensorDictSequential(*body, self.critic_head)
         self.policy = self._of_world(self.actor)
+        if config.layer_norm:
+            add_layer_norms(self, custom_networks(self))
         recompute(self._named_parts(), config.recompute)
         self.recomputes = bool(config.recompute)
         self.to(env.device)

@@ -23,6 +23,9 @@ class ModelConfig:
     """Widths of actor's and critic's hidden layers."""
     activation: str = choice("silu", ACTIVATIONS)
     """Activation function of all networks."""
+    layer_norm: bool = False
+    """Layer normalization before hidden activations. Of linear layers, and in perception of the embedding and of what
+    the memory recalls, whose states stay as they are. Modules and encoders of your own are left alone."""
     shared_trunk: bool = False
     """One network with two heads instead of two."""
     normalize_observations: bool = True

@@ -158,6 +158,12 @@ Built = Iterator[tuple[str, AgentModule]]
 # --- modules of your own ---------------------------------------------------------------------------------------------
 
 
+def custom_networks(agent: nn.Module) -> set[nn.Module]:
+    """Modules inside custom encoders and modules of an agent, which are as their authors made them."""
+    encoders = [each for each in agent.modules() if isinstance(each, CustomEncoder)]
+    return {part for each in (agent.custom_modules, *encoders) for part in each.modules()}
+
+
 class CustomEncoder(nn.Module):
     """An encoder of one observation, made as ``target(shape, out, **arguments)``: it is called with [rows, *shape] and
     returns [rows, out]. Here it takes the flattened observation [..., F] and returns [..., out].

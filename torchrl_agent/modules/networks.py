@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +29,16 @@ def mlp(width: int, out: int, hidden: Sequence[int], activation: str, gain: floa
     for layer in layers:
         orthogonal(layer, gain if layer is layers[-1] else math.sqrt(2))
     return network
+
+
+def add_layer_norms(module: nn.Module, custom: Collection[nn.Module] = ()) -> None:
+    """Insert a layer normalization (Ba et al. 2016) between every linear layer and the activation after it, except in
+    ``custom`` modules.
+    """
+    for network in [each for each in module.modules() if isinstance(each, nn.Sequential) and each not in custom]:
+        for index, (layer, following) in reversed(list(enumerate(pairwise(network)))):
+            if isinstance(layer, nn.Linear) and isinstance(following, tuple(ACTIVATIONS.values())):
+                network.insert(index + 1, nn.LayerNorm(layer.out_features, device=layer.weight.device))
 
 
 def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> None:

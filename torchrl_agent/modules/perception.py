@@ -97,6 +97,7 @@ class Perception(AgentModule):
         config: sizes and encoders.
         memory: none, gru or lstm.
         activation: activation of its networks.
+        layer_norm: normalize embedding and output of the memory.
 
     Attributes:
         memory: specs of the recurrent states by key; empty without memory.
@@ -106,17 +107,26 @@ class Perception(AgentModule):
     own_grad_clip = False  # it is trained by the controller's gradient too
 
     def __init__(
-        self, env: EnvBase, shapes: dict[str, torch.Size], config: PerceptionConfig, memory: str, activation: str
+        self,
+        env: EnvBase,
+        shapes: dict[str, torch.Size],
+        config: PerceptionConfig,
+        memory: str,
+        activation: str,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         _check_names(config, [*shapes, *map(str, group_spec(env).keys())])
         self._add_encoders(shapes, config, activation)
+        norm = nn.LayerNorm if layer_norm else nn.Identity
+        self.embedding_norm = norm(config.embedding_size)
         self.recurrence, width = None, config.embedding_size
         self.skips = config.skip_connection
         if memory != "none":
             self.recurrence, self.memory = recurrence(
                 memory, width, config.memory_size, _EMBEDDED, _REMEMBERED, env.device
             )
+            self.memory_norm = norm(config.memory_size)
             width = config.memory_size + (width if self.skips else 0)
         self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
         self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
@@ -165,7 +175,7 @@ class Perception(AgentModule):
         """Build it if it is switched on or the agent has a memory, with its losses if they have a weight."""
         config, model = context.config.perception, context.config
         if config.enabled or model.memory != "none":
-            module = cls(context.env, context.shapes, config, model.memory, model.activation)
+            module = cls(context.env, context.shapes, config, model.memory, model.activation, model.layer_norm)
             if config.reconstruction_coeff or config.prediction_coeff:
                 module.losses.append(PerceptionLoss(config, sum(module.sizes), context.heads, model.activation))
             yield "perception", module
@@ -202,7 +212,7 @@ class Perception(AgentModule):
                 check_states(tensordict, self.memory, features.shape[:-1])
             states = tensordict.select(keys.IS_INIT, *self.memory).set(_EMBEDDED, features)
             states = self.recurrence(states)
-            remembered = states.get(_REMEMBERED)
+            remembered = self.memory_norm(states.get(_REMEMBERED))
             features = torch.cat((features, remembered), -1) if self.skips else remembered
             for name in self.memory:
                 tensordict.set((keys.NEXT, name), states.get((keys.NEXT, name)))
@@ -230,7 +240,7 @@ class Perception(AgentModule):
         encoded = [encoder(parts[int(index)]) for index, encoder in self.encoders.items()]
         if self.vector_encoder is not None:
             encoded.append(self.vector_encoder(torch.cat([parts[index] for index in self.vectors], -1)))
-        return self.activation(self.fuse(self.activation(torch.cat(encoded, -1))))
+        return self.activation(self.embedding_norm(self.fuse(self.activation(torch.cat(encoded, -1)))))
 
 
 def _encoder_kinds(shapes: dict[str, torch.Size], chosen: dict[str, Any]) -> dict[str, Any]:

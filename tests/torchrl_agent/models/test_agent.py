@@ -76,6 +76,23 @@ def test_separate_networks_share_nothing_and_have_the_parameters_counted_by_hand
     assert not mine & {id(p) for p in agent.critic.parameters()}
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_layer_norm_standardizes_what_every_hidden_activation_reads(shared):
+    agent = Agent(ArenaEnv(8), ModelConfig(hidden_sizes=[24, 16], layer_norm=True, shared_trunk=shared))
+    plain = Agent(ArenaEnv(8), ModelConfig(hidden_sizes=[24, 16], shared_trunk=shared))
+    networks = 1 if shared else 2
+    more = networks * 2 * (24 + 16)  # a scale and a shift of every hidden unit
+    assert sum(p.numel() for p in agent.parameters()) == sum(p.numel() for p in plain.parameters()) + more
+    read = []
+    for activation in [each for each in agent.modules() if isinstance(each, nn.SiLU)]:
+        activation.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    agent.critic_head(agent.actor(ArenaEnv(8, seed=1).reset()))
+    assert len(read) == 2 * networks
+    for each in read:
+        torch.testing.assert_close(each.mean(-1), torch.zeros(8), rtol=0, atol=1e-5)
+        torch.testing.assert_close(each.var(-1, correction=0), torch.ones(8), rtol=0, atol=0.01)
+
+
 def test_a_shared_trunk_is_counted_once_and_taught_by_both_heads():
     agent = Agent(ArenaEnv(2), ModelConfig(hidden_sizes=[24, 16], shared_trunk=True))
     trunk = 32 * 24 + 24 + 24 * 16 + 16

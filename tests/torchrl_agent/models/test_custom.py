@@ -37,6 +37,13 @@ class Layer(nn.Linear):
         super().__init__(*shape, out, bias)
 
 
+class Layers(nn.Sequential):
+    """An encoder of vectors with a hidden layer."""
+
+    def __init__(self, shape, out):
+        super().__init__(nn.Linear(*shape, 4), nn.SiLU(), nn.Linear(4, out))
+
+
 class Recorder(nn.Module):
     """An encoder that keeps what it was shown last."""
 
@@ -143,6 +150,14 @@ def test_encoders_of_ones_own_learn_with_the_rest():
     before = learner.agent.perception.encoders["0"].network.weight.detach().clone()
     learner.improve(learner.collector.collect(), 1e-2)
     assert not torch.equal(learner.agent.perception.encoders["0"].network.weight, before)
+
+
+def test_layer_norm_is_not_put_into_encoders_of_ones_own():
+    perception = PerceptionConfig(enabled=True, embedding_size=16, encoders={"combat_targets": target(Layers)})
+    config = ModelConfig([8], layer_norm=True, perception=perception)
+    agent = Agent(ArenaEnv(3, observation="dict"), config)
+    assert [type(part) for part in agent.perception.encoders["1"].network] == [nn.Linear, nn.SiLU, nn.Linear]
+    assert type(agent.actor_head[0].module[1]) is nn.LayerNorm
 
 
 # --- modules between belief and controller ----------------------------------------------------------------------------

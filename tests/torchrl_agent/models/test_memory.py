@@ -85,6 +85,23 @@ def test_what_is_seen_has_a_way_around_the_memory_unless_that_is_switched_off(ki
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("skips", [True, False])
+def test_layer_norm_standardizes_what_is_recalled_and_leaves_states_alone(skips):
+    env = ArenaEnv(4, seed=1)
+    agent = Agent(
+        env, ModelConfig([16], layer_norm=True, memory="gru", perception=PerceptionConfig(skip_connection=skips))
+    )
+    frames, recalled = agent.attach(env).reset(), []
+    frames["hidden"].normal_()
+    frames["is_init"].zero_()
+    agent.perception.memory_norm.register_forward_hook(lambda _, given, result: recalled.append((given[0], result)))
+    after = agent.actor(frames)["next", "hidden"].squeeze(-2)
+    ((raw, normalized),) = recalled
+    torch.testing.assert_close(raw, after)  # the state is what the network recalls, before normalization
+    torch.testing.assert_close(normalized.mean(-1), torch.zeros(4), rtol=0, atol=1e-5)
+    torch.testing.assert_close(normalized.var(-1, correction=0), torch.ones(4), rtol=0, atol=0.01)
+
+
 def test_making_an_agent_leaves_scans_possible():
     """In a process of its own: what was found out once is remembered."""
     program = (

@@ -158,6 +158,7 @@ class PretendCuda(contextlib.ExitStack):
             (torch, "save", lambda value, *args, **kwargs: _save(_tagged(value), *args, **kwargs)),
             (torch, "load", _loaded),
             (torch.Tensor, "to", _to_the_first),
+            (torch.Tensor, "pin_memory", _pinned),
             (torch.nn.functional, "one_hot", _one_hot),
             (torch.nn.Module, "load_state_dict", _load_in_place),
             (torch._C, "_group_tensors_by_device_and_dtype", _grouped),
@@ -208,7 +209,8 @@ class PretendCuda(contextlib.ExitStack):
         to_gpu = bool(on_gpu) if wanted is None else wanted.type == "cuda"
         if not on_gpu and not to_gpu:
             return function(*args, **kwargs)
-        self._check(function, args, tensors, on_gpu, wanted)
+        free = bool(kwargs.get("non_blocking")) and getattr(tensors[0], "pinned", False)
+        self._check(function, args, tensors, on_gpu, None if free else wanted)
         inner = [value.on_cpu if isinstance(value, CudaTensor) else value for value in flat]
         args, kwargs = tree_unflatten(inner, structure)
         if wanted is not None:
@@ -426,6 +428,13 @@ def _to_the_first(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return GPU if isinstance(value, (str, torch.device)) and torch.device(value).type == "cuda" else value
 
     return _to(self, *map(indexed, args), **{name: indexed(value) for name, value in kwargs.items()})
+
+
+def _pinned(self) -> torch.Tensor:
+    """A copy from which the device reads by itself."""
+    result = self.clone()
+    result.pinned = True
+    return result
 
 
 def _load_in_place(self, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from tensordict import TensorDict
 
 from envs import ArenaEnv, TownEnv
 from envs.arena import observation
+from envs.libs.gymnasium import VectorGymEnv
 from torchrl_agent import Experiment, evaluate, load_agent, train
 from torchrl_agent.loop import iterate
 from torchrl_agent.optimization.compilation import (
@@ -212,6 +213,23 @@ def test_scripted_players_never_wait(gpu, make, options):
         gpu.reset()
         policy(root)
         assert not gpu.waits, name
+
+
+def test_worlds_on_the_host_wait_for_the_action_alone(gpu):
+    shown = []
+    for device in ("cpu", "cuda"):
+        env = VectorGymEnv("CartPole-v1", 2, device=device, processes=False)
+        env.set_seed(1)
+        roots = [env.reset()]
+        for _ in range(3):
+            acted = roots[-1].clone().set("action", torch.ones(2, dtype=torch.int64, device=device))
+            gpu.reset()
+            roots.append(env.step_and_maybe_reset(acted)[1])
+        shown.append([root["observation"].cpu() for root in roots])
+        waits = [wait for wait in gpu.waits if "envs/libs" in wait]
+        assert len(waits) == (device == "cuda"), gpu.waits
+    assert all(wait.startswith("copy to the host") for wait in waits)
+    assert all(torch.equal(*pair) for pair in zip(*shown, strict=True))  # and the arrays are overwritten in between
 
 
 @pytest.mark.parametrize(("make", "options"), [(ArenaEnv, {}), (TownEnv, {"level": "L8"})])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 GROUP = "agents"
@@ -20,6 +21,14 @@ def require(package: str, extra: str) -> None:
     """Raise ValueError with the command to install a package, if it is missing."""
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{package} is not installed: pip install 'torchrl-agent[{extra}]'.")
+
+
+def to_device(array: NDArray, device: torch.device) -> torch.Tensor:
+    """Copy an array to a device. To a GPU from pinned memory: the host goes on while the copy runs, and may overwrite
+    the array.
+    """
+    value = torch.from_numpy(array)
+    return value.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else value.to(device, copy=True)
 
 
 class Drawn:

@@ -25,7 +25,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from envs.base.arguments import MOST_OBJECTS, checked_device, checked_number, checked_repeat
-from envs.libs import Drawn, picture
+from envs.libs import Drawn, picture, to_device
 from envs.libs.goals import goal_outcome
 from envs.libs.gymnasium_packages import import_package
 from envs.libs.gymnasium_world import EPISODE_INFO, PlainWorld
@@ -267,7 +267,7 @@ class VectorGymEnv(Drawn, EnvBase):
         return books
 
     def _column(self, values: NDArray) -> torch.Tensor:
-        return torch.from_numpy(values).to(self.device, copy=True).unsqueeze(-1)
+        return to_device(values, self.device).unsqueeze(-1)
 
     def _play(self, action: NDArray) -> Any:
         if isinstance(self._env, AsyncVectorEnv):
@@ -278,12 +278,10 @@ class VectorGymEnv(Drawn, EnvBase):
     def _shown(self, arrays: dict[str, NDArray]) -> TensorDict:
         """Return observations and statistics, copied out of the vector environment's buffers."""
         shown = {name: array for name, array in arrays.items() if name != EPISODE_INFO}
-        tensors = {name: torch.from_numpy(array).to(self.device, copy=True) for name, array in shown.items()}
+        tensors = {name: to_device(array, self.device) for name, array in shown.items()}
         if self._masked:
             tensors[ACTION_MASK] = tensors[ACTION_MASK].bool()
-        books = {
-            name: torch.from_numpy(values).to(self.device, copy=True) for name, values in self._episode(arrays).items()
-        }
+        books = {name: to_device(values, self.device) for name, values in self._episode(arrays).items()}
         tensors["episode"] = TensorDict(books, self.batch_size, device=self.device)
         return TensorDict(tensors, self.batch_size, device=self.device)
 

@@ -15,7 +15,7 @@ from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from envs.base.arguments import MOST_OBJECTS, checked_number
-from envs.libs import GROUP, Drawn, picture, require
+from envs.libs import GROUP, Drawn, picture, require, to_device
 from envs.libs.others import Others
 
 
@@ -132,8 +132,8 @@ class VectorPettingZooEnv(Drawn, EnvBase):
                 self._truncated[row, index] = truncated[agent] and not terminated[agent] and bool(playing)
             self._look(row, seen)
         flags = {"done": ended, "terminated": ended & ~cut, "truncated": cut}
-        shown = self._shown().update({name: torch.from_numpy(flag).to(self.device) for name, flag in flags.items()})
-        shown.set((GROUP, "reward"), torch.from_numpy(reward).to(self.device))
+        shown = self._shown().update({name: to_device(flag, self.device) for name, flag in flags.items()})
+        shown.set((GROUP, "reward"), to_device(reward, self.device))
         return shown
 
     @override
@@ -158,12 +158,11 @@ class VectorPettingZooEnv(Drawn, EnvBase):
             self._state[row] = np.asarray(self.worlds[row].state()).reshape(-1)
 
     def _shown(self) -> TensorDict:
-        books = {"alive": self._alive.copy(), "truncated": self._truncated.copy()}
-        shown = TensorDict({GROUP: {"observation": self._seen.copy(), **books}}, self.batch_size)
-        shown.get(GROUP).batch_size = self._alive.shape
+        arrays = {"observation": self._seen, "alive": self._alive, "truncated": self._truncated}
+        group = {name: to_device(array, self.device) for name, array in arrays.items()}
+        shown = TensorDict({GROUP: TensorDict(group, self._alive.shape, self.device)}, self.batch_size, self.device)
         if self.show_state:
-            shown.set("state", torch.from_numpy(self._state.copy()))
-        shown = shown.to(self.device)
+            shown.set("state", to_device(self._state, self.device))
         if self._others is not None:
             self._others.show(shown.get(GROUP))
         return shown

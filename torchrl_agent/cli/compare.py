@@ -11,19 +11,22 @@ from torchrl_agent.core.run_names import CONFIG, shipped_runs
 from torchrl_agent.core.tables import printable
 from torchrl_agent.core.text import to_json
 from torchrl_agent.runs.lineage import PICTURE, plot_lineage
-from torchrl_agent.runs.report import METRIC, compare, plot, table
+from torchrl_agent.runs.report import AXES, FRAMES, METRIC, compare, plot, table
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Add runs."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
+    form = parser.add_mutually_exclusive_group()
+    for name, what in (("markdown", "a table of Markdown"), ("csv", "comma-separated values with all digits")):
+        form.add_argument(f"--{name}", action="store_const", dest="form", const=name, default="text", help=what)
     add_json(parser)
 
 
 def run_compare(parsed: argparse.Namespace) -> None:
     """Print the table of runs."""
     entries = compare([Path(folder) for folder in parsed.run_folders])
-    print(table(entries))
+    print(table(entries, parsed.form))
     if parsed.json:
         print(to_json({"configurations": entries}))
 
@@ -35,6 +38,8 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     """Add runs and the metrics to draw."""
     parser.add_argument("run_folders", metavar="RUN", nargs="+")
     parser.add_argument("--metric", action="append", help=f"a column of metrics.csv; repeat for panels ({METRIC})")
+    parser.add_argument("--x", choices=AXES, default=FRAMES, help=f"{FRAMES}, or wall-clock time ({FRAMES})")
+    parser.add_argument("--smooth", type=float, default=0.0, help="weight of the values before, below 1 (0)")
     parser.add_argument("--lineage", action="store_true", help="who descends from whom in the run of a population")
     parser.add_argument("--output", help=f".png, .svg or (of curves) .pdf (curves.png, {PICTURE})")
 
@@ -43,7 +48,8 @@ def run_plot(parsed: argparse.Namespace) -> None:
     """Draw, and print the path of the picture."""
     folders = [Path(folder) for folder in parsed.run_folders]
     if not parsed.lineage:
-        print(plot(folders, parsed.metric or [METRIC], Path(parsed.output or "curves.png")))
+        output = Path(parsed.output or "curves.png")
+        print(plot(folders, parsed.metric or [METRIC], output, parsed.x, parsed.smooth))
         return
     if len(folders) > 1 or parsed.metric:
         raise ValueError("--lineage is of one run, and of its fitness: give one RUN and no --metric.")

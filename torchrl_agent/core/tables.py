@@ -38,7 +38,23 @@ def aligned(rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
     return [line(row) for row in rows]
 
 
+def markdown(rows: Sequence[Sequence[object]]) -> str:
+    """Return rows of cells, the header first, as a table of Markdown with one line per row."""
+    cells = [[str(value).strip().replace("|", "\\|") for value in row] for row in rows]
+    header, *others = [f"| {' | '.join(line)} |" for line in cells]
+    return "\n".join([header, "|" + "---|" * len(cells[0]), *others])
+
+
 # --- intervals -------------------------------------------------------------------------------------------------------
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Return the mean of the middle half: a quarter of the values, rounded down, is left out at each end (Agarwal et
+    al. 2021, "Deep reinforcement learning at the edge of the statistical precipice", section 4.3).
+    """
+    cut = len(values) // 4
+    return fmean(sorted(values)[cut : len(values) - cut])
+
 
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """97.5 % quantiles of Student's t by degrees of freedom."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchrl_agent.core.checkpoint import read_json, write_text
 from torchrl_agent.core.run_names import PREFIX, run_name_of
-from torchrl_agent.core.tables import printable
+from torchrl_agent.core.tables import markdown, printable
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.runs.lineage import PICTURE
 from torchrl_agent.runs.members import FOLDER
@@ -198,7 +198,4 @@ def _table(left: str, right: str, rows: dict[str, Any]) -> str:
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table with one line per row."""
-    cells = [[str(value).strip().replace("|", "\\|") for value in row] for row in rows]
-    lines = [f"| {' | '.join(line)} |" for line in (header, *cells)]
-    return "\n".join([lines[0], "|" + "---|" * len(header), *lines[1:]]) + "\n"
+    return markdown([header, *rows]) + "\n"

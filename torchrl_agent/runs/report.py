@@ -7,11 +7,13 @@ given again begins another group, so that no seed counts twice.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -23,12 +25,13 @@ from envs.toolkit.plain_yaml import read_yaml
 from torchrl_agent.algorithms.registry import ALGORITHMS
 from torchrl_agent.core.checkpoint import MODULE_FILE, read_json, write_atomically
 from torchrl_agent.core.run_names import find_run, run_name_of
-from torchrl_agent.core.tables import aligned
+from torchrl_agent.core.tables import aligned, interquartile_mean, markdown
 from torchrl_agent.runs.metrics import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SPEED = "time/fps"
 METRIC = "rollout/ep_rew_mean"
 """Metric that is drawn by default."""
 LEGEND_WIDTH = 88
@@ -37,6 +40,13 @@ LINES = ("-", "--", ":", "-.")
 """Line styles: the next one each time the colors are used up."""
 FIRST = ("run", "config", "seed", "frames", "seconds", "training_return", "return_mean", "win_rate")
 """Columns of the table, as far as the runs have them; others follow."""
+STATISTICS = {"mean": "mean", "standard_deviation": "std", "interquartile_mean": "iqm"}
+"""Statistics over runs, with their names in a table."""
+FRAMES, WALL = "frames", "wall"
+AXES = {FRAMES: "frames (steps summed over worlds)", WALL: "seconds of collecting and learning"}
+"""Horizontal axes of learning curves."""
+POINTS = 200
+"""Number of points of a mean over runs against time, which have no times in common."""
 RESAMPLES = 2000
 """Number of samples of the bootstrap."""
 NAMED_DIFFERENCES = 3
@@ -56,22 +66,31 @@ class Run:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric over the seeds of a configuration; all [frames]."""
+    """A metric over the seeds of a configuration; all [points]."""
 
-    frames: NDArray[np.float64]
+    x: NDArray[np.float64]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
 
-def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path) -> Path:
+def plot(folders: Sequence[Path], metrics: Sequence[str], output: Path, x: str = FRAMES, smooth: float = 0.0) -> Path:
     """Draw learning curves into ``output``, one panel per metric, and return its path.
+
+    Args:
+        folders: run folders.
+        metrics: columns of ``metrics.csv``.
+        output: the file; its suffix is the format.
+        x: horizontal axis, one of :data:`AXES`.
+        smooth: see :func:`smoothed`.
 
     Raises:
         ValueError: a folder is not a run, a run has no such metric, or the file cannot be written.
     """
     check_format(output)
-    return write_figure(draw(group_runs(folders), list(dict.fromkeys(metrics))), output)
+    if not 0 <= smooth < 1:
+        raise ValueError(f"--smooth is {smooth:g}: give the weight of the values before, from 0 to below 1.")
+    return write_figure(draw(group_runs(folders), list(dict.fromkeys(metrics)), x, smooth), output)
 
 
 def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -79,7 +98,8 @@ def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:
 
     Returns:
         Entries with ``config``, ``runs`` (one row of figures each) and, where there are several, their ``mean`` and
-        ``standard_deviation`` over seeds (of a sample, n - 1), of the figures that all of them have.
+        ``standard_deviation`` over seeds (of a sample, n - 1), of the figures that all of them have; of four or more
+        runs also the ``interquartile_mean``.
 
     Raises:
         ValueError: a folder is not a run, or what it holds is damaged.
@@ -93,21 +113,30 @@ def compare(folders: Sequence[Path]) -> list[dict[str, Any]]:
             columns = {name: [row[name] for row in rows] for name in known if name not in ("run", "seed")}
             entry["mean"] = {name: fmean(column) for name, column in columns.items()}
             entry["standard_deviation"] = {name: stdev(column) for name, column in columns.items()}
+        if len(rows) > 3:
+            entry["interquartile_mean"] = {name: interquartile_mean(column) for name, column in columns.items()}
         entries.append(entry)
     return entries
 
 
-def table(entries: Sequence[dict[str, Any]]) -> str:
-    """The result of :func:`compare` as a text table."""
+def table(entries: Sequence[dict[str, Any]], form: str = "text") -> str:
+    """The result of :func:`compare` as a table: ``text``, ``markdown`` or, with all digits, ``csv``."""
     rows: list[dict[str, Any]] = []
     for entry in entries:
         rows += [{**row, "config": entry["config"]} for row in entry["runs"]]
-        for name, word in (("mean", "mean"), ("standard_deviation", "std")):
+        for name, word in STATISTICS.items():
             if name in entry:
                 rows.append({"run": "", "config": entry["config"], "seed": word, **entry[name]})
     present = list(dict.fromkeys(name for row in rows for name in row))
     columns = [*(name for name in FIRST if name in present), *(name for name in present if name not in FIRST)]
-    return "\n".join(aligned([columns, *([_cell(row.get(name)) for name in columns] for row in rows)], words=2))
+    if form == "csv":
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows(
+            [columns, *([row.get(name) for name in columns] for row in rows)]
+        )
+        return file.getvalue().rstrip("\n")
+    cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
+    return markdown(cells) if form == "markdown" else "\n".join(aligned(cells, words=2))
 
 
 def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
@@ -131,7 +160,7 @@ def group_runs(folders: Sequence[Path]) -> dict[str, list[Run]]:
     return dict(zip(_labels(list(groups.values())), groups.values(), strict=True))
 
 
-def draw(groups: dict[str, list[Run]], metrics: Sequence[str]) -> Figure:
+def draw(groups: dict[str, list[Run]], metrics: Sequence[str], x: str = FRAMES, smooth: float = 0.0) -> Figure:
     """One panel per metric with one curve per configuration."""
     from matplotlib.figure import Figure  # slow to import, and only wanted here; such a figure needs no display
     from matplotlib.ticker import EngFormatter
@@ -140,39 +169,58 @@ def draw(groups: dict[str, list[Run]], metrics: Sequence[str]) -> Figure:
     panels: list[Any] = list(figure.subplots(len(metrics), sharex=True, squeeze=False).flat)
     for panel, metric in zip(panels, metrics, strict=True):
         for index, (label, runs) in enumerate(groups.items()):
-            curve = learning_curve([run.folder for run in runs], metric)
+            curve = learning_curve([run.folder for run in runs], metric, x, smooth)
             color = COLORS[index % len(COLORS)]
             panel.plot(
-                curve.frames,
+                curve.x,
                 curve.mean,
                 color=color,
                 linestyle=LINES[index // len(COLORS) % len(LINES)],
-                marker="o" if len(curve.frames) == 1 else "",
+                marker="o" if len(curve.x) == 1 else "",
                 label=_legend(label, runs),
             )
             if len(runs) > 1:
-                panel.fill_between(curve.frames, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
+                panel.fill_between(curve.x, curve.low, curve.high, color=color, alpha=0.15, linewidth=0)
         panel.set_ylabel(metric)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xlabel("frames (steps summed over worlds)")
+    panels[-1].set_xlabel(AXES[x])
     panels[-1].xaxis.set_major_formatter(EngFormatter())
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", frameon=False)
     return figure
 
 
-def learning_curve(folders: Sequence[Path], metric: str) -> Curve:
-    """The mean of a metric over runs and its interval, at the frames where every one of them has a number.
+def learning_curve(folders: Sequence[Path], metric: str, x: str = FRAMES, smooth: float = 0.0) -> Curve:
+    """The mean of a metric over runs and its interval, at the frames where every one of them has a number, or between
+    the times that all of them have reached.
 
     The interval is the 95 % bootstrap interval of the mean for three runs or more, smallest to largest for two.
     """
-    curves = [_read_curve(folder, metric) for folder in folders]
-    frames = sorted(set(curves[0]).intersection(*curves[1:]))
-    if not frames:
+    curves = [_read_curve(folder, metric, x) for folder in folders]
+    curves = [dict(zip(curve, smoothed(list(curve.values()), smooth), strict=True)) for curve in curves]
+    if x == WALL and len(curves) > 1:
+        begin, end = max(map(min, curves)), min(map(max, curves))
+        places = list(np.linspace(begin, end, POINTS)) if begin <= end else []
+        curves = [dict(zip(places, np.interp(places, list(c), list(c.values())), strict=True)) for c in curves]
+    places = sorted(set(curves[0]).intersection(*curves[1:]))
+    if not places:
         names = ", ".join(str(folder) for folder in folders)
-        raise ValueError(f"{names} have no frames in common with a number for {metric}: plot them one by one.")
-    values = np.array([[curve[frame] for frame in frames] for curve in curves])
-    return Curve(np.array(frames), values.mean(0), *_interval(values))
+        what = "times" if x == WALL else "frames"
+        raise ValueError(f"{names} have no {what} in common with a number for {metric}: plot them one by one.")
+    values = np.array([[curve[place] for place in places] for curve in curves])
+    return Curve(np.array(places), values.mean(0), *_interval(values))
+
+
+def smoothed(values: Sequence[float], weight: float) -> list[float]:
+    """Running means of a series that weigh each value before the last one ``weight`` times less, as TensorBoard's do,
+    corrected for their beginning.
+    """
+    total = count = 0.0
+    result = []
+    for value in values:
+        total, count = weight * total + value, weight * count + 1
+        result.append(total / count)
+    return result
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -245,17 +293,29 @@ def _read_rows(folder: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _read_curve(folder: Path, metric: str) -> dict[float, float]:
-    """The metric by frames, where it is a number."""
+def _read_curve(folder: Path, metric: str, x: str) -> dict[float, float]:
+    """The metric by frames or seconds, where it is a number."""
     rows = _read_rows(folder)
     if metric not in rows[0]:
         names = ", ".join(name for name in rows[0] if name and name != "frames")
         raise ValueError(f"run {folder} has no metric {metric}: give --metric one of {names}.")
-    curve = {_number(row, "frames", folder): _number(row, metric, folder) for row in rows}
-    curve = {frames: value for frames, value in curve.items() if math.isfinite(frames) and math.isfinite(value)}
+    places = _seconds(rows, folder) if x == WALL else [_number(row, "frames", folder) for row in rows]
+    curve = {place: _number(row, metric, folder) for place, row in zip(places, rows, strict=True)}
+    curve = {place: value for place, value in curve.items() if math.isfinite(place) and math.isfinite(value)}
     if not curve:
         raise ValueError(f"run {folder} has no number for {metric} yet: let it train longer, or leave it out.")
     return curve
+
+
+def _seconds(rows: Sequence[dict[str, str]], folder: Path) -> list[float]:
+    """Seconds of collecting and learning until each row: the frames since the row before by their speed."""
+    if SPEED not in rows[0]:
+        raise ValueError(f"run {folder} has no metric {SPEED}, from which its time is known: use --x {FRAMES}.")
+    frames = [0.0, *(_number(row, "frames", folder) for row in rows)]
+    speeds = [_number(row, SPEED, folder) for row in rows]
+    return list(
+        accumulate((b - a) / (speed or math.nan) for (a, b), speed in zip(pairwise(frames), speeds, strict=True))
+    )
 
 
 def _number(row: dict[str, str], name: str, folder: Path) -> float:

@@ -99,7 +99,7 @@ def test_configurations_that_differ_in_much_are_named_by_a_run(tmp_path):
 
 def test_one_run_is_drawn_as_it_is(tmp_path):
     curve = report.learning_curve([make_run(tmp_path / "a", returns=(1.0, 5.0))], RETURN)
-    assert curve.frames.tolist() == [512, 1024]
+    assert curve.x.tolist() == [512, 1024]
     assert curve.mean.tolist() == curve.low.tolist() == curve.high.tolist() == [1.0, 5.0]
 
 
@@ -138,7 +138,7 @@ def test_a_curve_holds_only_frames_where_every_seed_has_a_number(tmp_path):
     longer = make_run(tmp_path / "longer", 0, ("nan", 2.0, 4.0, 6.0))
     shorter = make_run(tmp_path / "shorter", 1, (1.0, 4.0, ""))
     curve = report.learning_curve([longer, shorter], RETURN)
-    assert (curve.frames.tolist(), curve.mean.tolist()) == ([1024.0], [3.0])
+    assert (curve.x.tolist(), curve.mean.tolist()) == ([1024.0], [3.0])
 
 
 def test_the_figure_shows_a_panel_per_metric_and_a_curve_per_configuration(tmp_path):
@@ -176,6 +176,39 @@ def test_plot_writes_the_picture_that_it_names_and_nothing_else(tmp_path, capsys
         with Image.open(path) as one:
             assert one.width == two.width
             assert one.height < two.height
+
+
+def test_smoothing_weighs_what_lies_before_less_and_less():
+    assert report.smoothed([4.0, 8.0, 0.0], 0.5) == pytest.approx([4.0, 20 / 3, 20 / 7])  # (2+8)/1.5, (1+4+0)/1.75
+    assert report.smoothed([4.0, 8.0], 0.0) == [4.0, 8.0]
+
+
+def test_against_time_runs_are_read_where_all_of_them_have_been(tmp_path):
+    """At 512 and 256 frames per second: one after 1 and 2 seconds, the other after 2 and 4."""
+    folders = [make_run(tmp_path / str(seed), seed) for seed in range(2)]
+    for folder, returns, speed in zip(folders, ((0.0, 4.0), (10.0, 30.0)), (512, 256), strict=True):
+        rows = [{"frames": 512 * (row + 1), RETURN: value, "time/fps": speed} for row, value in enumerate(returns)]
+        with (folder / "metrics.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    alone = report.learning_curve(folders[:1], RETURN, report.WALL)
+    assert (alone.x.tolist(), alone.mean.tolist()) == ([1.0, 2.0], [0.0, 4.0])
+    both = report.learning_curve(folders, RETURN, report.WALL)
+    assert (both.x[0], both.x[-1]) == (2.0, 2.0)  # the first ends where the second begins
+    assert (both.mean[0], both.low[0], both.high[0]) == (7.0, 4.0, 10.0)
+    assert (
+        cli.main(["plot", *map(str, folders), "--x", "wall", "--smooth", "0.6", "--output", f"{tmp_path}/a.svg"]) == 0
+    )
+    assert (tmp_path / "a.svg").stat().st_size > 1000
+    figure = report.draw(report.group_runs(folders), [RETURN], report.WALL)
+    assert figure.axes[0].get_xlabel() == "seconds of collecting and learning"
+
+
+def test_a_run_without_speed_has_no_time_and_smoothing_has_a_range(tmp_path, capsys):
+    run = make_run(tmp_path / "a")
+    assert "from which its time is known: use --x frames" in refused(["plot", run, "--x", "wall"], capsys)
+    assert "--smooth is 1: give the weight" in refused(["plot", run, "--smooth", "1"], capsys)
 
 
 @pytest.mark.parametrize("kind", ["svg", "pdf"])
@@ -251,6 +284,30 @@ def test_compare_prints_rows_under_one_another_and_one_object_last(tmp_path, cap
     ]
     assert len({len(row) for row in rows}) == 1
     assert json.loads(last)["configurations"] == report.compare(folders)
+
+
+def test_four_runs_have_an_interquartile_mean_and_tables_have_other_forms(tmp_path, capsys):
+    """Of 1, 2, 3 and 100 the middle half is 2 and 3."""
+    folders = [
+        make_run(tmp_path / str(seed), seed, summary=make_summary(1.0, value))
+        for seed, value in enumerate((1.0, 2.0, 3.0, 100.0))
+    ]
+    (entry,) = report.compare(folders)
+    assert entry["interquartile_mean"]["training_return"] == 2.5
+    assert "interquartile_mean" not in report.compare(folders[:3])[0]
+    assert cli.main(["compare", *map(str, folders), "--csv"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["seed"] for row in rows] == ["0", "1", "2", "3", "mean", "std", "iqm"]
+    assert [float(row["training_return"]) for row in rows[-3:]] == [
+        26.5,
+        entry["standard_deviation"]["training_return"],
+        2.5,
+    ]
+    assert cli.main(["compare", *map(str, folders), "--markdown"]) == 0
+    header, line, *others = capsys.readouterr().out.splitlines()
+    assert header == "| run | config | seed | frames | seconds | training_return |"
+    assert line == "|" + "---|" * 6
+    assert others[-1] == "|  | smoke | iqm | 1,024 | 1 | 2.5 |"
 
 
 # --- what cannot be

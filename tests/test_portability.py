@@ -1,11 +1,14 @@
 """What Linux forgives and other systems do not: modules of Unix alone, and files in the encoding of the machine."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from torchrl_agent.core.run_names import check_run_name
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for package in ("envs", "torchrl_agent") for path in (ROOT / package).rglob("*.py"))
@@ -44,6 +47,19 @@ def opened_without_encoding(path):
         text = (name == "read_text" and not node.args) or (name == "open" and not any("b" in mode for mode in modes))
         if text or (name == "write_text" and isinstance(node.func, ast.Attribute)):
             yield f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+@pytest.mark.parametrize("name", ["nul", "COM1", "aux.txt", "group/con", 'a"b', "dot."])
+def test_a_run_cannot_have_a_name_that_windows_does_not_take(name):
+    with pytest.raises(ValueError, match=r"run\.name is "):
+        check_run_name(name)
+    check_run_name("console")
+
+
+def test_the_guide_names_tests_that_exist():
+    guide = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8").partition("## Systems")[2].partition("\n## ")[0]
+    files = re.findall(r"`(tests/\S+\.py)`", guide)
+    assert files and all((ROOT / file).is_file() for file in files)
 
 
 def test_text_is_read_and_written_in_an_encoding_that_is_named():

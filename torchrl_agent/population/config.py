@@ -19,8 +19,10 @@ CHOICES = ("hard", "even", "uniform")
 """Ways in which a league draws opponents: by how often they win, by how even the games are, or uniformly."""
 SPREADS = ("same", "perturb", "resample")
 """Initial genes of the members: as configured, one mutation away from it, or random within the bounds."""
-MATINGS = ("rank", "distant", "within")
-"""Pairings of parents: neighbors by fitness, those whose genes differ most, or kin, whose genes differ least."""
+LASTING = "lasting"
+MATINGS = ("rank", "distant", "within", LASTING)
+"""Pairings of parents: neighbors by fitness, those whose genes differ most, kin, whose genes differ least, or neighbors
+by fitness that stay together as long as both have children."""
 INHERITANCES = ("best", "mean", "fresh")
 """Weights of a child: those of the fitter parent, the mean of both, or those of a freshly initialized member."""
 SCHOOLINGS = {"full": 1.0, "finetune": 0.1, "frozen": 0.0}
@@ -49,8 +51,8 @@ class FamilyConfig:
     """Parents and inheritance of a generation, for ``population.evolve=genetic``."""
 
     mating: str = choice("rank", MATINGS)
-    """Choice of mates. rank: neighbors by fitness; distant: the most different genes; within: kin, the least different.
-    """
+    """Choice of mates. rank: neighbors by fitness; distant: the most different genes; within: kin, the least different;
+    lasting: neighbors by fitness, and couples stay together as long as both have children."""
     parents: float = share(0.6)
     """Fraction of the members that have children. They are the fittest; each of the others is replaced by a child."""
     crossover: float = share(0.5)

@@ -57,6 +57,7 @@ class Evolution:
     Attributes:
         genes: genes of the members.
         founders: the first member that each one descends from, int64 [P].
+        partners: partner of each member in a lasting couple, int64 [P]; itself where it has none.
         looks: all evolution steps, oldest first.
         births: number of replacements of a member, by a copy or a child.
 
@@ -65,7 +66,8 @@ class Evolution:
     """
 
     def __init__(self, config: PopulationConfig, configured: Mapping[str, float], seed: int) -> None:
-        self.config, self.rule = config, find_rule(config)
+        self.partners = torch.arange(config.members)
+        self.config, self.rule = config, find_rule(config, self.partners)
         self.random = torch.Generator().manual_seed(seed)
         self.genes: Genes = {}
         for name, gene in config.genes.items():
@@ -136,6 +138,7 @@ class Evolution:
         return {
             "genes": dict(self.genes),
             "founders": self.founders,
+            "partners": self.partners.clone(),
             "copied_at": self._copied_at,
             "looks": [vars(look) for look in self.looks],
             "random": self.random.get_state(),
@@ -153,13 +156,14 @@ class Evolution:
             raise ValueError(f"the saved members have the genes {saved}, these {', '.join(self.genes) or 'none'}")
         self.genes = state["genes"]
         self.founders, self._copied_at = state["founders"], state["copied_at"]
+        self.partners.copy_(state.get("partners", torch.arange(len(self.partners))))
         self.looks = [EvolutionStep(**{**look, "parents": _pairs(look["parents"])}) for look in state["looks"]]
         self.births = sum(int(look.children.sum()) for look in self.looks)
         self.random.set_state(state["random"])
 
 
-def find_rule(config: PopulationConfig) -> Rule:
-    """The rule that a configuration names.
+def find_rule(config: PopulationConfig, partners: Tensor) -> Rule:
+    """The rule that a configuration names; one of lasting couples writes them to ``partners``, int64 [P].
 
     Raises:
         ValueError: there is none of that name.
@@ -169,7 +173,7 @@ def find_rule(config: PopulationConfig) -> Rule:
     if config.evolve == "pbt":
         return lambda fitness, genes, random: pbt(fitness, random, config.replace, config.margin)
     if config.evolve == "genetic":
-        return lambda fitness, genes, random: genetic(fitness, _places(genes, config), config.family, random)
+        return lambda fitness, genes, random: genetic(fitness, _places(genes, config), config.family, random, partners)
     path = config.evolve["_target_"]
     try:
         rule = find(path)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrl_agent.algorithms.actor_critic import ActorCriticConfig
 from torchrl_agent.core.text import did_you_mean
-from torchrl_agent.population.config import NEUTRAL, TRAIT, FamilyConfig, PopulationConfig, num_parents
+from torchrl_agent.population.config import LASTING, NEUTRAL, TRAIT, FamilyConfig, PopulationConfig, num_parents
 
 PLACES = {
     "algorithm.entropy_coeff": "loss.objective.entropy_coeff",
@@ -74,7 +74,9 @@ def check_genes(config: PopulationConfig, numbers: Iterable[str], traits: Iterab
             )
 
 
-def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.Generator) -> Tensor:
+def genetic(
+    fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.Generator, partners: Tensor | None = None
+) -> Tensor:
     """Parents for a generation: the fittest stay and have children, which replace the others.
 
     Args:
@@ -82,6 +84,7 @@ def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.
         genes: places of the genes between their bounds, [G, P].
         config: fraction and pairing of the parents.
         random: generator that draws the parents.
+        partners: partner of each member, int64 [P], itself where it has none; lasting couples are written there.
 
     Returns:
         Two parents of each member, the fitter one first, int64 [P, 2]; itself twice, if it stays.
@@ -93,17 +96,34 @@ def genetic(fitness: Tensor, genes: Tensor, config: FamilyConfig, random: torch.
     replaced = order[len(able) :]
     if len(able) < 2 or len(replaced) < 1:
         return parents
-    mates = _mates(genes[:, able], config.mating)
+    if config.mating == LASTING and partners is not None:
+        mates = _couples(able, partners)
+    else:
+        mates = _mates(genes[:, able], config.mating)
     first = torch.randint(len(able), replaced.shape, generator=random)
     pairs = torch.stack((first, mates[first]), 1).sort(1).values  # by rank, so that the fitter comes first
     parents[replaced] = able[pairs]
     return parents
 
 
+def _couples(able: Tensor, partners: Tensor) -> Tensor:
+    """Mates as :func:`_mates` gives them, of lasting couples: those of whom both may have children stay together, the
+    others pair by fitness, and the last of an odd number has children alone. The couples replace ``partners``.
+    """
+    members = able.tolist()
+    mates = {each: partner for each in members if (partner := int(partners[each])) != each and partner in members}
+    single = [each for each in members if each not in mates]
+    for one, other in zip(single[::2], single[1::2], strict=False):
+        mates[one], mates[other] = other, one
+    partners.copy_(torch.arange(len(partners)))
+    partners[able] = torch.tensor([mates.get(each, each) for each in members])
+    return torch.tensor([members.index(mates.get(each, each)) for each in members])
+
+
 def _mates(genes: Tensor, mating: str) -> Tensor:
     """Mate of each member that may have children, the fittest first, by its place among them, int64 [able]."""
     count = genes.shape[1]
-    if mating == "rank":
+    if mating in ("rank", LASTING):
         places = torch.arange(count)
         neighbors = places + 1 - 2 * (places % 2)
         return torch.where(neighbors < count, neighbors, places - 1)

@@ -56,6 +56,45 @@ def test_those_whose_genes_differ_most_or_least_marry():
         assert {tuple(pair) for pairs in drawn for pair in pairs} == expected
 
 
+def test_couples_last_as_long_as_both_have_children():
+    config, partners = FamilyConfig(parents=0.5, mating="lasting"), torch.arange(8)
+    genes, generator = torch.zeros(1, 8), rng()
+
+    def couples(fitness):
+        parents = genetic(torch.tensor(fitness), genes, config, generator, partners)
+        assert {tuple(sorted((a, partners[a].item()))) for a, _ in parents.tolist()} >= {
+            tuple(sorted(pair)) for pair in parents.tolist() if pair[0] != pair[1]
+        }, "children are of couples"
+        return {tuple(sorted(pair)) for pair in enumerate(partners.tolist()) if pair[0] != pair[1]}
+
+    assert couples(FITNESS.tolist()) == {(1, 6), (3, 4)}
+    # of 3, 1, 4, 6 neighbors by fitness would be 3-1 and 4-6
+    assert couples([3.0, 8.0, 1.0, 9.0, 7.0, 2.0, 6.0, 4.0]) == {(1, 6), (3, 4)}
+    # 6 is replaced: 1 marries 0, which is new among the fittest
+    assert couples([6.5, 8.0, 1.0, 9.0, 7.0, 2.0, 0.0, 4.0]) == {(0, 1), (3, 4)}
+
+
+def test_the_last_of_an_odd_number_that_is_single_has_children_alone():
+    config = FamilyConfig(parents=0.375, mating="lasting")
+    pairs = set()
+    for seed in range(30):
+        parents = genetic(FITNESS, torch.zeros(1, 8), config, rng(seed), torch.arange(8))
+        pairs |= {tuple(pair) for pair in parents[[4, 7, 0, 5, 2]].tolist()}
+    assert pairs == {(1, 6), (3, 3)}
+
+
+def test_lasting_couples_are_saved(tmp_path):
+    config = PopulationConfig(members=8, evolve="genetic", every=1, genes={GREED: UNIT})
+    config.family.mating = "lasting"
+    one, other = (Evolution(config, {GREED: 0.5}, seed) for seed in (0, 1))
+    one.look(1, FITNESS)
+    assert one.partners.tolist() != list(range(8))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(other.partners, one.partners)
+    fitness = torch.rand(8)
+    assert torch.equal(one.look(2, fitness).parents, other.look(2, fitness).parents)
+
+
 def test_who_was_not_judged_neither_has_children_nor_is_replaced():
     fitness = FITNESS.clone()
     fitness[[1, 2]] = math.nan
@@ -376,7 +415,10 @@ def test_traits_evolve_by_population_based_training_too():
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        (["population.family.mating=love"], "population.family.mating is 'love': use one of rank, distant, within"),
+        (
+            ["population.family.mating=love"],
+            "population.family.mating is 'love': use one of rank, distant, within, lasting",
+        ),
         (["population.family.inherit=all"], "population.family.inherit is 'all': use one of best, mean, fresh"),
         (["population.family.schooling=none"], "population.family.schooling is 'none': use one of full, finetune"),
         (["population.family.parents=0.3"], "parents=0.3 of 4 members are 1 parents"),

@@ -32,6 +32,7 @@ STUDIES = {
     "league": "gain of a league over members that meet themselves alone, or a scripted player, over seeds",
     "matches": "time of several agents that act in the seats of as many worlds, beside that of one",
     "modules": "speed of the four-module agent, each module and the whole, compiled beside eager",
+    "offline": "policies learned from recordings of a mixture of players, cloned beside weighted by advantage",
     "pictures": "pictures of worlds of other libraries for the docs",
     "population": "speed of members that learn in one program, beside as many runs one after another",
     "results_page": "the pages of all recorded figures in docs/benchmarks",

@@ -25,7 +25,7 @@ from torchrl_agent.modules.perception import PerceptionConfig, PerceptionLoss
 from torchrl_agent.modules.records import auroc
 from torchrl_agent.modules.world_model import WorldModel, WorldModelConfig, WorldModelLoss, calibration
 from torchrl_agent.optimization.updater import NonFiniteError
-from torchrl_agent.pretrain import PretrainConfig, _prepare, make_updater, pretrain, switch_on, total_loss
+from torchrl_agent.pretrain import PretrainConfig, make_updater, prepare, pretrain, switch_on, total_loss
 from torchrl_agent.pretrain import learn as teach
 from torchrl_agent.pretrain.data import Disturbed, choose_players, collect, discounted_returns, make_sequences
 from torchrl_agent.pretrain.lessons import Best, CloningLoss
@@ -177,7 +177,7 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, capsys, argum
 
 def test_an_update_that_is_not_finite_is_skipped_and_told():
     config = PretrainConfig(frames=64, updates=4)
-    lesson, data = _prepare("policy", Experiment.load("town", *SMALL), config)
+    lesson, data = prepare("policy", Experiment.load("town", *SMALL), config)
     poison, found = [math.nan, 1.0, math.inf, math.nan], []
     lesson.parameters[-1].register_hook(lambda gradient: gradient * poison[len(found)])
     before = weights(lesson.learning)
@@ -190,7 +190,7 @@ def test_an_update_that_is_not_finite_is_skipped_and_told():
 
 def test_pre_training_of_which_nothing_comes_is_no_success():
     config = PretrainConfig(frames=64, updates=9)
-    lesson, data = _prepare("policy", Experiment.load("town", *SMALL), config)
+    lesson, data = prepare("policy", Experiment.load("town", *SMALL), config)
     lesson.parameters[-1].register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(NonFiniteError, match="in 3 updates in a row: lower --learning-rate"):
         list(teach(lesson, make_updater(lesson, 1e-3, False), data, config))
@@ -208,7 +208,7 @@ def test_the_weights_that_did_best_where_they_did_not_learn_are_kept(tmp_path):
     assert losses[60] == total_loss(found["validation_last"])
     assert total_loss(found["validation_after"]) < total_loss(found["validation_last"]) < float("inf"), "it overfits"
     experiment.pretrained.policy = str(tmp_path / "clone")
-    lesson, data = _prepare("policy", experiment, config)  # the same data, since the same seed
+    lesson, data = prepare("policy", experiment, config)  # the same data, since the same seed
     assert lesson.validate(data.validation) == pytest.approx(found["validation_after"], abs=1e-6)
     assert found["figures"]["accuracy"] == pytest.approx(lesson.validate(data.test)["accuracy"], abs=0.02)
 
@@ -272,7 +272,7 @@ def test_compiled_losses_equal_eager(name):
     found = []
     for compiled in (False, True):
         experiment = Experiment.load("town_agent", *SMALL)
-        lesson, data = _prepare(name, switch_on(name, experiment), PretrainConfig(frames=256))
+        lesson, data = prepare(name, switch_on(name, experiment), PretrainConfig(frames=256))
         updater = make_updater(lesson, 1e-3, compiled)
         torch.manual_seed(0)
         with torch._inductor.config.patch(fallback_random=True):  # compiled noise is eager noise
@@ -328,7 +328,7 @@ def test_a_world_model_goes_on_in_the_unit_of_rewards_that_it_was_taught(tmp_pat
     assert [scaler.frozen for scaler in again] == [True, False], "also in a run that goes on from its checkpoint"
     assert not learner("frozen=[world_model]").algorithm.scaler.frozen, "nothing has trained it"
     upon = Experiment.load("town_agent", *SMALL, brought)
-    _, data = _prepare("social_model", upon, PretrainConfig(frames=128))
+    _, data = prepare("social_model", upon, PretrainConfig(frames=128))
     assert data.scaler.scale(torch.ones(())).item() == pytest.approx(1 / 12.5)
 
 

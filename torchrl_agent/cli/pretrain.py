@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from torchrl_agent.cli.arguments import add_config
 from torchrl_agent.core.text import to_json
@@ -23,21 +24,23 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-frames", type=int, default=defaults.batch_frames, help="frames of agents per update")
     parser.add_argument("--players", nargs="+", help="policies to record, in worlds of their own, e.g. greedy random")
     parser.add_argument("--disturbed", type=float, default=0.0, help="fraction of steps with random actions instead")
+    parser.add_argument("--temperature", type=float, help="of the policy's advantage-weighted regression (it clones)")
+    parser.add_argument("--record", help="a new folder for the recorded frames")
+    parser.add_argument("--data", nargs="+", help="recordings to learn from instead of playing")
     parser.add_argument("--freeze-perception", action="store_true", help="do not train perception along")
     parser.add_argument("--output", help="a new folder (runs/pretrain-MODULE-<time>)")
 
 
 def run_pretrain(parsed: argparse.Namespace) -> None:
     """Pre-train and print the report."""
-    words = parsed.players or []  # overrides may follow the players
-    overrides = [*parsed.overrides, *(word for word in words if "=" in word)]
-    players = [word for word in words if "=" not in word] or None
+    lists = {"players": parsed.players or [], "data": parsed.data or []}
+    overrides = [*parsed.overrides, *(word for words in lists.values() for word in words if "=" in word)]  # after lists
+    named: dict[str, Any] = {name: [word for word in words if "=" not in word] or None for name, words in lists.items()}
     experiment = Experiment.load(parsed.config, *overrides)
     if parsed.freeze_perception and "perception" not in experiment.frozen:
         experiment.frozen = [*experiment.frozen, "perception"]
-    config = PretrainConfig(
-        parsed.frames, parsed.updates, parsed.learning_rate, parsed.batch_frames, players, parsed.disturbed
-    )
+    settings = ("frames", "updates", "learning_rate", "batch_frames", "disturbed", "temperature", "record")
+    config = PretrainConfig(**{name: getattr(parsed, name) for name in settings}, **named)
     report = pretrain(parsed.module, experiment, config, Path(parsed.output) if parsed.output else None)
     print(
         f"{report['folder']}: {report['updates']:,} updates on {report['frames']:,} frames in {report['seconds']:.0f} s"

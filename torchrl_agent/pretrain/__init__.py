@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict import TensorDict
+from torchrl.envs import EnvBase
 
+from torchrl_agent.core.abilities import abilities, world_name
 from torchrl_agent.core.bounds import FRAMES, count, number, share
 from torchrl_agent.core.checkpoint import MODULE_FILE, versions, write_json
 from torchrl_agent.core.progress import Progress
+from torchrl_agent.core.run_names import CONFIG, find_run
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.experiment.config_files import write_config
 from torchrl_agent.experiment.judging import evaluate
 from torchrl_agent.models.agent import MODULES as BUILT_IN
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.pretrained import (
     MODULES,
     has_statistics,
@@ -29,8 +34,17 @@ from torchrl_agent.models.pretrained import (
 )
 from torchrl_agent.modules.specs import action_heads
 from torchrl_agent.optimization.updater import Updater
-from torchrl_agent.pretrain.data import MOST_DISTURBED, Sequences, choose_players, collect, make_sequences
+from torchrl_agent.pretrain.data import (
+    MOST_DISTURBED,
+    Sequences,
+    choose_players,
+    collect,
+    join_recordings,
+    make_sequences,
+)
 from torchrl_agent.pretrain.lessons import Best, Lesson, total_loss
+from torchrl_agent.pretrain.recording import fit, read_recording, write_recording
+from torchrl_agent.runs.load import load_agent
 from torchrl_agent.runs.metrics import MetricsWriter
 from torchrl_agent.training.evaluator import evaluate_policy, summarize
 from torchrl_agent.training.metrics import to_host
@@ -39,7 +53,7 @@ from torchrl_agent.transforms import RewardScaler
 LOOKS = 20
 """Number of rows of metrics.csv, each with an evaluation on the validation worlds."""
 
-__all__ = ["PretrainConfig", "learn", "pretrain", "switch_on"]
+__all__ = ["PretrainConfig", "learn", "make_updater", "prepare", "pretrain", "switch_on"]
 
 
 @dataclass
@@ -58,6 +72,12 @@ class PretrainConfig:
     """Policies that act. By default the world's first scripted policy, and except for the policy random actions."""
     disturbed: float = share(0.0)
     """Fraction of steps with random actions instead. In stretches of some steps (Laskey et al. 2017)."""
+    temperature: float | None = number(None, above=0)
+    """Temperature of the policy's advantage-weighted regression. None clones the recorded actions."""
+    record: str | None = None
+    """New folder for the recording."""
+    data: list[str] | None = None
+    """Recordings to learn from instead of playing."""
 
 
 def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output: Path | None = None) -> dict[str, Any]:
@@ -79,7 +99,7 @@ def pretrain(module: str, experiment: Experiment, config: PretrainConfig, output
     start, module = time.perf_counter(), module
     _check(config)
     experiment = switch_on(module, experiment)
-    lesson, data = _prepare(module, experiment, config)
+    lesson, data = prepare(module, experiment, config)
     default = Path(experiment.run.folder).expanduser() / f"pretrain-{module}-{datetime.now():%Y%m%d-%H%M%S}"
     folder = _new_folder(output or default)
     write_config(experiment, folder)
@@ -178,7 +198,7 @@ def switch_on(module: str, experiment: Experiment) -> Experiment:
     return experiment
 
 
-def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tuple[Lesson, Sequences]:
+def prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tuple[Lesson, Sequences]:
     """Return agent and data; the normalizer is updated on the data, unless pre-trained modules had its statistics."""
     torch.manual_seed(experiment.seed)
     if experiment.threads is not None:
@@ -187,16 +207,38 @@ def _prepare(module: str, experiment: Experiment, config: PretrainConfig) -> tup
     agent = experiment.make_agent(env)
     load_pretrained(agent, experiment.pretrained, experiment.frozen)
     agent.normalizer.frozen = has_statistics(agent, experiment.pretrained)
-    lesson = Lesson(agent, module, action_heads(env))
-    players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
-    length, worlds = experiment.algorithm.rollout_steps, env.batch_size[0]
-    goals = module == "policy" and agent.manager is not None
-    rollout = collect(env, agent, players, config.frames, length, goals)
-    learning = experiment.algorithm
+    lesson = Lesson(agent, module, action_heads(env), config.temperature if module == "policy" else None)
+    learning, length = experiment.algorithm, experiment.algorithm.rollout_steps
+    if config.data:
+        rollout, players, worlds = _recorded(agent, config.data)
+    else:
+        rollout, players, worlds = _played(module, env, agent, config, length)
+    if config.record:
+        sheet = {"world": world_name(env), "players": players, "worlds": worlds, "frames": rollout.shape[0] * worlds}
+        write_recording(Path(config.record), rollout, sheet)
     scaler = RewardScaler(rollout.shape[1], learning.gamma, learning.clip_rewards, enabled=learning.scale_rewards)
     scaler.to(rollout.device)
     restore_reward_scale(scaler, agent, experiment.pretrained, frozen=MODULES)
-    return lesson, make_sequences(rollout, agent, worlds, list(players), length, scaler)
+    return lesson, make_sequences(rollout[: len(rollout) // length * length], agent, worlds, players, length, scaler)
+
+
+def _played(
+    module: str, env: EnvBase, agent: Agent, config: PretrainConfig, length: int
+) -> tuple[TensorDict, list[str], int]:
+    """Return a rollout [steps, rows] of scripted policies or of a run's agent, names of the policies, and worlds."""
+    worlds, named = env.batch_size[0], config.players or []
+    if len(named) == 1 and (find_run(named[0]) / CONFIG).is_file():
+        _, learned = load_agent(named[0], device=str(env.device))
+        return fit(collect(env, agent, {}, config.frames, length, False, learned), agent), named, worlds
+    players = choose_players(env, config.players, imitate=module == "policy", disturbed=config.disturbed)
+    goals = module == "policy" and agent.manager is not None
+    return collect(env, agent, players, config.frames, length, goals), list(players), worlds
+
+
+def _recorded(agent: Agent, folders: list[str]) -> tuple[TensorDict, list[str], int]:
+    """Return the same from recordings."""
+    read = [read_recording(Path(folder)) for folder in folders]
+    return join_recordings([(fit(rollout, agent), sheet["players"], sheet["worlds"]) for rollout, sheet in read])
 
 
 def _batch(data: Sequences, config: PretrainConfig) -> int:
@@ -210,6 +252,8 @@ def _play(experiment: Experiment, lesson: Lesson, players: list[str]) -> dict[st
     figures = {"policy": evaluate(experiment, lesson.agent)}
     for name in players:
         env = experiment.make_world(evaluation=True, num_envs=config.episodes, seed=config.seed)
+        if name not in abilities(env).players():
+            continue
         player = choose_players(env, [name], imitate=True)[name]
         figures[name] = summarize(evaluate_policy(player, env, max_steps=config.max_steps))
     return figures
@@ -229,5 +273,7 @@ def _check(config: PretrainConfig) -> None:
     for name in ("frames", "updates", "batch_frames", "learning_rate"):
         if getattr(config, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} is {getattr(config, name)}: it must be above 0.")
+    if config.temperature is not None and config.temperature <= 0:
+        raise ValueError(f"--temperature is {config.temperature}: it must be above 0.")
     if not 0 <= config.disturbed <= MOST_DISTURBED:
         raise ValueError(f"--disturbed is {config.disturbed}: it is a share of steps, 0 to {MOST_DISTURBED:g}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,13 @@ class Disturbed(TensorDictModuleBase):
 
 
 def collect(
-    env: EnvBase, agent: Agent, players: dict[str, TensorDictModuleBase], frames: int, length: int, goals: bool
+    env: EnvBase,
+    agent: Agent,
+    players: Mapping[str, TensorDictModuleBase],
+    frames: int,
+    length: int,
+    goals: bool,
+    learned: Agent | None = None,
 ) -> TensorDict:
     """Collect frames of the policies, each in its own worlds (world i has policy i modulo their number).
 
@@ -127,16 +133,17 @@ def collect(
         frames: least number of steps, summed over worlds.
         length: T; whole sequences are recorded.
         goals: also run the agent, to record the goals that its manager would choose.
+        learned: agent that acts, with its own memory, instead of the policies; the recorded agent's is left out then.
 
     Returns:
         frames [steps, rows] as returned by ``agent_rows``; every agent of every world is a row.
     """
-    world, group = agent.attach(env), agent.group
-    choose = _mixture(list(players.values()), env)
+    world, group = (learned or agent).attach(env), agent.group
+    choose = _mixture(list(players.values()), env) if learned is None else learned.policy
     steps = length * max(1, math.ceil(frames / (length * env.batch_size[0])))
     alive = [] if group is None else [keys.ALIVE]
     decided = agent.manager.replayed_keys if goals and agent.manager is not None else ()  # outputs are computed anew
-    left_out = {keys.STATE, *agent.replayed_keys} - set(decided)
+    left_out = {keys.STATE, *agent.replayed_keys, *(() if learned is None else keys.MEMORY)} - set(decided)
     mine = [key for key in agent.recorded_keys if key not in left_out]
     recorded = [
         *(under(group, key) for key in (*mine, keys.ACTION, *alive)),
@@ -198,6 +205,21 @@ def make_sequences(
     train, validation, test = (data[(part >= first) & (part < end)] for first, end in itertools.pairwise(begins))
     agent.normalizer.update(agent.normalizer.join(train), train.get(keys.VALID))
     return Sequences(train, validation, test, list(players), rollout.shape[0] * worlds, scaler)
+
+
+def join_recordings(parts: Sequence[tuple[TensorDict, Sequence[str], int]]) -> tuple[TensorDict, list[str], int]:
+    """Join rollouts, each with its players and its number of worlds, so that world i has player i modulo their number.
+    Steps and worlds of a player that others lack are left out.
+    """
+    steps = min(len(rollout) for rollout, _, _ in parts)
+    groups = min(worlds // len(players) for _, players, worlds in parts)
+    split = []
+    for rollout, players, worlds in parts:
+        shape = (worlds // len(players), len(players), rollout.shape[1] // worlds)
+        used = rollout[:steps, : math.prod(shape)]
+        split.append(used.unflatten(1, shape)[:, :groups])
+    names = [name for _, players, _ in parts for name in players]
+    return torch.cat(split, 2).flatten(1, 3), names, groups * len(names)
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import ProbabilisticTensorDictModule
 from torch import Tensor, nn
 from torchrl.modules import set_recurrent_mode
+from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
@@ -30,19 +32,21 @@ class Lesson:
         agent: agent that has the module; its losses are those of training with PPO.
         module: perception, world_model, social_model or policy.
         heads: number of choices of each discrete action.
+        temperature: of the policy's advantage-weighted regression, for which the critic learns too; None clones.
 
     Raises:
         ValueError: all parameters of the module are frozen.
     """
 
-    def __init__(self, agent: Agent, module: str, heads: Sequence[int]) -> None:
-        self.agent, self.module = agent, module
-        self.loss: Any = CloningLoss(heads)
+    def __init__(self, agent: Agent, module: str, heads: Sequence[int], temperature: float | None = None) -> None:
+        self.agent, self.module, self.judges = agent, module, temperature is not None
+        self.loss: Any = _policy_loss(agent, heads, temperature)
         if module in agent.agent_modules:
             (self.loss,) = agent.agent_modules[module].losses
         there: dict[str, Any] = agent_modules(agent)
         self.modules = there
-        self.learning = nn.ModuleList([*(there[name] for name in reads(agent, module)), self.loss])
+        critic = [agent.critic_head] if self.judges else []
+        self.learning = nn.ModuleList([*(there[name] for name in reads(agent, module)), *critic, self.loss])
         self.parameters = [parameter for parameter in self.learning.parameters() if parameter.requires_grad]
         if not any(parameter.requires_grad for parameter in there[module].parameters()):
             raise ValueError(f"frozen names {module}, which is to be pre-trained: leave it out.")
@@ -80,9 +84,16 @@ class Lesson:
         """
         agent, data = self.agent, sequences.copy()
         if self.module == "policy":
-            return agent.actor_head[0](agent.encoder(data))
+            data = agent.actor_head[0](agent.encoder(data))
+            return agent.critic_head(data) if self.judges else data
         data = self.modules["perception"](agent.normalizer(data))
         return self.modules["social_model"](data) if judged and self.module == "social_model" else data
+
+
+def _policy_loss(agent: Agent, heads: Sequence[int], temperature: float | None) -> CloningLoss:
+    """Return the loss of the policy's actions."""
+    choice = agent.actor_head[-1]
+    return CloningLoss(heads, choice) if temperature is None else RegressionLoss(heads, choice, temperature)
 
 
 class Best:
@@ -117,32 +128,46 @@ def total_loss(losses: dict[str, float]) -> float:
 
 
 class CloningLoss(nn.Module):
-    """Cross-entropy of a scripted policy's actions under the policy's ``logits``, for sequences [R, T]; frames of dead
-    agents and actions that the mask forbids (which the world ignores) do not count. Writes ``loss_cloning`` and
-    ``accuracy``.
+    """Cross-entropy of recorded actions under the policy's ``logits``, for sequences [R, T]; frames of dead agents and
+    actions that the mask forbids (which the world ignores) do not count. Writes ``loss_cloning`` and ``accuracy``.
+
+    Args:
+        heads: number of choices of each discrete action.
+        choice: module that makes the distribution of the actions from the logits; by default from a mask alone.
     """
 
-    def __init__(self, heads: Sequence[int]) -> None:
+    def __init__(self, heads: Sequence[int], choice: ProbabilisticTensorDictModule | None = None) -> None:
         super().__init__()
         self.heads = list(heads)
+        self.__dict__["choice"] = choice  # not as a submodule: it belongs to the agent
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Return means over the frames that count."""
-        logits, action = tensordict.get(keys.LOGITS), tensordict.get(keys.ACTION)
-        mask, valid = tensordict.get(keys.ACTION_MASK, None), tensordict.get(keys.VALID)
-        choice: Any = MaskedCategorical(logits, mask)
-        if len(self.heads) > 1:
-            choice = MaskedMultiCategorical(logits, mask, sizes=self.heads)
-        log_prob: Tensor = choice.log_prob(action)
-        counted = valid & (log_prob > ILLEGAL)
-        right = choice.deterministic_sample == action
-        right = right if len(self.heads) == 1 else right.all(-1)
+        log_prob, counted, right = self.judged(tensordict)
         return TensorDict(
             {
                 "loss_cloning": masked_mean(-log_prob, counted),
                 "accuracy": masked_mean(right.float(), counted).detach(),
             }
         )
+
+    def judged(self, tensordict: TensorDictBase) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of the actions, the frames that count, and those in which the action is the most likely
+        one, [R, T] each.
+        """
+        action, choice = tensordict.get(keys.ACTION), self._distribution(tensordict)
+        log_prob: Tensor = choice.log_prob(action)
+        right = choice.deterministic_sample == action
+        right = right if len(self.heads) == 1 else right.all(-1)
+        return log_prob, tensordict.get(keys.VALID) & (log_prob > ILLEGAL), right
+
+    def _distribution(self, tensordict: TensorDictBase) -> Any:
+        if self.choice is not None:
+            return self.choice.get_dist(tensordict)
+        logits, mask = tensordict.get(keys.LOGITS), tensordict.get(keys.ACTION_MASK, None)
+        if len(self.heads) > 1:
+            return MaskedMultiCategorical(logits, mask, sizes=self.heads)
+        return MaskedCategorical(logits, mask)
 
     def figures(self, data: TensorDictBase, train: TensorDictBase) -> dict[str, float]:
         """Return the fraction of frames in which the most likely action is the imitated one, for the first action head.
@@ -165,3 +190,48 @@ class CloningLoss(nn.Module):
         everything = torch.ones(*action.shape, self.heads[0], dtype=torch.bool, device=action.device)
         legal = everything if mask is None else mask[..., : self.heads[0]]
         return action, legal, data.get(keys.VALID) & legal.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+
+class RegressionLoss(CloningLoss):
+    """Advantage-weighted regression (Peng et al. 2019) of recorded actions: each counts ``exp(A / temperature)``, A
+    being the discounted rewards that followed beyond the critic's value, in standard deviations. Weights are at most
+    :data:`LARGEST_WEIGHT` times the mean one.
+
+    Writes ``loss_cloning``, ``accuracy``, and ``loss_critic``: the squared error of the values as a fraction of the
+    variance of the rewards that followed.
+
+    Args:
+        heads: number of choices of each discrete action.
+        choice: module that makes the distribution of the actions.
+        temperature: the lower it is, the more the best actions count.
+    """
+
+    LARGEST_WEIGHT = 20.0
+
+    def __init__(self, heads: Sequence[int], choice: ProbabilisticTensorDictModule, temperature: float) -> None:
+        super().__init__(heads, choice)
+        self.temperature = temperature
+
+    @override
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Return means over the frames that count."""
+        log_prob, counted, right = self.judged(tensordict)
+        target, value = (tensordict.get(key).squeeze(-1).float() for key in (keys.VALUE_TARGET, keys.VALUE))
+        error = target - value
+        variance = masked_mean((target - masked_mean(target, counted)).square(), counted).clamp_min(1e-8)
+        weight = self.weights(error.detach(), counted)
+        return TensorDict(
+            {
+                "loss_cloning": masked_mean(-log_prob * weight, counted),
+                "loss_critic": masked_mean(error.square(), counted) / variance,
+                "accuracy": masked_mean(right.float(), counted).detach(),
+            }
+        )
+
+    def weights(self, advantage: Tensor, counted: Tensor) -> Tensor:
+        """Weights [R, T] with mean 1, but for large ones that are cut."""
+        advantage = advantage - masked_mean(advantage, counted)
+        deviation = masked_mean(advantage.square(), counted).sqrt().clamp_min(1e-8)
+        logarithm = torch.where(counted, advantage / deviation / self.temperature, -torch.inf)
+        weight = (logarithm - logarithm.amax()).exp()  # at most 1, so that nothing overflows
+        return (weight / masked_mean(weight, counted).clamp_min(1e-30)).clamp_max(self.LARGEST_WEIGHT)

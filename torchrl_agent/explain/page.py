@@ -311,7 +311,7 @@ def _probabilities(thought: Thought, chosen: int) -> list[str | Table]:
     ]
     body: list[str | Table] = [Table(["action (* chosen)", "probability"], rows)]
     for head, (choice, values) in enumerate(zip(thought.action[1:], thought.probabilities[1:], strict=False), 1):
-        body.append(f"action head {head}: {int(choice)} with {values[choice]:.1%}")
+        body.append(f"{thought.names.head(head)}: {int(choice)} with {values[choice]:.1%}")
     return body
 
 

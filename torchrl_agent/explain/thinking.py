@@ -102,8 +102,8 @@ def thought_of(
 def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
     offered = abilities(env).names()
-    actions, meters = (tuple(offered.get(kind, ())) for kind in ("actions", "meters"))
-    return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}))
+    actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
+    return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}), heads)
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"
@@ -121,12 +121,18 @@ def _privileged(row: TensorDictBase) -> dict[str, Tensor]:
 
 
 def probabilities_of(agent: Agent, row: TensorDictBase, heads: list[int]) -> list[Tensor]:
-    """Return the probabilities of each head's choices; none for continuous actions."""
+    """Return the probabilities of each head's choices, given the taken choice of a head that leads; none for continuous
+    actions.
+    """
     mask = row.get(keys.ACTION_MASK, None)
     if isinstance(agent, QAgent):
         return [EpsilonGreedy(row[keys.LOGITS], row[keys.EPSILON], mask).probs[0].cpu()]
     if not heads:
         return []
+    if keys.HEAD_MASK in row.keys():
+        policy = agent.actor_head[-1].get_dist(row)
+        led = policy.given(row[keys.ACTION][..., -1]).parts
+        return [part.probs[0].cpu() for part in (*led, policy.leading)]
     parts = row[keys.LOGITS][0].split(heads, -1)
     masks: Sequence[Tensor | None] = [None] * len(heads) if mask is None else mask[0].split(heads, -1)
     return [MaskedCategorical(part, legal).probs.cpu() for part, legal in zip(parts, masks, strict=True)]

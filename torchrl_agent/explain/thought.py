@@ -24,9 +24,13 @@ class Names:
     """By key: names of each number of a vector, or of each channel of a picture."""
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
+    heads: tuple[str, ...] = ()
 
     def action(self, index: int) -> str:
         return self.actions[index] if index < len(self.actions) else f"action {index}"
+
+    def head(self, index: int) -> str:
+        return self.heads[index] if index < len(self.heads) else f"action head {index}"
 
     def meter(self, index: int) -> str:
         return self.meters[index] if index < len(self.meters) else f"meter {index}"

@@ -1,19 +1,31 @@
 """Scripted players of the growth world in the same worlds: return, accuracy, gain and modules. They bound what a policy
-can learn to gain. Nothing is learned but the hosts.
+can learn to gain; runs of trained agents can be added. The best of many fixed schedules is chosen in other worlds.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, TypeAlias
 
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
+from torchrl.envs import EnvBase
+from torchrl.envs.utils import ExplorationType, set_exploration_type, step_mdp
+from typing_extensions import override
 
 from envs import GrowthEnv
+from envs.growth.rules import BLUEPRINTS, GERMINATE, OPERATION, SLOT, WAIT
+from envs.growth.scripted import Planting, Player, SchedulePlayer, germination, keep_what_holds
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.core.tables import aligned
+from torchrl_agent.runs.load import load_agent
 
+APART = 8
+"""Steps between germinations of a schedule."""
+Policy: TypeAlias = "Callable[[TensorDictBase], TensorDictBase]"
 COLUMNS = ("return", "accuracy", "gain", "permanent", "rent", "operations")
 
 
@@ -21,30 +33,107 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add worlds and the seed."""
     parser.add_argument("--worlds", type=int, default=32, help="worlds of each player, the same for all (32)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the worlds (0)")
+    parser.add_argument("--each", type=int, default=4, help="worlds of another seed for each schedule, or 0 (4)")
+    parser.add_argument("--runs", nargs="+", default=[], help="folders of trained agents, learned from this world")
 
 
 def run(parsed: argparse.Namespace) -> dict[str, Any]:
     """Measure, and print the figures."""
-    names = list(GrowthEnv(1).players())
-    rows = [play(name, parsed.worlds, parsed.seed) for name in Progress(len(names), "player").over(names)]
+    names = [*GrowthEnv(1).players(), *(["schedule"] if parsed.each else []), *parsed.runs]
+    plan = best_schedule(parsed.each, parsed.seed + 1) if parsed.each else ()
+    rows = []
+    for name in Progress(len(names), "player").over(names):
+        torch.manual_seed(parsed.seed)
+        env = GrowthEnv(parsed.worlds, seed=parsed.seed)
+        rows.append({"player": name, **play(*_player(name, env, plan))})
     print(table(rows))
-    return {"config": "growth", "overrides": [], "worlds": parsed.worlds, "seed": parsed.seed, "rows": rows}
+    return {
+        "config": "growth",
+        "overrides": [],
+        "worlds": parsed.worlds,
+        "seed": parsed.seed,
+        "schedule": [planting._asdict() for planting in plan],
+        "rows": rows,
+    }
+
+
+def _player(name: str, env: GrowthEnv, plan: tuple[Planting, ...]) -> tuple[EnvBase, Policy]:
+    """Return the world with what a player needs, and the player: a scripted one, the chosen schedule, or a run's."""
+    if name == "schedule":
+        return env, SchedulePlayer(env, plan)
+    if name in env.players():
+        return env, env.players()[name]
+    _, agent = load_agent(name, device="cpu")
+    return agent.attach(env), agent.eval().policy
+
+
+def schedules() -> list[tuple[Planting, ...]]:
+    """Return the fixed schedules: no module, or one to three of a blueprint, from a step on, blended in some way."""
+    choices = product((1, 2, 3), ("taps4", "taps8"), (0, 4, 10, 20), ((0, 0), (2, 2)))
+    number = {blueprint.name: index for index, blueprint in enumerate(BLUEPRINTS)}
+    return [(), *(_schedule(count, number[name], start, blend) for count, name, start, blend in choices)]
+
+
+def _schedule(count: int, blueprint: int, start: int, blend: tuple[int, int]) -> tuple[Planting, ...]:
+    """Return the schedule that germinates in the first slots, ``APART`` steps apart; ``blend`` is style and tempo."""
+    return tuple(Planting(slot, start + APART * slot, blueprint, *blend) for slot in range(count))
+
+
+def best_schedule(each: int, seed: int) -> tuple[Planting, ...]:
+    """Return the schedule with the highest mean return over ``each`` worlds, all in one batch."""
+    plans = schedules()
+    env = GrowthEnv(each * len(plans), seed=seed)
+    returns = final(env, MixedSchedules(env, plans))["return"].reshape(each, len(plans)).mean(0)
+    return plans[int(returns.argmax())]
+
+
+class MixedSchedules(Player):
+    """Policy that follows another schedule in each world: world i has schedule i modulo their number.
+
+    Args:
+        env: the world to act in.
+        plans: germinations of each schedule.
+    """
+
+    def __init__(self, env: GrowthEnv, plans: Sequence[Sequence[Planting]]) -> None:
+        super().__init__(env)
+        never = Planting(0, env.rules.max_steps + 1)
+        longest = max(len(plan) for plan in plans)
+        filled = [[*plan, *[never] * (longest - len(plan))] for plan in plans]
+        of_worlds = [filled[world % len(plans)] for world in range(env.num_envs)]
+        starts = [[plan[number].start for plan in of_worlds] for number in range(longest)]
+        self.starts = torch.tensor(starts, device=env.device)
+        columns = [[germination(plan[number]) for plan in of_worlds] for number in range(longest)]
+        self.actions = torch.tensor(columns, device=env.device).transpose(1, 2)  # [germinations, 8, N]
+
+    @override
+    def choose(self, legal: Tensor) -> Tensor:
+        """Return the actions."""
+        action = keep_what_holds(self.waiting(legal.shape[-1]), legal)
+        for start, due_action in zip(self.starts, self.actions, strict=True):
+            empty = legal[GERMINATE].gather(0, due_action[SLOT].unsqueeze(0))[0]
+            due = (self.env.state.step >= start) & empty & (action[OPERATION] == WAIT)
+            action = torch.where(due, due_action, action)
+        return action
 
 
 @torch.no_grad()
-def play(name: str, worlds: int, seed: int) -> dict[str, Any]:
+def final(env: EnvBase, player: Policy) -> dict[str, Tensor]:
+    """Return the statistics [worlds] of an episode in each world, by the most likely actions of a learned player."""
+    seen = env.reset()
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        for _ in range(env.rules.max_steps):
+            seen = step_mdp(env.step(player(seen)))
+    return {key: value.flatten() for key, value in seen["episode"].items()}
+
+
+def play(env: EnvBase, player: Policy) -> dict[str, Any]:
     """Let a player play an episode in each world; return means, half widths of their 95 % intervals, the mean return by
     the number of modules that pay, and the correlation of that number with the number of permanent modules.
     """
-    torch.manual_seed(seed)
-    env = GrowthEnv(worlds, seed=seed)
-    player, seen = env.players()[name], env.reset()
-    for _ in range(env.rules.max_steps):
-        seen = env.step(player(seen))["next"]
-    episode = {key: value.flatten() for key, value in seen["episode"].items()}
+    episode, worlds = final(env, player), env.batch_size[0]
     useful = episode["useful"]
     return {
-        "player": name,
         **{key: episode[key].mean().item() for key in COLUMNS},
         "half_width": {key: 1.96 * episode[key].std().item() / worlds**0.5 for key in COLUMNS},
         "return_by_useful": {int(n): episode["return"][useful == n].mean().item() for n in useful.unique()},

@@ -12,6 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from envs.growth.rules import (
+    BLUEPRINT,
     BLUEPRINTS,
     DORMANT,
     GERMINATE,
@@ -148,10 +149,14 @@ class HeuristicPlayer(Player):
 
 def germinating(action: Tensor, where: Tensor, planting: Planting) -> Tensor:
     """Replace actions [8, N] by a germination in the worlds ``where``."""
-    values = list(PLACEHOLDERS)
-    values[SLOT], values[1], values[STYLE], values[TEMPO] = planting[0], planting[2], planting[3], planting[4]
-    column = torch.tensor((*values, GERMINATE), device=action.device).unsqueeze(1)
-    return torch.where(where, column, action)
+    return torch.where(where, torch.tensor(germination(planting), device=action.device).unsqueeze(1), action)
+
+
+def germination(planting: Planting) -> list[int]:
+    """Return the action of a germination, by heads."""
+    values = [*PLACEHOLDERS, GERMINATE]
+    values[SLOT], values[BLUEPRINT], values[STYLE], values[TEMPO] = planting[0], *planting[2:]
+    return values
 
 
 def keep_what_holds(action: Tensor, legal: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules
 from envs.growth.scoring import ends, potential, statistics
 from envs.growth.scripted import players
 from envs.growth.state import STREAM_START, State, spawn
-from envs.growth.tasks import NEEDED, Task, make_task
+from envs.growth.tasks import NEEDED, Task, at_once, make_task
 from envs.toolkit.chance import Chance
 from envs.toolkit.records import map_record
 
@@ -83,10 +83,12 @@ class GrowthEnv(World):
         self.rules, self.task, self.level, self.potential = make_rules(rules), task, level, potential
         self.truncation_limit = self.rules.max_steps
         self.data: Task = make_task(task, self.rules.validation_rows, self.device)
+        if self.rules.host == "mlp":
+            self.data = at_once(self.data)
         self.levels, self.classes = self.data.labels.shape[1], self.data.classes()
         if level is not None and not 0 <= level < self.levels:
             raise ValueError(f"level is {level!r}: task {task!r} has 0 to {self.levels - 1}.")
-        self.needed = NEEDED.get(task)
+        self.needed = NEEDED.get(task) if self.rules.host == "pointwise" else None
         useful = range(self.levels) if self.needed is None else [len(slots) for slots in self.needed]
         self.tables: Tables = make_tables(self.rules, [float(each) for each in useful], self.device)
         sizes = head_sizes(self.rules.slots)

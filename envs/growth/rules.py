@@ -95,6 +95,7 @@ PLACEHOLDERS = (0, 0, 2, 1, 2, 0, 0)
 REWARDS = ("net", "sparse")
 BLENDS = ("residual", "lerp")
 POOLINGS = ("max", "mean")
+HOSTS = ("pointwise", "mlp")
 
 
 def head_sizes(slots: int) -> tuple[int, ...]:
@@ -110,6 +111,8 @@ class Rules:
     """Length of an episode, at whose end it terminates: the time is observed."""
     slots: int = 3
     """Number of slots of a host, each behind a block of its own."""
+    host: str = "pointwise"
+    """``pointwise``: a host sees the positions of a row one by one; ``mlp``: all of them at once."""
     width: int = 16
     """Number of features of the host at each position."""
     updates: int = 4
@@ -170,7 +173,7 @@ class Rules:
         for name in ("min_training", "min_age", "embargo"):
             _check_least(self, name, 0)
         _check_least(self, "history", 2)
-        for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS)):
+        for name, choices in (("reward", REWARDS), ("blend", BLENDS), ("pooling", POOLINGS), ("host", HOSTS)):
             value = getattr(self, name)
             if value not in choices:
                 raise ValueError(

@@ -141,3 +141,9 @@ def make_task(name: str, validation_rows: int, device: torch.device) -> Task:
     if task.classes() < 2:
         raise ValueError(f"task {name!r} has one class: nothing can be learned in it.")
     return Task(*(value.to(device) for value in task))
+
+
+def at_once(task: Task) -> Task:
+    """Return the task with all positions of a row side by side, as a single one."""
+    inputs, noise = (value.flatten(1).unsqueeze(1) for value in (task.inputs, task.noise))
+    return Task(inputs, noise, task.labels)

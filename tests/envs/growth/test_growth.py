@@ -257,3 +257,16 @@ def test_bad_input_is_refused_in_a_sentence(arguments, message):
 
 def test_rules_may_be_an_object():
     assert GrowthEnv(1, rules=Rules(slots=1)).rules.slots == 1
+
+
+def test_an_mlp_host_sees_what_no_position_shows_alone():
+    """The order of a pair of neighbors, which a pointwise host cannot see."""
+    pointwise, mlp = (small(8, level=1, host=host, width=16, updates=8, batch_size=32) for host in ("pointwise", "mlp"))
+    assert mlp.data.inputs.shape == (pointwise.data.inputs.shape[0], 1, 8 * 8)
+    assert torch.equal(mlp.data.inputs[5, 0], pointwise.data.inputs[5].flatten())
+    assert "optimum" in pointwise.players() and "optimum" not in mlp.players(), "what pays is known for one host alone"
+    found = []
+    for env in (pointwise, mlp):
+        wait(env, 25)
+        found.append(env.state.measures.accuracy.mean().item())
+    assert found[1] > found[0] + 0.1

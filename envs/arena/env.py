@@ -16,7 +16,7 @@ from typing_extensions import override
 from envs.arena.dynamics import advance
 from envs.arena.mirror import choose_mirrors, exchanged, mirrored
 from envs.arena.observation import MODES, PICTURES, observation_names, observe
-from envs.arena.picture import SIZE, draw, sketch
+from envs.arena.picture import SIZE, draw, marks, sketch
 from envs.arena.rules import ACTIONS, Difficulty, Rules, make_rules
 from envs.arena.scoring import ends, reward, reward_parts, statistics
 from envs.arena.scripted import ScriptedPlayer
@@ -193,6 +193,10 @@ class ArenaEnv(World):
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors."""
         return sketch(self.state, self.episode, world, self.rules).vectors()
+
+    def marks(self) -> dict[str, Any]:
+        """Return the drawing of any moment as shapes whose numbers are read from the record."""
+        return marks(self.rules).plain()
 
     @override
     def extra_repr(self) -> str:

@@ -13,6 +13,7 @@ from envs.arena.rules import Rules
 from envs.arena.state import State
 from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
+from envs.toolkit.marks import Marks, Number, entry
 from envs.toolkit.records import row
 
 SIZE = (640, 512)
@@ -159,3 +160,55 @@ def _living(things: Any, health: list[float], *names: str) -> list[tuple[float, 
     """Return the named values of every object that is alive."""
     rows = zip(*(getattr(things, name) for name in names), strict=True)
     return [row for row, left in zip(rows, health, strict=True) if left > 0]
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+
+
+def marks(rules: Rules) -> Marks:
+    """Return the drawing of any moment of a world, which a page makes of its record."""
+    found = marked_field(rules)
+    spawner = [entry(f"state.spawners.{axis}") for axis in "xy"]
+    alive, reach = entry("state.spawners.health"), rules.spawner_radius
+    corners = [(spawner[0] + x, spawner[1] + y) for x, y in regular((0, 0), reach * 1.2, 6)]
+    count = rules.max_spawners
+    found.polygon(corners, mix(FIELD, SPAWNER, 0.45), count, rim=SPAWNER, shown=alive)
+    found.disc(spawner, reach * 0.45, SPAWNER, count, shown=alive)
+    mark_shots(found, "state.enemy_shots", ENEMY_SHOT, rules.max_enemy_projectiles, rules)
+    enemy = [entry(f"state.enemies.{axis}") for axis in "xy"]
+    alive = entry("state.enemies.health")
+    found.disc(enemy, rules.enemy_radius, ENEMY, rules.max_enemies, shown=alive)
+    found.disc(enemy, rules.enemy_radius * 0.4, FIELD, rules.max_enemies, shown=alive)
+    mark_shots(found, "state.shots", SHOT, rules.max_ship_projectiles, rules)
+    mark_ship(found, "state.ship", SHIP, rules)
+    found.entry("health", entry("state.ship.health"), rules.ship_health, SHIP)
+    found.entry("phase", entry("state.progress.phase") + 1)
+    found.entry("spawners destroyed", entry("state.tally.spawners_destroyed"))
+    return found
+
+
+def marked_field(rules: Rules, size: tuple[int, int] = SIZE) -> Marks:
+    """Return marks of the empty field."""
+    found = Marks(size, GROUND, *viewport(rules, size))
+    found.box((0, 0), (rules.width, rules.height), FIELD, rim=WALL)
+    return found
+
+
+def mark_shots(
+    found: Marks, name: str, color: Color, slots: int, rules: Rules, first: int = 0, stride: int = 1
+) -> None:
+    """Mark living projectiles: the slots from ``first`` on, ``stride`` apart, of the record ``name``."""
+    center = [entry(f"{name}.{axis}", first, stride) for axis in "xy"]
+    found.disc(center, rules.projectile_radius * 1.3, color, slots, shown=entry(f"{name}.life", first, stride))
+
+
+def mark_ship(found: Marks, name: str, color: Color, rules: Rules, seat: int = 0) -> None:
+    """Mark the ship of a seat."""
+    x, y, rotation = (entry(f"{name}.{part}", seat, 0) for part in ("x", "y", "rotation"))
+    radius, cos, sin = rules.ship_radius, rotation.cos(), rotation.sin()
+    found.disc((x, y), radius, mix(FIELD, color, 0.35), rim=mix(FIELD, color, 0.7))
+
+    def corner(ahead: float, aside: float) -> tuple[Number, Number]:
+        return x + radius * ahead * cos - radius * aside * sin, y + radius * ahead * sin + radius * aside * cos
+
+    found.polygon([corner(1.9, 0), corner(-1.1, 1.1), corner(-0.5, 0), corner(-1.1, -1.1)], color)

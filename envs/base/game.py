@@ -47,6 +47,10 @@ class Names(TypedDict, total=False):
     """
     colors: Mapping[str, Sequence[tuple[int, int, int]]]
     """Color in which each channel of a picture is drawn, by key: red, green, blue, 0 to 255."""
+    raised: Sequence[str]
+    """Names of the meters that something in the world can raise."""
+    around: Sequence[str]
+    """Keys of the observations that show where things are."""
 
 
 class Game:

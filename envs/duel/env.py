@@ -18,7 +18,7 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.duel.dynamics import advance, ends, result, reward
 from envs.duel.observation import NAMES, observe
-from envs.duel.picture import SIZE, draw, sketch
+from envs.duel.picture import SIZE, draw, marks, sketch
 from envs.duel.rules import DUEL, SEATS
 from envs.duel.scripted import ScriptedPlayer, play
 from envs.duel.state import STREAM_OPPONENT, State, spawn
@@ -162,6 +162,10 @@ class DuelEnv(World):
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors."""
         return sketch(self.state, world, self.rules).vectors()
+
+    def marks(self) -> dict[str, Any]:
+        """Return the drawing of any moment as shapes whose numbers are read from the record."""
+        return marks(self.rules).plain()
 
     @override
     def extra_repr(self) -> str:

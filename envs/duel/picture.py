@@ -14,6 +14,9 @@ from envs.arena.picture import (
     draw_ship,
     draw_shots,
     health_color,
+    mark_ship,
+    mark_shots,
+    marked_field,
     viewport,
 )
 from envs.arena.rules import Rules
@@ -21,6 +24,7 @@ from envs.arena.state import Projectiles, Ship
 from envs.duel.rules import SEATS
 from envs.duel.state import State
 from envs.toolkit.drawing import Canvas, Color, check_picture
+from envs.toolkit.marks import Marks, entry
 from envs.toolkit.records import row
 
 SIZE = (640, 544)
@@ -53,3 +57,14 @@ def sketch(state: State, world: int, rules: Rules, size: tuple[int, int] = SIZE)
         entries.append((NAMES[seat], f"{ship.health:.0f}", health_color(ship.health / rules.ship_health)))
     draw_entries(canvas, entries, rules)
     return canvas
+
+
+def marks(rules: Rules) -> Marks:
+    """Return the drawing of any moment of a world, which a page makes of its record."""
+    found = marked_field(rules, SIZE)
+    for seat in range(SEATS):
+        mark_shots(found, "state.shots", COLORS[seat], rules.max_ship_projectiles, rules, seat, SEATS)
+        mark_ship(found, "state.ships", COLORS[seat], rules, seat)
+    for seat in range(SEATS):
+        found.entry(f"health of {NAMES[seat]}", entry("state.ships.health", seat, 0), rules.ship_health, COLORS[seat])
+    return found

@@ -98,7 +98,7 @@ class Canvas:
         a disc's radius or the height of text.
         """
         shapes = [shape.plain() for shape in self._shapes]
-        return {"size": list(self.size), "ground": _hexadecimal(self.ground), "shapes": shapes}
+        return {"size": list(self.size), "ground": hexadecimal(self.ground), "shapes": shapes}
 
     def _place(self, point: Point) -> Point:
         return self.origin[0] + self.scale * point[0], self.origin[1] + self.scale * point[1]
@@ -133,7 +133,7 @@ class _Shape(NamedTuple):
 
     def plain(self) -> list[Any]:
         points = [round(number, 1) for point in self.points for number in point]
-        fill, stroke = (None if color is None else _hexadecimal(color) for color in (self.fill, self.stroke))
+        fill, stroke = (None if color is None else hexadecimal(color) for color in (self.fill, self.stroke))
         width = None if stroke is None else round(self.width, 1)
         values = [
             self.kind,
@@ -149,7 +149,8 @@ class _Shape(NamedTuple):
         return values
 
 
-def _hexadecimal(color: Color) -> str:
+def hexadecimal(color: Color) -> str:
+    """Return a color as HTML writes it."""
     return "#{:02x}{:02x}{:02x}".format(*color)
 
 

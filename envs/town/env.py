@@ -36,7 +36,7 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.people import anybody, learners, move_in, send
-from envs.town.picture import SIZE, draw, scene, window_colors
+from envs.town.picture import SIZE, draw, marks, scene, window_colors
 from envs.town.rules import HOURS, Rules, Settings
 from envs.town.scoring import calm, ends, feel, money, reward, reward_parts, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, FogPlayer, GreedyPlayer
@@ -242,9 +242,14 @@ class TownEnv(World):
 
     @override
     def names(self) -> Names:
-        """Return names of actions, meters and the observation's entries, and the colors of the window's channels."""
+        """Return names of actions, meters and the observation's entries, the meters that some place raises, the
+        observations that show places, and the colors of the window's channels.
+        """
         seen = observation_names(self.rules, self.mode)
-        words: Names = {"actions": self.rules.action_names, "meters": self.rules.meter_names, "observation": seen}
+        rules = self.rules
+        words: Names = {"actions": rules.action_names, "meters": rules.meter_names, "observation": seen}
+        words["raised"] = rules.raised
+        words["around"] = [name for name in ("map", "window") if name in seen]
         if "window" in seen:
             words["colors"] = {"window": window_colors(self.rules)}
         return words
@@ -322,6 +327,10 @@ class TownEnv(World):
     def scene(self, world: int = 0) -> dict[str, Any]:
         """Return the drawing of one world's present state as vectors, with its grid, agents and places."""
         return scene(self.state, self.episode, world, self.rules)
+
+    def marks(self) -> dict[str, Any]:
+        """Return the drawing of any moment as shapes whose numbers are read from the record."""
+        return marks(self.rules)
 
     @override
     def extra_repr(self) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from envs.base.episode import EpisodeStats
 from envs.toolkit.drawing import Canvas, Color, Point, check_picture, mix, regular
+from envs.toolkit.marks import Marks, entry
 from envs.toolkit.records import row
 from envs.town.panel import (
     DANGER,
@@ -27,6 +28,7 @@ from envs.town.panel import (
     draw_panel,
     kind_color,
     labels,
+    meter_color,
     shown_cues,
     world_point,
 )
@@ -110,6 +112,32 @@ def scene(state: State, episode: EpisodeStats, world: int, rules: Rules) -> dict
         "agents": [list(place) for place in zip(one.agents.x, one.agents.y, one.agents.alive, strict=True)],
         "places": [[kind, x, y, is_open(one, rules, kind)] for kind, x, y in kinds if holds_place(x)],
     }
+
+
+def marks(rules: Rules) -> dict[str, Any]:
+    """Return the drawing of any moment of a town, which a page makes of its record, and what can be pointed at."""
+    corner, cell = viewport(rules.width, rules.height, SCENE_SIZE)
+    found, short, slots = Marks(SCENE_SIZE, GROUND, corner, cell), labels(rules.kinds), rules.places_per_kind
+    found.box((0, 0), (rules.width, rules.height), FIELD, rim=WALL)
+    for index, kind in enumerate(rules.kinds):
+        x, y = (entry(f"state.layout.{axis}", index * slots) for axis in "xy")
+        color, there = kind_color(rules, kind), x + 1  # a place that is not there is at -1
+        if kind in rules.deployed:
+            opposite = (x + 0.93, y + 0.93)
+            found.box((x + 0.07, y + 0.07), opposite, mix(FIELD, color, 0.38), slots, rim=color, shown=there)
+            tone, letters = mix(color, WORDS, 0.75), min(cell * 0.25, 22)
+            found.text((x + 0.5, y + 0.23), [short[index]] * slots, letters, tone, slots, shown=there)
+    for agent in range(rules.population):
+        x, y, alive = (entry(f"state.agents.{part}", agent, 0) for part in ("x", "y", "alive"))
+        aside = 0.5 + 0.14 * (agent - (rules.population - 1) / 2) / max(1.0, rules.population / 4)
+        found.disc((x + aside, y + 0.65), 0.21, INK, rim=LIVING, shown=alive)
+        found.text((x + aside, y + 0.65), [str(agent)], min(cell * 0.25, 20), LIVING, shown=alive)
+    for index, name in enumerate(rules.meter_names):
+        found.entry(name, entry("state.meters", index * rules.population), 1.0, meter_color(index))
+    found.entry("hour of the game", entry("state.step", 0, 0))
+    grid = {"corner": list(corner), "cell": cell, "columns": rules.width, "rows": rules.height}
+    places = [rules.kinds[slot // slots] for slot in range(rules.num_slots)]
+    return {**found.plain(), "grid": grid, "reach": rules.view, "places": places, "agents": rules.population}
 
 
 def window_colors(rules: Rules) -> list[Color]:

@@ -236,6 +236,8 @@ class Rules:
     """Kinds of affordance in the order of the observation."""
     action_names: tuple[str, ...] = field(init=False)
     """Names of the actions in the order of their indices."""
+    raised: tuple[str, ...] = field(init=False)
+    """Meters that a deployed affordance can raise."""
     needs: tuple[str, ...] = field(init=False)
     """Meters that count as needs and that a deployed affordance can raise."""
     population: int = field(init=False)
@@ -262,7 +264,7 @@ class Rules:
     def __post_init__(self) -> None:
         places = [self.affordances[kind] for kind in self.deployed if kind in self.affordances]
         most = max([place.count for place in places], default=1)
-        raised = {name for name in self.meters for place in places if visit(place, name) >= SERVED}
+        raised = tuple(name for name in self.meters if any(visit(place, name) >= SERVED for place in places))
         population = self.num_agents + self.num_residents
         lookalikes = any(place.working is not None for place in places)
         characters = list(self.characters.values())
@@ -275,7 +277,8 @@ class Rules:
             "meter_names": tuple(self.meters),
             "kinds": tuple(self.affordances),
             "action_names": (*ACTIONS, *self.actions),
-            "needs": tuple(name for name, meter in self.meters.items() if meter.need and name in raised),
+            "raised": raised,
+            "needs": tuple(name for name in raised if self.meters[name].need),
             "population": population,
             "drawn": drawn,
             "places_per_kind": most,

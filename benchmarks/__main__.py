@@ -20,6 +20,7 @@ STUDIES = {
     "against_sb3": "training in worlds of other libraries with defaults alone, beside Stable-Baselines3",
     "bit_flip": "DQN with hindsight experience replay and without",
     "claims": "checks of the claim about each module of the agent, over seeds",
+    "diagnosis": "modules that the diagnosis names in agents with planted faults, beside healthy ones",
     "distributed": "speed of ranks with a thread each beside one process with as many threads",
     "evolution": "gain of evolution over the same members without it, over seeds",
     "families": "shift of a trait beyond drift, heritability of fitness, and concentration of wealth, over seeds",

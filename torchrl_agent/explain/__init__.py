@@ -22,9 +22,12 @@ from torchrl_agent.evaluation.ablation import without
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_html, as_text
+from torchrl_agent.explain.reference import FILE as REFERENCE
+from torchrl_agent.explain.reference import find_reference, make_reference, write_reference
 from torchrl_agent.explain.thinking import check_agent, think
 from torchrl_agent.explain.thought import Goal, Thought
 from torchrl_agent.explain.window import draw_window
+from torchrl_agent.models.agent import Agent
 from torchrl_agent.runs.load import load_agent
 from torchrl_agent.transforms import RewardScaler
 
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Thought", "as_dict", "as_html", "as_text", "diagnose", "explain", "figures", "write_page"]
+__all__ = ["Thought", "as_dict", "as_html", "as_text", "diagnose", "explain", "figures", "keep_reference", "write_page"]
 
 CHOSEN, OTHER, REAL = "#D55E00", "#56B4E9", "#000000"
 """Colors of the chosen option, of the other options, and of the true outcome."""
@@ -82,8 +85,20 @@ def explain(
     env = player.attach(experiment.make_world(evaluation=True, num_envs=world + 1, seed=config.seed))
     check_agent(env, player, agent)
     with without(player, silent):
-        thought = think(env, player, world, agent, step, reward_unit(experiment, find_run(run), which))
+        unit, reference = reward_unit(experiment, find_run(run), which), find_reference(find_run(run), which)
+        thought = think(env, player, world, agent, step, unit, reference)
     return dataclasses.replace(thought, silent=tuple(silent))
+
+
+def keep_reference(run: Path, which: str, experiment: Experiment, agent: Agent) -> Path:
+    """Write the reference of a healthy agent into its run and return the file's path.
+
+    Raises:
+        ValueError: the agent has no modules, or the run cannot be written to.
+    """
+    checkpoint = find_checkpoint(run, which)
+    reference = make_reference(experiment, agent, checkpoint.name, reward_unit(experiment, run, which))
+    return write_reference(reference, checkpoint.parent.parent / REFERENCE)
 
 
 def reward_unit(experiment: Experiment, run: Path, which: str = "last") -> float:

@@ -5,8 +5,12 @@ perception, world model, social model, policy.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from torchrl_agent.explain.thought import UNSEEN, Belief, Futures, Goal, Names, Others, Thought
+import torch
+
+from torchrl_agent.explain.evidence import SIGHT, module_of
+from torchrl_agent.explain.thought import UNSEEN, Belief, Evidence, Futures, Goal, Names, Others, Thought
 
 UNCERTAIN = 1.5
 """Threshold of a belief's standard deviation, as a multiple of the episode's mean."""
@@ -24,18 +28,56 @@ NOTHING_UNUSUAL = "nothing unusual"
 
 
 def diagnose(thought: Thought) -> list[str]:
-    """Return sentences, each prefixed with its module; :data:`NOTHING_UNUSUAL` if there is none."""
-    result: list[str] = []
-    if thought.belief is not None:
-        result += [f"perception: {sentence}" for sentence in diagnose_belief(thought.belief)]
-        if thought.futures is not None:
-            names = thought.belief.known_names
-            result += [f"world model: {sentence}" for sentence in diagnose_futures(thought.futures, names)]
-    if thought.others is not None:
-        result += [f"social model: {sentence}" for sentence in diagnose_others(thought.others, thought.names)]
-    if thought.goal is not None:
-        result += [f"policy: {sentence}" for sentence in diagnose_goal(thought.goal)]
+    """Return sentences, each prefixed with its module; :data:`NOTHING_UNUSUAL` if there is none.
+
+    With a reference of the healthy agent a module is named if its evidence is beyond a limit, and only then do the
+    sentences about this step's own errors follow.
+    """
+    result = []
+    for module, sentences in _of_this_step(thought).items():
+        if thought.evidence is not None:
+            beyond = diagnose_evidence(module, thought.evidence)
+            sentences = [*beyond, *sentences] if beyond else []
+        result += [f"{module}: {sentence}" for sentence in sentences]
     return result or [NOTHING_UNUSUAL]
+
+
+def _of_this_step(thought: Thought) -> dict[str, list[str]]:
+    """Return sentences about the step by module, in the order in which errors propagate."""
+    result = {}
+    if thought.belief is not None:
+        result["perception"] = diagnose_belief(thought.belief)
+        if thought.futures is not None:
+            result["world model"] = diagnose_futures(thought.futures, thought.belief.known_names)
+    if thought.others is not None:
+        result["social model"] = diagnose_others(thought.others, thought.names)
+    if thought.goal is not None:
+        result["policy"] = diagnose_goal(thought.goal, thought.names)
+    return result
+
+
+def diagnose_evidence(module: str, evidence: Mapping[str, Evidence]) -> list[str]:
+    """Report evidence of a module that is beyond what is usual of the healthy agent."""
+    result = []
+    for name, (value, usual, limit) in evidence.items():
+        if module_of(name) != module or value <= limit:
+            continue
+        if name.startswith(SIGHT):
+            seen = name.removeprefix(SIGHT).strip()
+            result.append(f"its belief misses {min(value, 1):.0%} of its {seen}, usually {usual:.0%}")
+        else:
+            result.append(f"over the last steps {_WRONG[name]}: {value / max(usual, 1e-3):.1f} times the usual error")
+    return result
+
+
+_WRONG = {
+    "own state": "its predictions of the own state were wrong",
+    "rewards": "its predictions of rewards were wrong",
+    "needs": "it was wrong about what others need",
+    "actions": "it was wrong about what others do next",
+    "meters": "it was wrong about the meters of others",
+    "goals": "its goals were other ones than with such meters before",
+}
 
 
 def diagnose_belief(belief: Belief) -> list[str]:
@@ -94,9 +136,13 @@ def diagnose_others(others: Others, names: Names) -> list[str]:
     return result
 
 
-def diagnose_goal(goal: Goal) -> list[str]:
-    """Report a goal without a target for the lowest relevant meter, although that is below :data:`DIRE`."""
+def diagnose_goal(goal: Goal, names: Names) -> list[str]:
+    """Report a goal without a target for the lowest relevant meter, although that is below :data:`DIRE`; meters that
+    nothing in the world can raise are not relevant.
+    """
     matters = (goal.targets > 0).any(0)
+    if names.raised is not None:
+        matters = matters & torch.tensor([name in names.raised for name in goal.meter_names])
     if not bool(matters.any()):
         return []
     lowest = int(goal.meters.where(matters, math.inf).argmin())

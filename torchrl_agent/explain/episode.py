@@ -68,7 +68,7 @@ def play_episode(
     index: int | None = None,
     watch: Watch | None = None,
     most: int = LONGEST,
-    pictures: bool = True,
+    pictures: Container[int] = (),
 ) -> Episode:
     """Play one episode with the most likely actions.
 
@@ -80,7 +80,7 @@ def play_episode(
         index: number of an agent with whose end the episode ends; None for the world's.
         watch: called in every step with what the policy wrote, before the world takes it.
         most: largest number of steps.
-        pictures: draw the world in the chosen steps, if it can be drawn.
+        pictures: those of the kept steps in which the world is drawn, if it can be.
 
     Raises:
         ValueError: the episode does not end within :data:`LONGEST` steps.
@@ -88,7 +88,7 @@ def play_episode(
     count = number_of_agents(env, agent)
     episode, ended = Episode([[] for _ in range(count)]), [False] * count
     root, policy = env.reset(), acting_policy(agent)
-    draw = abilities(env).draw if pictures else None
+    draw = abilities(env).draw
     with set_exploration_type(ExplorationType.DETERMINISTIC):
         for step in range(most):
             root = policy(root)
@@ -97,7 +97,7 @@ def play_episode(
             if step in steps:
                 rows, actions = rows_of(root, agent, world, count), root[env.action_key][world]
                 actions = actions.reshape(count, -1).cpu()
-                picture = None if draw is None else draw(world)
+                picture = draw(world) if draw is not None and step in pictures else None
             played, root = env.step_and_maybe_reset(root)
             if step in steps:
                 afters = rows_of(played.get(keys.NEXT), agent, world, count)

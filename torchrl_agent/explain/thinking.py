@@ -13,11 +13,14 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.explain.episode import Episode, Frame, Moment, number_of_agents, play_episode
+from torchrl_agent.explain.evidence import AHEAD, SPAN
+from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thought import (
     NOBODY,
     UNSEEN,
     ActionValues,
     Belief,
+    Evidence,
     Futures,
     Goal,
     Names,
@@ -39,7 +42,15 @@ METERS = "meters"
 """Observation to which the world's names of meters belong."""
 
 
-def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_unit: float = 1.0) -> Thought:
+def think(
+    env: EnvBase,
+    agent: Agent,
+    world: int,
+    index: int,
+    step: int,
+    reward_unit: float = 1.0,
+    reference: Reference | None = None,
+) -> Thought:
     """Run one episode with the most likely actions and record the agent's outputs at a step.
 
     Args:
@@ -49,26 +60,36 @@ def think(env: EnvBase, agent: Agent, world: int, index: int, step: int, reward_
         index: number of the agent, 0 in a world of one agent.
         step: counted from 0.
         reward_unit: deviation that rewards were divided by in training.
+        reference: what is usual of the healthy agent, for the diagnosis.
 
     Raises:
         ValueError: the step is beyond the episode's end.
     """
     was_training = agent.training
     agent.eval()
-    episode = play_episode(env, agent, world, {step}, index)
+    around = {step} if reference is None else set(range(step - SPAN + 1, step + AHEAD))
+    episode = play_episode(env, agent, world, around, index, pictures={step})
     if step not in episode.moments:
         raise ValueError(
             f"step {step} is beyond the end: {_who(agent, index)} plays {len(episode.frames[index])} steps in world "
             f"{world}, choose a --step of 0 to {len(episode.frames[index]) - 1}."
         )
-    thought = thought_of(env, agent, episode, world, index, step, reward_unit)
+    evidence = None if reference is None else reference.of_episode(agent, episode, index)[step]
+    thought = thought_of(env, agent, episode, world, index, step, reward_unit, evidence)
     agent.train(was_training)
     return thought
 
 
 @torch.no_grad()
 def thought_of(
-    env: EnvBase, agent: Agent, episode: Episode, world: int, index: int, step: int, reward_unit: float = 1.0
+    env: EnvBase,
+    agent: Agent,
+    episode: Episode,
+    world: int,
+    index: int,
+    step: int,
+    reward_unit: float = 1.0,
+    evidence: dict[str, Evidence] | None = None,
 ) -> Thought:
     """Return the record of a step of an episode, which kept that step; see :func:`think`."""
     moment, frames = episode.moments[step], episode.frames[index]
@@ -96,6 +117,7 @@ def thought_of(
         goal=_goal(agent, row),
         action_values=_action_values(agent, row),
         numbers=_numbers(agent, row, len(heads)),
+        evidence=evidence,
     )
 
 
@@ -103,7 +125,9 @@ def world_names(env: EnvBase) -> Names:
     """Return the names that the world offers (``names()`` of this project's worlds)."""
     offered = abilities(env).names()
     actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
-    return Names(actions, meters, offered.get("observation", {}), offered.get("colors", {}), heads)
+    raised = offered.get("raised")
+    found = (actions, meters, offered.get("observation", {}), offered.get("colors", {}), heads)
+    return Names(*found, None if raised is None else tuple(raised))
 
 
 _LABELS, _ACTION_LABEL = ("others_need", "others_meters"), "others_action"

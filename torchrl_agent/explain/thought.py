@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ class Names:
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
     heads: tuple[str, ...] = ()
+    raised: tuple[str, ...] | None = None
+    """Meters that something in the world can raise; None if the world does not tell."""
 
     def action(self, index: int) -> str:
         return self.actions[index] if index < len(self.actions) else f"action {index}"
@@ -152,6 +154,14 @@ class Numbers:
     squashed: bool
 
 
+class Evidence(NamedTuple):
+    """Evidence over the last steps: its ``value``, beside the ``usual`` one of the healthy agent and its ``limit``."""
+
+    value: float
+    usual: float
+    limit: float
+
+
 @dataclass(frozen=True)
 class Thought:
     """Record of an agent's step with everything that led to its action; modules that the agent lacks are None."""
@@ -189,3 +199,5 @@ class Thought:
     """Continuous actions of an agent that has them."""
     silent: tuple[str, ...] = ()
     """Modules that were ablated in this episode."""
+    evidence: Mapping[str, Evidence] | None = None
+    """Evidence for errors of modules over the last steps, by name; None without a reference of the healthy agent."""

@@ -26,7 +26,7 @@ from torchrl_agent.runs.model_card import write_model_card
 from torchrl_agent.transforms import read_statistics
 
 FORMAT = "run"
-COPIED = ("code.json", "metrics.csv")
+COPIED = ("code.json", "metrics.csv", "reference.json")
 """Files of a run that are copied unchanged."""
 TOLD = ("config", "seed", "device", "ended", "seconds", "metrics", "origin")
 """Keys that are copied from a run's summary."""

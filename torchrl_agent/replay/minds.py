@@ -12,6 +12,7 @@ from torchrl_agent import keys
 from torchrl_agent.evaluation.ablation import removable, without
 from torchrl_agent.explain.diagnosis import NOTHING_UNUSUAL, diagnose
 from torchrl_agent.explain.episode import Episode
+from torchrl_agent.explain.reference import Reference
 from torchrl_agent.explain.thinking import probabilities_of, thought_of
 from torchrl_agent.explain.thought import Belief, Futures, Goal, Others, Thought
 from torchrl_agent.models.agent import Agent
@@ -25,7 +26,15 @@ WIDE = 256
 """Largest number of components of an observation that is recorded."""
 
 
-def minds(env: EnvBase, agent: Agent, episode: Episode, world: int, unit: float, whole: bool) -> list[list[Any]]:
+def minds(
+    env: EnvBase,
+    agent: Agent,
+    episode: Episode,
+    world: int,
+    unit: float,
+    whole: bool,
+    reference: Reference | None = None,
+) -> list[list[Any]]:
     """Return the thoughts of an episode by step and agent, None after an agent's end.
 
     Args:
@@ -35,15 +44,18 @@ def minds(env: EnvBase, agent: Agent, episode: Episode, world: int, unit: float,
         world: its row.
         unit: the world's reward that is one of the agent's units.
         whole: record everything; else choice, value, reward and goal alone.
+        reference: what is usual of the healthy agent, for the diagnosis.
     """
     result = []
+    count = len(episode.frames)
+    found = [reference.of_episode(agent, episode, index) if reference else {} for index in range(count)]
     for step in sorted(episode.moments):
         here: list[Any] = []
         for index, frames in enumerate(episode.frames):
             if step >= len(frames):
                 here.append(None)
                 continue
-            thought = thought_of(env, agent, episode, world, index, step, unit)
+            thought = thought_of(env, agent, episode, world, index, step, unit, found[index].get(step))
             here.append(plain(_choice(thought) | (_inside(thought) if whole else {})))
         result.append(here)
     if whole:

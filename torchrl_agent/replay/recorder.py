@@ -21,6 +21,7 @@ from torchrl_agent.core.run_names import find_run, run_name_of
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain import reward_unit
 from torchrl_agent.explain.episode import number_of_agents, play_episode
+from torchrl_agent.explain.reference import Reference, find_reference
 from torchrl_agent.explain.thinking import known_names, world_names
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads
@@ -90,7 +91,8 @@ def record_run(
                     f"there is no evaluation world {config.world}: the run has {count}, choose a --world of 0 to "
                     f"{count - 1}."
                 )
-            recorder = _Recorder(experiment, agent.eval(), config, reward_unit(experiment, path))
+            unit, reference = reward_unit(experiment, path), find_reference(path)
+            recorder = _Recorder(experiment, agent.eval(), config, unit, reference)
             episodes.append({"checkpoint": path.name, "frames": frames_of(path)} | recorder.episode(path == chosen[-1]))
             progress.reach(number + 1)
             header = recorder.header()
@@ -108,8 +110,11 @@ def _chosen(run: Path, which: str, most: int) -> list[Path]:
 
 
 class _Recorder:
-    def __init__(self, experiment: Experiment, agent: Agent, config: RecordConfig, unit: float) -> None:
-        self.experiment, self.agent, self.config, self.unit = experiment, agent, config, unit
+    def __init__(
+        self, experiment: Experiment, agent: Agent, config: RecordConfig, unit: float, reference: Reference | None
+    ) -> None:
+        self.experiment, self.agent, self.config = experiment, agent, config
+        self.unit, self.reference = unit, reference
         self.env = agent.attach(film_world(experiment, config.world + 1))
         self.base, self.count = inner(self.env), number_of_agents(self.env, agent)
         self.heads = action_heads(self.env) if action_bounds(self.env) is None else []
@@ -148,10 +153,8 @@ class _Recorder:
                 starts.append(self._start(root))
 
         steps = range(self.config.steps)
-        played = play_episode(
-            self.env, self.agent, self.config.world, steps, watch=watch, most=len(steps), pictures=False
-        )
-        thoughts = minds(self.env, self.agent, played, self.config.world, self.unit, whole)
+        played = play_episode(self.env, self.agent, self.config.world, steps, watch=watch, most=len(steps))
+        thoughts = minds(self.env, self.agent, played, self.config.world, self.unit, whole, self.reference)
         for here, by_part in zip(thoughts, parts, strict=True):
             self._add_parts(here, by_part)
         result = {"scenes": scenes, "thoughts": thoughts}

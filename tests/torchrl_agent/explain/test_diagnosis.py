@@ -115,9 +115,15 @@ def test_what_nobody_saw_was_not_misread():
 
 
 def test_a_goal_beside_the_point_is_named():
-    assert diagnose_goal(goal(0.12, 1)) == ["goal money while energy is 0.12"]
-    assert diagnose_goal(goal(0.12, 0)) == []
-    assert diagnose_goal(goal(0.3, 1)) == []
+    assert diagnose_goal(goal(0.12, 1), NAMES) == ["goal money while energy is 0.12"]
+    assert diagnose_goal(goal(0.12, 0), NAMES) == []
+    assert diagnose_goal(goal(0.3, 1), NAMES) == []
+
+
+def test_a_need_that_no_place_serves_is_no_goal_missed():
+    served = dataclasses.replace(NAMES, raised=("energy",))
+    assert diagnose_goal(goal(0.12, 1), served) == ["goal money while energy is 0.12"]
+    assert diagnose_goal(goal(0.12, 1), dataclasses.replace(NAMES, raised=("money",))) == []
 
 
 def test_the_diagnosis_keeps_the_order_of_the_modules():

@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from torchrl_agent.algorithms.algorithm import check_config
 from torchrl_agent.algorithms.off_policy import OffPolicy, OffPolicyConfig
-from torchrl_agent.core.bounds import any_number, count, number
+from torchrl_agent.core.bounds import any_number, choice, count, number
 from torchrl_agent.losses.sac import SoftActorCriticLoss
 from torchrl_agent.losses.twin_critic import Polyak
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.config import ModelConfig
-from torchrl_agent.models.sac_agent import SACAgent
+from torchrl_agent.models.sac_agent import DEVIATIONS, SACAgent
 from torchrl_agent.optimization.schedules import LearningRateConfig
 
 
@@ -28,6 +28,8 @@ class SACConfig(OffPolicyConfig):
     num_steps: int = count(1)
     initial_temperature: float = number(1.0, above=0)
     """First alpha: worth of a nat of entropy. In scaled rewards; it is learned."""
+    deviation: str = choice("softplus", DEVIATIONS)
+    """Function that makes an output of the policy a standard deviation. Of continuous actions."""
     target_entropy: float | None = any_number(None)
     """Entropy that the temperature aims at, in nats. Of continuous actions in -1 to 1, whatever their range; None is
     the agent's ``default_entropy``: minus the size of a continuous action (Haarnoja et al. 2018), or a tenth of the
@@ -48,7 +50,7 @@ class SAC(OffPolicy):
     def make_agent(cls, env: EnvBase, model: ModelConfig, config: Any) -> Agent:
         """Make an agent with a policy and action values."""
         check_config(config)
-        return SACAgent(env, model, config.gamma, config.initial_temperature)
+        return SACAgent(env, model, config.gamma, config.initial_temperature, config.deviation)
 
     @override
     def make_loss(self) -> SoftActorCriticLoss:

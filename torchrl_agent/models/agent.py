@@ -26,7 +26,7 @@ from torchrl.envs import EnvBase
 from torchrl_agent import keys
 from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.spans import spanned
-from torchrl_agent.models.config import ModelConfig, check_model
+from torchrl_agent.models.config import ModelConfig, check_model, critic_sizes
 from torchrl_agent.models.group_policy import GroupPolicy
 from torchrl_agent.models.heads import make_actor_head
 from torchrl_agent.models.prediction import Predicting
@@ -132,10 +132,12 @@ class Agent(Predicting, nn.Module):
         hidden = config.hidden_sizes
         if not config.shared_trunk:
             return body, entry, width, hidden
-        trunk = mlp(width, hidden[-1], hidden[:-1], config.activation)
+        shared = len(hidden) - config.head_layers
+        *inner, last = hidden[:shared]
+        trunk = mlp(width, last, inner, config.activation)
         trunk.append(ACTIVATIONS[config.activation]())
         body.append(TensorDictModule(trunk, [entry], [keys.FEATURES]))
-        return body, keys.FEATURES, hidden[-1], []
+        return body, keys.FEATURES, last, hidden[shared:]
 
     def _of_world(self, policy: TensorDictModuleBase) -> TensorDictModuleBase:
         """Adapt a policy of one agent to the world's own tensordict."""
@@ -154,6 +156,7 @@ class Agent(Predicting, nn.Module):
         actor_head = make_actor_head(
             env, entry, width, hidden, config.activation, config.initial_std, config.least_probability
         )
+        hidden = critic_sizes(config, hidden)
         if config.world_model.enabled and config.world_model.improvement:
             network, *choice = actor_head
             actor_head = ProbabilisticTensorDictSequential(
@@ -313,7 +316,8 @@ def _value_network(
     if keys.STATE not in env.observation_spec.keys():
         raise ValueError("model.centralized_critic is set but the world shows no 'state': switch it off.")
     width += env.observation_spec[keys.STATE].shape[-1]
-    return ConcatMLP(mlp(width, 1, config.hidden_sizes, config.activation, 1.0)), [entry, keys.STATE]
+    hidden = critic_sizes(config, config.hidden_sizes)
+    return ConcatMLP(mlp(width, 1, hidden, config.activation, 1.0)), [entry, keys.STATE]
 
 
 class CriticHead(TensorDictModule):

@@ -20,7 +20,9 @@ class ModelConfig:
     """Networks of the agent. By default two plain networks; ``memory`` or a module's ``enabled`` add what they name."""
 
     hidden_sizes: list[int] = field(default_factory=lambda: [256, 128, 64], metadata={"least": 1})
-    """Widths of actor's and critic's hidden layers."""
+    """Widths of actor's and critic's hidden layers. Without any, both are linear."""
+    critic_hidden_sizes: list[int] | None = field(default=None, metadata={"least": 1})
+    """Widths of the critic's hidden layers. None: ``hidden_sizes``."""
     activation: str = choice("silu", ACTIVATIONS)
     """Activation function of all networks."""
     layer_norm: bool = False
@@ -28,6 +30,8 @@ class ModelConfig:
     the memory recalls, whose states stay as they are. Modules and encoders of your own are left alone."""
     shared_trunk: bool = False
     """One network with two heads instead of two."""
+    head_layers: int = number(0, least=0)
+    """Last hidden layers that each head behind a shared trunk has for itself."""
     normalize_observations: bool = True
     """Normalize observations by running statistics. They are kept inside the policy."""
     clip_observations: float = number(10.0, above=0, infinite=True)
@@ -55,6 +59,11 @@ class ModelConfig:
     """Let the critic see the world's ``state``. The actor never does (CTDE)."""
 
 
+def critic_sizes(config: ModelConfig, hidden: list[int]) -> list[int]:
+    """Widths of the critic's hidden layers, where those of the policy are ``hidden``."""
+    return hidden if config.critic_hidden_sizes is None else config.critic_hidden_sizes
+
+
 def check_model(config: ModelConfig) -> None:
     """Raise ValueError naming the first setting that cannot work."""
     check_ranges(config, "model.")
@@ -65,8 +74,14 @@ def check_model(config: ModelConfig) -> None:
 
 
 def _check_networks(config: ModelConfig) -> None:
-    if not config.hidden_sizes:
-        raise ValueError(f"model.hidden_sizes is {list(config.hidden_sizes)}: give at least one positive width.")
+    sizes, own = list(config.hidden_sizes), config.head_layers
+    if config.shared_trunk and own >= len(sizes):
+        raise ValueError(
+            f"model.hidden_sizes is {sizes} and model.head_layers {own}: a shared trunk needs one hidden layer more "
+            "than each head has for itself."
+        )
+    if config.shared_trunk and config.critic_hidden_sizes is not None:
+        raise ValueError("model.critic_hidden_sizes is for networks apart: leave it out, or model.shared_trunk=false.")
 
 
 def _check_modules(config: ModelConfig) -> None:

@@ -20,12 +20,14 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.config import ModelConfig, critic_sizes
 from torchrl_agent.models.heads import action_choice, make_actor_head
 from torchrl_agent.models.twin_values import ActionRange, PolicyValue, TwinValues, check_values
 from torchrl_agent.modules.networks import mlp
 from torchrl_agent.modules.specs import action_bounds, action_heads
 
+DEVIATIONS = ("softplus", "exp")
+"""Functions that make an output of a policy a standard deviation."""
 DISCRETE_ENTROPY = 0.1
 """Default target entropy of a policy of discrete actions, as a fraction of the largest possible one."""
 
@@ -49,8 +51,14 @@ class SACAgent(Agent):
     """
 
     def __init__(
-        self, env: EnvBase, config: ModelConfig, gamma: float = 0.99, initial_temperature: float = 1.0
+        self,
+        env: EnvBase,
+        config: ModelConfig,
+        gamma: float = 0.99,
+        initial_temperature: float = 1.0,
+        deviation: str = "softplus",
     ) -> None:
+        self.deviation = deviation
         super().__init__(env, config, gamma)
         self.log_alpha = nn.Parameter(torch.tensor(math.log(initial_temperature), device=env.device))
 
@@ -64,12 +72,12 @@ class SACAgent(Agent):
         if bounds is None:
             (num_actions,) = action_heads(env)
             actor = make_actor_head(env, entry, width, hidden, config.activation, config.initial_std)
-            self.action_values = TwinValues(width, num_actions, hidden, config.activation)
+            self.action_values = TwinValues(width, num_actions, critic_sizes(config, hidden), config.activation)
             self.default_entropy = DISCRETE_ENTROPY * math.log(num_actions)
         else:
             size = len(bounds[0])
-            actor = squashed_head(bounds, entry, width, hidden, config.activation)
-            self.action_values = TwinValues(width + size, 1, hidden, config.activation)
+            actor = squashed_head(bounds, entry, width, (hidden, config.activation), self.deviation)
+            self.action_values = TwinValues(width + size, 1, critic_sizes(config, hidden), config.activation)
             self.default_entropy = -float(size)
         return actor, PolicyValue(actor, self.action_values, self.action_range)
 
@@ -87,11 +95,25 @@ class SACAgent(Agent):
 
 
 def squashed_head(
-    bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, hidden: list[int], activation: str
+    bounds: tuple[Tensor, Tensor], entry: NestedKey, width: int, layers: tuple[list[int], str], deviation: str
 ) -> ProbabilisticTensorDictSequential:
-    """Make the head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``."""
+    """Make the head that writes ``loc`` and ``scale`` before squashing, ``action`` and ``action_log_prob``; ``layers``
+    are widths and activation of its hidden layers.
+    """
     low, high = bounds
-    network = nn.Sequential(mlp(width, 2 * len(low), hidden, activation, 0.01), NormalParamExtractor())
+    extract = NormalParamExtractor() if deviation == "softplus" else LogDeviation()
+    network = nn.Sequential(mlp(width, 2 * len(low), *layers, 0.01), extract)
     options: dict[str, Any] = {"low": low, "high": high, "tanh_loc": False}
     choice = action_choice([keys.LOC, keys.SCALE], TanhNormal, options)
     return ProbabilisticTensorDictSequential(TensorDictModule(network, [entry], [keys.LOC, keys.SCALE]), choice)
+
+
+class LogDeviation(nn.Module):
+    """Splits the output of a network [..., 2 D] into mean and standard deviation [..., D] each, whose logarithm it is,
+    within the limits of Haarnoja et al. 2018's own code.
+    """
+
+    def forward(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """``loc`` and ``scale``."""
+        loc, log_std = output.chunk(2, -1)
+        return loc, log_std.clamp(-20.0, 2.0).exp()

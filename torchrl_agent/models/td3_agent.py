@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from torchrl_agent import keys
 from torchrl_agent.models.agent import Agent
-from torchrl_agent.models.config import ModelConfig
+from torchrl_agent.models.config import ModelConfig, critic_sizes
 from torchrl_agent.models.heads import action_choice
 from torchrl_agent.models.twin_values import ActionRange, PolicyValue, TwinValues, check_values
 from torchrl_agent.modules.distributions import ClippedNormal
@@ -54,7 +54,7 @@ class TD3Agent(Agent):
             TensorDictModule(self.deterministic_policy, [entry], [keys.LOC, keys.SCALE]),
             action_choice([keys.LOC, keys.SCALE], ClippedNormal, {"low": low, "high": high}),
         )
-        self.action_values = TwinValues(width + size, 1, hidden, config.activation)
+        self.action_values = TwinValues(width + size, 1, critic_sizes(config, hidden), config.activation)
         return actor, PolicyValue(actor, self.action_values, self.action_range)
 
     @override

@@ -25,6 +25,7 @@ from torchrl_agent.core.text import check_known
 from torchrl_agent.modules.memory import check_states, recurrence
 from torchrl_agent.modules.module import AgentModule, Built, CustomEncoder, ModuleContext
 from torchrl_agent.modules.networks import (
+    ACTIVATIONS,
     ConvEncoder,
     ImpalaEncoder,
     NatureEncoder,
@@ -54,6 +55,8 @@ class PerceptionConfig:
     recurrent network of recurrent PPO."""
     belief_size: int = count(64)
     """D, size of the latent state, the belief."""
+    plain: bool = False
+    """No layers but the encoders of pictures and the memory. Vectors go as they are; what comes out is the belief."""
     channels: int = count(16)
     """Channels of the convolutions over pictures."""
     encoders: dict[str, Any] = field(default_factory=dict)
@@ -75,8 +78,15 @@ class PerceptionConfig:
     """Weight of the belief's KL from standard normal. It counts if one of the two losses above is in use."""
 
 
-def _check_names(config: PerceptionConfig, shown: list[str]) -> None:
-    """Raise ValueError for observations that a configuration names and the world does not show."""
+def _check_config(config: PerceptionConfig, shown: list[str]) -> None:
+    """Raise ValueError for observations that a configuration names and the world does not show, and for losses of a
+    plain belief.
+    """
+    if config.plain and (config.reconstruction_coeff or config.prediction_coeff):
+        raise ValueError(
+            "model.perception.plain gives what is seen and remembered as the belief, which no loss of its own trains: "
+            "set model.perception.reconstruction_coeff and prediction_coeff to 0."
+        )
     usual = PerceptionConfig()
     check_known(config.known, shown, "model.perception.known", tolerated=usual.known)
     for key in ("others", "others_number"):
@@ -116,11 +126,11 @@ class Perception(AgentModule):
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
-        _check_names(config, [*shapes, *map(str, group_spec(env).keys())])
+        _check_config(config, [*shapes, *map(str, group_spec(env).keys())])
         self._add_encoders(shapes, config, activation)
         norm = nn.LayerNorm if layer_norm else nn.Identity
-        self.embedding_norm = norm(config.embedding_size)
-        self.recurrence, width = None, config.embedding_size
+        self.embedding_norm = norm(self.embedded_size)
+        self.recurrence, width = None, self.embedded_size
         self.skips = config.skip_connection
         if memory != "none":
             self.recurrence, self.memory = recurrence(
@@ -128,12 +138,12 @@ class Perception(AgentModule):
             )
             self.memory_norm = norm(config.memory_size)
             width = config.memory_size + (width if self.skips else 0)
-        self.mean = mlp(width, config.belief_size, [], activation, gain=1.0)
-        self.log_std = mlp(width, config.belief_size, [], activation, gain=0.01)
+        self.size = width if config.plain else config.belief_size
+        self.mean = nn.Identity() if config.plain else mlp(width, self.size, [], activation, gain=1.0)
+        self.log_std = None if config.plain else mlp(width, self.size, [], activation, gain=0.01)
         self.known = [name for name in config.known if name in shapes and len(shapes[name]) == 1]
         self.known = self.known or [name for name, shape in shapes.items() if len(shape) == 1]
         self.known_size = sum(shapes[name].numel() for name in self.known)
-        self.size = config.belief_size
         self._find_others(group_spec(env), shapes, config)
         social = [] if self.others is None else [self.others, self.number]
         self.in_keys = [keys.NORMALIZED, *dict.fromkeys([*self.known, *social])]
@@ -142,7 +152,9 @@ class Perception(AgentModule):
         self.out_keys = [*((keys.BELIEF, name) for name in fields), *((keys.NEXT, name) for name in self.memory)]
 
     def _add_encoders(self, shapes: dict[str, torch.Size], config: PerceptionConfig, activation: str) -> None:
-        """Add the networks that embed joined observations, [..., E]: an encoder of each, and one that fuses them."""
+        """Add the networks that embed joined observations, [..., E]: an encoder of each, and one that fuses them. A
+        plain perception has encoders of pictures only, and E is their sizes and those of the vectors together.
+        """
         self.sizes = [shape.numel() for shape in shapes.values()]
         kinds = _encoder_kinds(shapes, config.encoders)
         self.vectors = [index for index, name in enumerate(shapes) if kinds[name] is None]
@@ -154,10 +166,16 @@ class Perception(AgentModule):
             }
         )
         width = sum(self.sizes[index] for index in self.vectors)
-        self.vector_encoder = mlp(width, config.embedding_size, [], activation) if self.vectors else None
+        self.plain, self.vector_encoder = config.plain, None
+        self.activation: nn.Module = ACTIVATIONS[activation]() if config.plain else nn.SiLU()
+        if config.plain:
+            self.embedded_size = len(self.encoders) * config.embedding_size + width
+            return
+        if self.vectors:
+            self.vector_encoder = mlp(width, config.embedding_size, [], activation)
         parts = len(self.encoders) + bool(self.vectors)
-        self.fuse = mlp(parts * config.embedding_size, config.embedding_size, [], activation)
-        self.activation = nn.SiLU()
+        self.embedded_size = config.embedding_size
+        self.fuse = mlp(parts * config.embedding_size, self.embedded_size, [], activation)
 
     def _find_others(self, group: Composite, shapes: dict[str, torch.Size], config: PerceptionConfig) -> None:
         """Find where others are shown: the keys of their cues and numbers, V slots, C cues of each, and the number of
@@ -219,12 +237,18 @@ class Perception(AgentModule):
         # a latent state, and exact knowledge, which was shown and need not be inferred
         belief = {
             "mean": self.mean(features).float(),
-            "log_std": self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD),
+            "log_std": self._log_std(features),
             "proprioception": torch.cat([features[..., :0], *(tensordict.get(name) for name in self.known)], -1),
         }
         if self.others is not None:
             belief.update(self.cues(tensordict))
         return tensordict.set(keys.BELIEF, TensorDict(belief, tensordict.batch_size, device=tensordict.device))
+
+    def _log_std(self, features: Tensor) -> Tensor:
+        """Logarithm of the belief's deviation, [..., D]; the smallest one if the perception is plain."""
+        if self.log_std is None:
+            return torch.full_like(features, SMALLEST_LOG_STD, dtype=torch.float32)
+        return self.log_std(features).float().clamp(SMALLEST_LOG_STD, LARGEST_LOG_STD)
 
     def cues(self, tensordict: TensorDictBase) -> dict[str, Tensor]:
         """Cues of the others in sight, ``social_cues`` [..., V, C], their numbers, ``number`` [..., V], and the mask of
@@ -238,6 +262,9 @@ class Perception(AgentModule):
         """Features [..., E] of joined observations [..., F], each by its encoder, then fused."""
         parts = observation.split(self.sizes, -1)
         encoded = [encoder(parts[int(index)]) for index, encoder in self.encoders.items()]
+        if self.plain:
+            vectors = [parts[index] for index in self.vectors]
+            return self.embedding_norm(torch.cat([*map(self.activation, encoded), *vectors], -1))
         if self.vector_encoder is not None:
             encoded.append(self.vector_encoder(torch.cat([parts[index] for index in self.vectors], -1)))
         return self.activation(self.embedding_norm(self.fuse(self.activation(torch.cat(encoded, -1)))))

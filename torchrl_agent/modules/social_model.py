@@ -127,7 +127,7 @@ class SocialModel(AgentModule):
         if config.enabled:
             slots = context.built["perception"].social
             sizes = social_sizes(context.env, context.heads[0], learns=config.coeff > 0)
-            surroundings = context.config.perception.belief_size + context.built["perception"].known_size
+            surroundings = context.built["perception"].size + context.built["perception"].known_size
             rest = (context.config.activation, context.config.world_model.foresees_others)
             module = cls(context.env, config, slots, sizes, surroundings, *rest)
             if config.coeff:

@@ -63,7 +63,7 @@ class WorldModelModule(AgentModule):
         config, model = context.config.world_model, context.config
         if config.enabled:
             world_model = WorldModel(
-                model.perception.belief_size,
+                context.built["perception"].size,
                 context.built["perception"].known_size,
                 context.heads,
                 config,

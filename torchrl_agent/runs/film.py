@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -14,14 +16,17 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from envs.toolkit.film import grid, write_film
 from torchrl_agent import keys
-from torchrl_agent.core.abilities import abilities, world_name
+from torchrl_agent.core.abilities import abilities, world_name, world_seed
 from torchrl_agent.core.progress import Progress
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.optimization.compilation import AccelerationConfig
+from torchrl_agent.training.collector import episode_entries
 from torchrl_agent.training.evaluator import Stepper
 
 PICTURES_PER_SECOND = 20
 """Largest number of pictures drawn for a second of a film, approximately."""
+BEST_OF = 4
+"""Number of episodes of which a run's film shows the best."""
 DEFAULT_FPS = 10.0
 """Steps of the game per second in a film of a world that names no rate."""
 
@@ -44,6 +49,7 @@ def film_policy(
     deterministic: bool = True,
     acceleration: AccelerationConfig | None = None,
     fps: float | None = None,
+    best_from: int | None = None,
 ) -> Path:
     """Run a policy in all worlds of ``env``, write them side by side as a film and return its path.
 
@@ -57,6 +63,7 @@ def film_policy(
         deterministic: take the most likely action.
         acceleration: on CUDA, what to compile and capture.
         fps: steps of the game per second of the film; by default the world's rate (:func:`film_rate`).
+        best_from: a seed to show the best world alone (:func:`best_world`); None for all worlds.
 
     Raises:
         ValueError: the world cannot be drawn, or the film cannot be written.
@@ -70,21 +77,47 @@ def film_policy(
     mode = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
     repeat = abilities(env).action_repeat
     steps, every = math.ceil(steps / repeat), max(1, every // repeat)
-    frames, worlds = [], range(env.batch_size[0])
+    frames: list[Any] = []
+    worlds: Sequence[int] = range(env.batch_size[0])
     finished = torch.zeros(env.batch_size, dtype=torch.bool, device=env.device)
 
     def watch(played: TensorDictBase) -> None:
         finished.logical_or_(played.get((keys.NEXT, keys.DONE)).squeeze(-1))
 
     with set_exploration_type(mode), Progress(steps, "step", "filming", leave=False) as progress:
+        if best_from is not None and len(worlds) > 1:
+            worlds = [best_world(env, policy, steps, best_from)]
         play = Stepper(env, policy, min(every, steps), watch, acceleration)
         for step in range(0, steps, every):
             frames.append(grid([env.draw(world) for world in worlds]))
             play()
             progress.reach(step)
-            if bool(finished.all()):
+            if bool(finished[list(worlds)].all()):
                 break
     return write_film(frames, path, fps / (every * repeat))
+
+
+def best_world(env: EnvBase, policy: TensorDictModuleBase, steps: int, seed: int) -> int:
+    """Play the first episode of every world, for ``steps`` steps at most, and return the world with the highest return,
+    which plays the same episode again after the next reset: the worlds are seeded before and afterwards. The first one
+    where no returns are reported.
+    """
+    key = episode_entries(env).get(keys.EPISODE_RETURN)
+    if key is None:
+        return 0
+    returns = torch.zeros(env.batch_size, device=env.device)
+    finished = torch.zeros_like(returns, dtype=torch.bool)
+    env.set_seed(world_seed(env, seed))
+    root = env.reset()
+    for _ in range(steps):
+        played, root = env.step_and_maybe_reset(policy(root))
+        following = played.get(keys.NEXT)
+        returns = torch.where(finished, returns, following.get(key).squeeze(-1).float())
+        finished |= following.get(keys.DONE).squeeze(-1)
+        if bool(finished.all()):
+            break
+    env.set_seed(world_seed(env, seed))
+    return int(returns.argmax())
 
 
 def film_world(experiment: Experiment, num_envs: int, live: bool = False) -> EnvBase:

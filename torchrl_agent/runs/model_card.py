@@ -35,7 +35,8 @@ def write_model_card(folder: Path, experiment: Experiment, summary: dict[str, An
 
 def model_card(folder: Path, experiment: Experiment, summary: dict[str, Any]) -> str:
     """The card's text; see :func:`write_model_card`."""
-    film = f"![The trained policy]({summary['film']})\n\n" if summary.get("film") else ""
+    of = f", in the best of {summary['film_of']} episodes" if summary.get("film_of", 1) != 1 else ""
+    film = f"![The trained policy{of}]({summary['film']})\n\n" if summary.get("film") else ""
     return (
         f"# {_text(folder.resolve().name)}\n\n"
         f"An agent for the world {_inline(experiment.world['_target_'])}, trained by "

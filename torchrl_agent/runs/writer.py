@@ -26,7 +26,7 @@ from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
 from torchrl_agent.optimization.sharding import sharded
 from torchrl_agent.population.learner import PopulationLearner
-from torchrl_agent.runs.film import film_policy, film_world
+from torchrl_agent.runs.film import BEST_OF, film_policy, film_world
 from torchrl_agent.runs.folder import FILMS, SUMMARY, read_summary
 from torchrl_agent.runs.locks import Locks, clean
 from torchrl_agent.runs.members import MembersWriter
@@ -205,7 +205,7 @@ class RunWriter:
             ways = evaluate_ways(experiment, agent)
             judgment |= {"evaluation": ways[configured_way(experiment)], "ways": ways}
         if experiment.run.film:
-            judgment["film"] = self._film(agent, self.folder / "film.gif")
+            judgment |= {"film": self._film(agent, self.folder / "film.gif", BEST_OF), "film_of": BEST_OF}
         return judgment
 
     def _film_on_the_way(self) -> None:
@@ -219,12 +219,15 @@ class RunWriter:
                 return
             self._writer.write_film(self.learner.frames, path)
 
-    def _film(self, agent: Agent, path: Path) -> str | None:
-        """Name of a film of a policy; None, and a line that says why, if there can be none."""
-        acceleration = self.experiment.acceleration
+    def _film(self, agent: Agent, path: Path, episodes: int = 1) -> str | None:
+        """Name of a film of a policy's best of a number of episodes; None, and a line that says why, if there can be
+        none.
+        """
+        options: dict[str, Any] = {"acceleration": self.experiment.acceleration}
+        options["best_from"] = self.experiment.evaluation.seed
         try:
-            with closing(film_world(self.experiment, 1)) as world:
-                return film_policy(agent.attach(world), acting_policy(agent), path, acceleration=acceleration).name
+            with closing(film_world(self.experiment, episodes)) as world:
+                return film_policy(agent.attach(world), acting_policy(agent), path, **options).name
         except ValueError as error:
             log.warning("no film: %s", error)
             return None

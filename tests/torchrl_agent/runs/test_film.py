@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from gather_world import GatherEnv
 from PIL import Image
 
 from envs import ArenaEnv, TownEnv
 from envs.libs.gymnasium import VectorGymEnv
 from torchrl_agent import Experiment, train
-from torchrl_agent.runs.film import film_policy, film_rate
+from torchrl_agent.core.abilities import world_seed
+from torchrl_agent.runs.film import best_world, film_policy, film_rate
 
 
 def film(env, path, **options):
@@ -57,6 +59,37 @@ def test_the_rate_can_be_chosen_and_the_length_does_not_depend_on_the_pictures(t
     for rate in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"fps is {rate}"):
             film(env, tmp_path, steps=12, fps=rate)
+
+
+@pytest.mark.parametrize("make", [lambda: ArenaEnv(4), lambda: VectorGymEnv("CartPole-v1", 4, processes=False)])
+def test_the_best_world_plays_its_episode_again(make):
+    env = make()
+
+    def policy(root):  # the same in every pass, and another in every world
+        return root.set("action", torch.arange(4) % env.full_action_spec["action"].n)
+
+    best = best_world(env, policy, 60, seed=3)
+    runs = []
+    for _ in range(2):
+        root, seen, total, over = env.reset(), [], torch.zeros(4), torch.zeros(4, dtype=torch.bool)
+        for _ in range(60):
+            played, root = env.step_and_maybe_reset(policy(root))
+            following = played["next"]
+            total = torch.where(over, total, following["episode", "return"].squeeze(-1))
+            over |= following["done"].squeeze(-1)
+            seen.append(total.clone())
+        runs.append(torch.stack(seen))
+        assert total[best] == total.max()
+        env.set_seed(world_seed(env, 3))
+    assert torch.equal(*runs)
+
+
+def test_the_best_world_is_filmed_alone(tmp_path):
+    env = ArenaEnv(4)
+    with Image.open(film(env, tmp_path, steps=8, every=4, best_from=1)) as alone:
+        width = alone.width
+    with Image.open(film(env, tmp_path, steps=8, every=4)) as together:
+        assert together.width > width
 
 
 def test_worlds_of_others_name_their_rate_in_their_metadata():

@@ -97,7 +97,7 @@ def test_a_card_shows_the_evaluation_and_the_film(tmp_path, monkeypatch):
     assert "`desynchronize=false`, `curriculum=null`, " in card
     assert f"| return_mean | {evaluation['return_mean']:,.4g} |" in card
     assert all(f"| {name} | " in card for name in evaluation)
-    assert "](film.gif)" in card
+    assert "![The trained policy, in the best of 4 episodes](film.gif)" in card
     assert (run / "film.gif").is_file()
 
 

@@ -35,6 +35,7 @@ STUDIES = {
     "modules": "speed of the four-module agent, each module and the whole, compiled beside eager",
     "offline": "policies learned from recordings of a mixture of players, cloned beside weighted by advantage",
     "pictures": "pictures of worlds of other libraries for the docs",
+    "personality": "shares of actions by a trait, and wealth and its Gini coefficient by generation, over seeds",
     "population": "speed of members that learn in one program, beside as many runs one after another",
     "results_page": "the pages of all recorded figures in docs/benchmarks",
     "roofline": "upper bounds of the speed on a GPU, computed without one",

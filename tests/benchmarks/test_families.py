@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.__main__ import main
 from benchmarks.families import correlation, generations, gini, sign_test
+from benchmarks.personality import slope
 from torchrl_agent.population.evolution import EvolutionStep
 
 SMALL = (
@@ -108,3 +109,26 @@ def test_without_wealth_there_is_one_population_per_seed(capsys):
 def test_what_cannot_be_measured(capsys, words, sentence):
     assert main(["families", *words, "--seeds", "0"]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_slopes_are_changes_of_a_share_from_trait_0_to_1():
+    rows = torch.tensor([[0.0, 0.1, 0.5], [1.0, 0.3, 0.5], [0.5, 0.2, 0.5]])
+    assert slope(rows).tolist() == pytest.approx([0.2, 0.0])
+    bent = torch.tensor([[0.0, 0.0], [0.5, 0.6], [1.0, 0.6]])  # (-0.5 * -0.4 + 0.5 * 0.2) / 0.5
+    assert slope(bent).tolist() == pytest.approx([0.6])
+
+
+@pytest.mark.slow
+def test_personality_is_measured_and_drawn_from_the_command_line(tmp_path, capsys):
+    words = ["personality", "families", *SMALL, "--seeds", "0", "1", "--json"]
+    assert main([*words, "--pictures", str(tmp_path)]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    found = json.loads(last)
+    assert len(lines) == len(found["actions"]) + 2
+    for members in found["members"]:
+        assert len(members) == 4
+        for trait, *of_actions in members:
+            assert 0 <= trait <= 1 and sum(of_actions) == pytest.approx(1.0)
+    for kind in ("without", "with"):
+        assert [len(each) for each in found["wealth"][kind]["gini"]] == [4, 4]  # generations of two seeds
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["families_actions.png", "families_wealth.png"]

@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.utils import expand_as_right
 from torch import Tensor
+from torchrl.envs import EnvBase
 from typing_extensions import override
 
 from torchrl_agent import keys
@@ -23,6 +24,7 @@ from torchrl_agent.core.bounds import FRAMES, choice, count, number
 from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import AgentLoss, PPOLoss
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.config import ModelConfig
 from torchrl_agent.optimization.compilation import AccelerationConfig, CudaGraphFunction
 from torchrl_agent.optimization.schedules import ADAPTIVE, MOVING, AdaptiveRate, Number, scheduled
 
@@ -89,6 +91,14 @@ class PPO(OnPolicyActorCritic):
             self.updater.wanted = self._goes_on
             self.iteration = self.improve
             self.epoch = self.captured = CudaGraphFunction("an epoch's updates", self._epoch, self.graphs_on)
+
+    @classmethod
+    @override
+    def make_agent(cls, env: EnvBase, model: ModelConfig, config: PPOConfig) -> Agent:
+        """Make a fresh agent, whose rollouts keep the logits if they are compared head by head."""
+        agent = super().make_agent(env, model, config)
+        agent.records_logits = config.ratio == "per_head"
+        return agent
 
     @override
     def improve(self, rollout: TensorDict) -> dict[str, Tensor]:

@@ -16,6 +16,8 @@ from envs import ArenaEnv
 from torchrl_agent import keys
 from torchrl_agent.algorithms.impala import IMPALA, IMPALAConfig
 from torchrl_agent.algorithms.ppo import PPO, PPOConfig
+from torchrl_agent.experiment import Experiment
+from torchrl_agent.loop import learn
 from torchrl_agent.losses.per_head import PerHeadPPOLoss
 from torchrl_agent.losses.policy_gradient import PPOLoss
 from torchrl_agent.models.agent import Agent, ModelConfig
@@ -198,3 +200,14 @@ def test_compiled_it_is_one_graph_and_the_same():
     expected, found = loss(data.copy()), torch.compile(loss.forward, fullgraph=True)(data.copy())
     for name in expected.keys():
         torch.testing.assert_close(found[name], expected[name], msg=name)
+
+
+def test_members_of_a_population_learn_head_by_head():
+    experiment = Experiment.load(
+        *("arena_pbt", "world.num_envs=8", "algorithm.rollout_steps=8", "algorithm.minibatch_size=32"),
+        *("total_frames=64", "population.members=2", "population.replace=0.5", "population.every=64"),
+        *("population.warmup=0", "algorithm.ratio=per_head"),
+        *("acceleration={step: false, advantages: false, update: false, cudagraphs: false}", "threads=1", "device=cpu"),
+    )
+    *_, last = learn(experiment)
+    assert any("entropy/0" in name for name in last.metrics)

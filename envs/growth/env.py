@@ -16,6 +16,7 @@ from envs.base.game import Names
 from envs.base.world import World
 from envs.growth.actions import Tables, action_mask, head_mask, legal_slots, make_tables
 from envs.growth.dynamics import advance
+from envs.growth.events import events
 from envs.growth.observation import names, observe
 from envs.growth.picture import SIZE, draw
 from envs.growth.rules import HEADS, OPERATIONS, Rules, head_sizes, make_rules
@@ -160,6 +161,10 @@ class GrowthEnv(World):
     def players(self) -> dict[str, TensorDictModuleBase]:
         """Return scripted policies of this world instance, by name (envs/growth/scripted.py)."""
         return players(self)
+
+    def events(self, world: int = 0) -> list[dict[str, Any]]:
+        """Return the events of one world's running episode, as plain values (envs/growth/events.py)."""
+        return [event.as_dict() for event in events(self.state, world)]
 
     def draw(self, world: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
         """Return a picture of one world's present state, uint8 [height, width, 3]; ``size`` is (width, height)."""

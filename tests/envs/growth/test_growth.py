@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from growing import GERMINATE, KEEP, SMALL, act, grown, small, wait
+from growing import GERMINATE, KEEP, PRUNE, SMALL, act, grown, small, wait
 
 from envs import GrowthEnv
 from envs.growth.dynamics import panics
+from envs.growth.events import events
 from envs.growth.rules import PERMANENT, PLACEHOLDERS, PRUNED, TRAINING, WAIT, Rules
 from envs.growth.scoring import potential
 from envs.growth.tasks import DISTANCES, LENGTH, make_task
@@ -270,3 +271,25 @@ def test_an_mlp_host_sees_what_no_position_shows_alone():
         wait(env, 25)
         found.append(env.state.measures.accuracy.mean().item())
     assert found[1] > found[0] + 0.1
+
+
+def test_events_tell_what_happened_to_a_module():
+    env = small(2, min_training=2)
+    act(env, GERMINATE)
+    wait(env, 7)
+    act(env, PRUNE)
+    wait(env, 6)
+    found = env.events(1)
+    assert [event["kind"] for event in found] == ["germinated", "stage", "stage", "pruned", "stage", "stage"]
+    assert found[0]["step"] == 1 and found[0]["before"] == "dormant" and found[0]["slot"] == 0
+    assert [event["after"] for event in found[1:3]] == ["blending", "holding"]
+    assert found[3]["step"] == 9 and found[-1]["after"] == "dormant"
+
+
+def test_a_rollback_is_an_event_of_the_whole_host():
+    env = grown(num_envs=2)
+    env.state.weights.host.embedding[..., 0] = math.nan
+    action = torch.tensor((*PLACEHOLDERS, WAIT)).expand(2, -1)
+    state = env.advance(env.state, action, env._snapshot.chance.tick())
+    assert events(state, 0)[-1].as_dict() == {"step": 14, "kind": "rollback"}
+    assert "rollback" not in [event.kind for event in events(state, 1)]

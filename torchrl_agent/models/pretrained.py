@@ -15,6 +15,7 @@ from torchrl_agent.core.checkpoint import MODULE_FILE, not_finite, versions, wri
 from torchrl_agent.core.text import did_you_mean
 from torchrl_agent.models.agent import MODULES as BUILT_IN
 from torchrl_agent.models.agent import Agent
+from torchrl_agent.models.exported import SUFFIX, read_exported
 from torchrl_agent.modules.networks import GatedConcat
 from torchrl_agent.transforms import RewardScaler, get_statistics, set_statistics
 
@@ -34,7 +35,7 @@ class PretrainedConfig:
     """Modules to begin with: files of ``torchrl-agent pretrain``, or its folders."""
 
     perception: str | None = None
-    """Pre-trained perception."""
+    """Pre-trained perception. An exported one (``perception.pt2``) too."""
     world_model: str | None = None
     """Pre-trained world model."""
     social_model: str | None = None
@@ -65,7 +66,7 @@ class ModuleFile:
         module: its name.
         parts: weights by the name of the module that they belong to.
         decoders: weights of perception's losses, for agents that continue with those losses.
-        observations: shapes of observations by key, in order.
+        observations: shapes of observations by key, in order; None if the file does not tell.
         statistics: statistics of normalization, see ``transforms.STATISTICS``.
     """
 
@@ -73,7 +74,7 @@ class ModuleFile:
     module: str
     parts: dict[str, dict[str, Tensor]]
     decoders: dict[str, Tensor]
-    observations: dict[str, list[int]]
+    observations: dict[str, list[int]] | None
     statistics: dict[str, Any]
 
 
@@ -209,14 +210,17 @@ def load_modules(agent: Agent, paths: Mapping[str, str | Path]) -> None:
 
 
 def read_module(path: Path | str) -> ModuleFile:
-    """Read a file (or ``module.pt`` in a folder) onto the CPU; only tensors and plain values are read."""
+    """Read a file (or ``module.pt`` in a folder, or an exported ``perception.pt2``) onto the CPU: tensors and plain
+    values, nothing else.
+    """
     path = Path(path).expanduser()
     path = path / MODULE_FILE if path.is_dir() else path
     if not path.is_file():
         raise ModuleError(f"there is no module {path}: make one with 'torchrl-agent pretrain MODULE CONFIG'.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if content["format"] != FORMAT:
+        exported = path.suffix == SUFFIX
+        content = read_exported(path) if exported else torch.load(path, map_location="cpu", weights_only=True)
+        if not exported and content["format"] != FORMAT:
             raise ModuleError(f"{path} has format {content['format']} but this version reads {FORMAT}: train it again.")
         names = ("decoders", "observations", "statistics")
         file = ModuleFile(path, content["module"], content["parts"], *(content[name] for name in names))
@@ -226,9 +230,10 @@ def read_module(path: Path | str) -> ModuleFile:
     except ModuleError:
         raise
     except Exception:  # torch.load raises many kinds for damaged or foreign files
-        raise ModuleError(
-            f"{path} is damaged or no pre-trained module: make one with 'torchrl-agent pretrain MODULE CONFIG'."
-        ) from None
+        what, command = "pre-trained module", "pretrain MODULE CONFIG"
+        if path.suffix == SUFFIX:
+            what, command = "exported perception", "export RUN --module perception"
+        raise ModuleError(f"{path} is damaged or no {what}: make one with 'torchrl-agent {command}'.") from None
     return file
 
 
@@ -273,7 +278,7 @@ def _load_decoders(agent: Agent, decoders: dict[str, Tensor]) -> None:
 def _check_sizes(agent: Agent, file: ModuleFile, part: str) -> None:
     """Raise ModuleError naming the first size that differs between file and agent."""
     mine = _observations(agent)
-    if part in USES_NORMALIZER and mine != file.observations:
+    if part in USES_NORMALIZER and file.observations is not None and mine != file.observations:
         raise ModuleError(
             f"the {part} of {file.path} reads {_words(file.observations)}, but this world shows {_words(mine)}: "
             "use the world it was pre-trained in."

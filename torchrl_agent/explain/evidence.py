@@ -26,6 +26,7 @@ AHEAD = 5
 """Largest number of predicted steps that are compared with what followed."""
 WORST = 5.0
 """Largest error that counts of one prediction: a surprise [nats], or a multiple of the usual error."""
+GOALS = "goals"
 SIGHT = "sight of"
 """Beginning of the names of evidence for errors of perception, which end with the observation's name."""
 WIDEST = 512
@@ -36,7 +37,7 @@ MODULES = {
     "needs": "social model",
     "actions": "social model",
     "meters": "social model",
-    "goals": "policy",
+    GOALS: "policy",
 }
 """Evidence by name, and the module that it is about."""
 
@@ -102,7 +103,7 @@ def probed(agent: Agent, steps: Steps) -> dict[str, tuple[Tensor, Tensor]]:
     if manager is not None:
         meters = rows[manager.config.meters]
         context = torch.cat([rows.get(key) for key in (*manager.features, manager.config.meters, *manager.traits)], -1)
-        result["goals"] = (meters, manager.choice(context, manager.met(meters)).probs)
+        result[GOALS] = (meters, manager.choice(context, manager.met(meters)).probs)
     return result
 
 
@@ -118,6 +119,8 @@ def quotients(agent: Agent, steps: Steps, probes: Mapping[str, Probe], scale: Te
         unit: the world's reward that is one of the agent's units.
     """
     found = {name: probes[name].quotient(*given) for name, given in probed(agent, steps).items() if name in probes}
+    if GOALS in found:  # whose distance counts, however little the usual ones differ
+        found[GOALS] = Quotient(found[GOALS].amount, torch.ones_like(found[GOALS].weight))
     if agent.world_model is not None:
         own, rewards = foreseen(agent, steps, unit)
         found["own state"] = _mean((own / scale).clamp(max=WORST))

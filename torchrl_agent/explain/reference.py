@@ -18,7 +18,7 @@ from torchrl_agent.core.abilities import abilities
 from torchrl_agent.core.checkpoint import find_checkpoint, read_json, write_json
 from torchrl_agent.experiment import Experiment
 from torchrl_agent.explain.episode import Episode
-from torchrl_agent.explain.evidence import SIGHT, Probe, Steps, foreseen, probed, quotients, summed, with_one
+from torchrl_agent.explain.evidence import GOALS, SIGHT, Probe, Steps, foreseen, probed, quotients, summed, with_one
 from torchrl_agent.explain.thought import Evidence
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.models.planned_policy import acting_policy
@@ -33,7 +33,7 @@ distance of their seed from that of the evaluation.
 """
 USUAL, MARGIN = 0.99, 1.25
 """A limit is this quantile of the evidence, times the margin."""
-READABLE = 0.3
+READABLE = 0.5
 """Least fraction of a number's variance that a probe must read to be used."""
 SMALLEST = 1e-3
 """Least deviation of a number that is read."""
@@ -113,7 +113,7 @@ def make_reference(experiment: Experiment, agent: Agent, checkpoint: str, unit: 
     probes = {}
     for name in filter(partial(_shows_places, _around(experiment)), given[0]):
         inputs, targets = (torch.cat(part) for part in zip(*(each[name] for each in given), strict=True))
-        if bool((probe := _fit(inputs, targets)).readable.any()):
+        if bool((probe := _fit(inputs, targets, 0.0 if name == GOALS else READABLE)).readable.any()):
             probes[name] = probe
     scale = _usual_errors(agent, games, unit)
     draft = Reference(checkpoint, probes, scale, {}, {}, unit)
@@ -145,9 +145,9 @@ def _usual_errors(agent: Agent, games: list[Steps], unit: float) -> Tensor:
     return errors.mean(0).clamp_min(0.01)
 
 
-def _fit(inputs: Tensor, targets: Tensor) -> Probe:
+def _fit(inputs: Tensor, targets: Tensor, share: float = READABLE) -> Probe:
     """Return the ridge regression of targets [R, T, F] on inputs [R, T, D]. A target is readable if a regression on
-    half of the agents reads it for the other half.
+    half of the agents reads this share of its variance for the other half; with a share of 0 all are that vary.
     """
 
     def solve(x: Tensor, y: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def _fit(inputs: Tensor, targets: Tensor) -> Probe:
     half = len(inputs) // 2
     read = with_one(inputs[half:]) @ solve(inputs[:half], targets[:half])
     missed = (read - targets[half:]).square().mean((0, 1)) / targets[half:].flatten(0, 1).var(0).clamp_min(1e-9)
-    readable = (deviation > SMALLEST) & (missed < 1 - READABLE)
+    readable = (deviation > SMALLEST) & ((missed < 1 - share) | (share == 0))
     return Probe(solve(inputs, targets[..., readable]), mean[readable], deviation[readable], readable)
 
 

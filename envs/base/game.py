@@ -49,6 +49,8 @@ class Names(TypedDict, total=False):
     """Color in which each channel of a picture is drawn, by key: red, green, blue, 0 to 255."""
     raised: Sequence[str]
     """Names of the meters that something in the world can raise."""
+    legend: Mapping[str, tuple[int, int, int]]
+    """Color in which pictures show a thing, by its name; meters have the color of their bars."""
     around: Sequence[str]
     """Keys of the observations that show where things are."""
 

@@ -36,7 +36,7 @@ from envs.town.observation import (
     privileged,
 )
 from envs.town.people import anybody, learners, move_in, send
-from envs.town.picture import SIZE, draw, marks, scene, window_colors
+from envs.town.picture import SIZE, draw, legend, marks, scene, window_colors
 from envs.town.rules import HOURS, Rules, Settings
 from envs.town.scoring import calm, ends, feel, money, reward, reward_parts, statistics, wellbeing
 from envs.town.scripted import ConstantPlayer, FogPlayer, GreedyPlayer
@@ -250,6 +250,7 @@ class TownEnv(World):
         words: Names = {"actions": rules.action_names, "meters": rules.meter_names, "observation": seen}
         words["raised"] = rules.raised
         words["around"] = [name for name in ("map", "window") if name in seen]
+        words["legend"] = legend(rules)
         if "window" in seen:
             words["colors"] = {"window": window_colors(self.rules)}
         return words

@@ -140,6 +140,12 @@ def marks(rules: Rules) -> dict[str, Any]:
     return {**found.plain(), "grid": grid, "reach": rules.view, "places": places, "agents": rules.population}
 
 
+def legend(rules: Rules) -> dict[str, Color]:
+    """Color of each meter, and of each kind of place that the town has, which is that of the meter it raises most."""
+    meters = {name: meter_color(index) for index, name in enumerate(rules.meter_names)}
+    return {**meters, **{kind: kind_color(rules, kind) for kind in rules.kinds if kind in rules.deployed}}
+
+
 def window_colors(rules: Rules) -> list[Color]:
     """Color of each channel of an agent's window: kinds of places, other agents, walls."""
     return [*(kind_color(rules, kind) for kind in rules.kinds), LIVING, WALL]

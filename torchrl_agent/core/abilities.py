@@ -53,6 +53,10 @@ class WorldAbilities(Protocol):
     """Function that returns a picture of a world's present state, uint8 [height, width, 3]."""
     scene: Callable[[int], Any] | None = None
     """Function that returns a world's present state as drawing calls, for replays."""
+    marks: Callable[[], dict[str, Any]] | None = None
+    """Function that returns the drawing of any moment as shapes whose numbers are read from the record, for games in a
+    page.
+    """
     programs: Callable[[], tuple[dict[str, Callable], dict[str, Tensor]]] | None = None
     """Function that returns reset and step as functions of tensors, and the record that they take, for exports."""
     film_fps: float | None = None
@@ -89,8 +93,8 @@ class WorldAbilities(Protocol):
         return {}
 
     def names(self) -> Mapping[str, Any]:
-        """Return names of ``actions``, their ``heads`` and ``meters``, and by key those of ``observation`` and its
-        ``colors``.
+        """Return names of ``actions``, their ``heads`` and ``meters``, by key those of ``observation`` and its ``colors``,
+        the pictures' ``legend``, what is ``raised`` and the observations that show what is ``around``.
         """
         return {}
 

@@ -126,7 +126,8 @@ def world_names(env: EnvBase) -> Names:
     offered = abilities(env).names()
     actions, meters, heads = (tuple(offered.get(kind, ())) for kind in ("actions", "meters", "heads"))
     raised = offered.get("raised")
-    found = (actions, meters, offered.get("observation", {}), offered.get("colors", {}), heads)
+    observation, colors, legend = (offered.get(kind, {}) for kind in ("observation", "colors", "legend"))
+    found = (actions, meters, observation, colors, heads, legend)
     return Names(*found, None if raised is None else tuple(raised))
 
 

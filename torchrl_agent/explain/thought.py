@@ -25,6 +25,8 @@ class Names:
     colors: Mapping[str, Sequence[tuple[int, int, int]]] = field(default_factory=dict)
     """By key of a picture: red, green, blue [0 to 255] of each channel."""
     heads: tuple[str, ...] = ()
+    legend: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Red, green, blue [0 to 255] in which pictures show a thing or a meter, by its name."""
     raised: tuple[str, ...] | None = None
     """Meters that something in the world can raise; None if the world does not tell."""
 

@@ -23,12 +23,29 @@ function make(tag, attributes = {}, ...children) {
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 const number = (value, digits = 2) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+/** Return the decimals that show two digits of the spread of numbers, as far as a record has them. */
+const decimals = (values) => {
+  const spread = Math.max(...values) - Math.min(...values);
+  return spread > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(spread)), 2), 3) : 2;
+};
 const best = (values) => values.reduce((top, value, index) => (value > values[top] ? index : top), 0);
 const words = (name) => name.replaceAll("_", " ");
 
 function card(title, color, ...children) {
   const heading = make("h2", { color: color || "var(--faint)" }, title);
   return make("section", { class: "card", "aria-label": title }, heading, ...children);
+}
+
+/** Fill an element with the colors of things in the world's pictures; meters have those of their curves and bars. */
+function showLegend(element, names) {
+  const things = Object.entries(names.legend || {}).filter(([name]) => !names.meters.includes(name));
+  element.replaceChildren(...things.map(([name, color]) => make("span", {}, dot(color), name)));
+}
+
+function dot(color) {
+  const found = make("span", { class: "dot" });
+  found.style.background = color;
+  return found;
 }
 
 function track(share, color) {
@@ -131,8 +148,9 @@ function rewards(view) {
   if (view.whatIf && view.thought.probabilities.length) {
     const [other, mine] = [view.whatIf[view.action], view.whatIf[chosen]];
     const same = view.action === chosen;
-    const row = (part, a, b) => [part, number(b), ...(same ? [] : [number(a), number(a - b)])];
     const parts = [...new Set([...Object.keys(mine.parts), ...Object.keys(other.parts)])];
+    const shown = decimals([mine.return, other.return, ...Object.values(mine.parts), ...Object.values(other.parts)]);
+    const row = (part, a, b) => [part, number(b, shown), ...(same ? [] : [number(a, shown), number(a - b, shown)])];
     const rows = parts.map((part) => row(part, other.parts[part] || 0, mine.parts[part] || 0));
     rows.push(row("return", other.return, mine.return));
     const head = ["reward by part", `${view.name(chosen)} ★`, ...(same ? [] : [view.name(view.action), "difference"])];

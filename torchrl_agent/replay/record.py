@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from torchrl_agent.core.checkpoint import write_atomically
+from torchrl_agent.explain.thought import Names
 
 FORMAT, VERSION = "torchrl_agent.replay", 1
 """Name and version of the format: a reader refuses a newer version."""
@@ -29,6 +30,11 @@ def plain(value: Any, digits: int = DIGITS) -> Any:
     if isinstance(value, dict):
         return {name: plain(part, digits) for name, part in value.items()}
     return [plain(part, digits) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def hexadecimal_of(names: Names) -> dict[str, str]:
+    """Return the world's colors of things and meters by name, as HTML writes them."""
+    return {name: "#{:02x}{:02x}{:02x}".format(*color) for name, color in names.legend.items()}
 
 
 def pack(record: dict[str, Any]) -> bytes:

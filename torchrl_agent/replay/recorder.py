@@ -26,7 +26,7 @@ from torchrl_agent.explain.thinking import known_names, world_names
 from torchrl_agent.models.agent import Agent
 from torchrl_agent.modules.specs import action_bounds, action_heads
 from torchrl_agent.replay.minds import POSITION, minds, modules_of
-from torchrl_agent.replay.record import plain
+from torchrl_agent.replay.record import hexadecimal_of, plain
 from torchrl_agent.replay.what_if import Counterfactuals, Start, inner
 from torchrl_agent.runs.film import film_rate, film_world
 from torchrl_agent.runs.load import load_agent
@@ -50,7 +50,7 @@ class RecordConfig:
     """
 
     world: int = 0
-    checkpoints: int = 1
+    checkpoints: int = 8
     ahead: int = 16
     steps: int = 400
 
@@ -135,6 +135,7 @@ class _Recorder:
                 "goals": [] if manager is None else list(manager.names),
                 "modules": modules_of(self.agent),
                 "observation": {key: list(words) for key, words in names.observation.items()},
+                "legend": hexadecimal_of(names),
             },
         }
 

@@ -52,7 +52,7 @@ function drawCurves(replay, pen, x, height) {
   const minds = names.modules.length ? "Above: surprises by module; red: another choice without the module; " : "";
   byId("legend").replaceChildren(`${minds}${names.goals.length ? "below: goals; " : ""}curves:`);
   curves.forEach(([name, read, low, high], number) => {
-    const color = GOAL_COLORS[number % GOAL_COLORS.length];
+    const color = (names.legend || {})[name] || GOAL_COLORS[number % GOAL_COLORS.length];
     pen.strokeStyle = color;
     pen.lineWidth = 1.5;
     pen.beginPath();
@@ -64,8 +64,6 @@ function drawCurves(replay, pen, x, height) {
       else pen.moveTo(x(step), y);
     }
     pen.stroke();
-    const dot = make("span", { class: "dot" });
-    dot.style.background = color;
-    byId("legend").append(dot, name);
+    byId("legend").append(dot(color), name);
   });
 }

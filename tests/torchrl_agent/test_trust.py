@@ -142,6 +142,7 @@ VERBS = {
     "film": ["film", "run"],
     "explain": ["explain", "run"],
     "replay": ["replay", "run"],
+    "play": ["play", "run"],
     "export": ["export", "run"],
     "resume": ["resume", "run", "total_frames=128"],
     "convert": ["convert", "to-sb3", "run", "out.zip"],

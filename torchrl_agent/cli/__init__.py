@@ -56,6 +56,7 @@ VERBS = {
     "film": ("film", "film a run's policy"),
     "explain": ("explain", "open an agent's head in one step of an evaluation episode"),
     "replay": ("explain", "write an evaluation episode and the agents' minds as one page for a browser"),
+    "play": ("explain", "write a game for a person beside trained agents as one page for a browser"),
     "plot": ("compare", "draw learning curves of runs, one per configuration, over its seeds"),
     "compare": ("compare", "a table of runs, with mean and deviation over a configuration's seeds"),
     "bench": ("bench", "measure the speed and skill of a configuration"),

@@ -1,4 +1,4 @@
-"""``torchrl-agent explain`` and ``replay``: beliefs, predictions and choices, in a step or a whole episode."""
+"""``torchrl-agent explain``, ``replay`` and ``play``: an agent's step, its whole episode, and a game beside it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torchrl_agent.cli.arguments import (
     add_json,
     add_overrides,
     add_run,
+    add_trust,
     add_without,
     check_least,
     run_of,
 )
-from torchrl_agent.core.run_names import output_of
+from torchrl_agent.core.run_names import find_run, output_of
 from torchrl_agent.core.text import to_json
 from torchrl_agent.explain import as_dict, explain, write_page
 from torchrl_agent.explain.diagnosis import diagnose
 from torchrl_agent.explain.page import as_text
-from torchrl_agent.replay import RecordConfig, read_record, record_run
+from torchrl_agent.replay import RecordConfig, game_of, read_record, record_run
 from torchrl_agent.replay import write_page as write_replay
 from torchrl_agent.replay.record import write_record
 
@@ -62,10 +63,11 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(parsed: argparse.Namespace) -> None:
-    """Record the episode, write the page and print its path; RUN may also be a file of --record."""
+    """Record the episode, write the page and print its path; RUN may also be a file of --record, or of a saved game."""
     check_least(parsed, world=0, agent=0, checkpoints=1, what_if=0, steps=1)
-    if parsed.run_folder.endswith(".json.gz"):
-        record, place = read_record(parsed.run_folder), Path(parsed.run_folder.removesuffix(".json.gz") + ".html")
+    if parsed.run_folder.endswith((".json.gz", ".json")):
+        record = read_record(parsed.run_folder)
+        place = Path(parsed.run_folder.removesuffix(".gz").removesuffix(".json") + ".html")
     else:
         run = run_of(parsed)
         config = RecordConfig(parsed.world, parsed.checkpoints, parsed.what_if, parsed.steps)
@@ -75,3 +77,25 @@ def run_replay(parsed: argparse.Namespace) -> None:
     if parsed.record is not None:
         print(write_record(record, Path(parsed.record)))
     print(write_replay({**record, "first": parsed.agent}, Path(parsed.output or place)))
+
+
+def add_play(parser: argparse.ArgumentParser) -> None:
+    """Add a run or a world, and the page."""
+    parser.add_argument(
+        "run_folder", metavar="RUN|WORLD", help="a run or shipped:NAME, or a configuration to play alone"
+    )
+    parser.add_argument("--checkpoint", choices=("last", "best"), default="last")
+    add_trust(parser)
+    add_overrides(parser)
+    parser.add_argument(
+        "--output", help="the .html file (RUN/play.html; NAME_play.html of shipped:NAME and of a WORLD)"
+    )
+
+
+def run_play(parsed: argparse.Namespace) -> None:
+    """Write the page of the game and print its path."""
+    source = parsed.run_folder
+    game = game_of(source, parsed.checkpoint, tuple(parsed.overrides), parsed.trust)
+    run = find_run(source)
+    place = output_of(run, "play.html") if run.is_dir() or run.suffix == ".pt" else Path(f"{run.stem}_play.html")
+    print(write_replay(game, Path(parsed.output or place)))

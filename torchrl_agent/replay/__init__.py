@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_agent.replay.page import as_page, write_page
+from torchrl_agent.replay.play import game_of
 from torchrl_agent.replay.record import read_record
 from torchrl_agent.replay.recorder import RecordConfig, record_run
 
-__all__ = ["RecordConfig", "Replay", "as_page", "read_record", "record_run", "replay", "write_page"]
+__all__ = ["RecordConfig", "Replay", "as_page", "game_of", "read_record", "record_run", "replay", "write_page"]
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Replay:
 def replay(
     run: Path | str,
     world: int = 0,
-    checkpoints: int = 1,
+    checkpoints: int = 8,
     ahead: int = 16,
     steps: int = 400,
     which: str = "last",

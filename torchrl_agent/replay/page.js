@@ -1,20 +1,7 @@
 "use strict";
 /* The replay: its state stands in the URL's fragment, and every change draws the page anew. */
 
-const VERSION = 1; // of the format of records that this page reads
 const LAYERS = { sight: "sight", dreams: "dreams", follows: "what follows", others: "thoughts of others" };
-
-const byId = (id) => document.getElementById(id);
-
-async function readRecord() {
-  const packed = Uint8Array.from(atob(byId("record").textContent.trim()), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const record = JSON.parse(await new Response(stream).text());
-  if (record.version > VERSION) {
-    throw new Error(`This record is of version ${record.version} of its format, and the page reads up to ${VERSION}.`);
-  }
-  return record;
-}
 
 class Replay {
   constructor(record) {
@@ -126,6 +113,7 @@ class Replay {
         byId("layers").append(make("button", { type: "button", "data-layer": layer, onclick: flip }, label));
       }
     }
+    showLegend(byId("things"), record.names);
     byId("growth").hidden = record.episodes.length < 2;
     byId("checkpoint").max = record.episodes.length - 1;
     byId("checkpoint").oninput = (event) => this.change({ checkpoint: Number(event.target.value), action: null });
@@ -303,13 +291,6 @@ class Replay {
   }
 }
 
-readRecord().then(
-  (record) => {
-    window.replay = new Replay(record);
-    document.body.dataset.ready = "true";
-  },
-  (error) => {
-    byId("title").textContent = error.message;
-    document.body.dataset.ready = "failed";
-  },
-);
+begin((record) => {
+  window.replay = new Replay(record);
+});

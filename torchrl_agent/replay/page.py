@@ -11,18 +11,24 @@ from torchrl_agent.core.checkpoint import write_text
 from torchrl_agent.replay.record import pack
 
 HERE = Path(__file__).parent
-SCRIPTS = ("scene.js", "panels.js", "timeline.js", "page.js")
+PROGRAMS = HERE.parent / "export"
+REPLAY = ("record.js", "scene.js", "panels.js", "timeline.js", "page.js")
+PLAY = ("program.js", "instructions.js", "game.js", "record.js", "scene.js", "panels.js", "marks.js", "play.js")
+"""Scripts of the pages, in the order in which they run."""
 
 
 def as_page(record: dict[str, Any]) -> str:
-    """Return the page of a record (see :func:`~torchrl_agent.replay.recorder.record_run`)."""
+    """Return the page of a record (see :func:`~torchrl_agent.replay.recorder.record_run`), or of a game to be played
+    (:func:`~torchrl_agent.replay.play.game_of`).
+    """
+    plays = "programs" in record
     parts = {
-        "TITLE": html.escape(f"{record['run']}: replay"),
+        "TITLE": html.escape(f"{record['run']}: {'play' if plays else 'replay'}"),
         "STYLE": _read("page.css"),
-        "SCRIPT": "\n".join(map(_read, SCRIPTS)),
+        "SCRIPT": "\n".join(map(_read, PLAY if plays else REPLAY)),
         "RECORD": base64.b64encode(pack(record)).decode(),
     }
-    page = _read("page.html")
+    page = _read("play.html" if plays else "page.html")
     for name, text in parts.items():
         page = page.replace(f"%%{name}%%", text)
     return page
@@ -45,4 +51,5 @@ def write_page(record: dict[str, Any], path: Path) -> Path:
 
 
 def _read(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
+    path = HERE / name
+    return (path if path.is_file() else PROGRAMS / name).read_text(encoding="utf-8")

@@ -3,15 +3,16 @@
 
 const LAYER_COLORS = { dream: "#e69f00", truth: "#26c28c", sight: "#56b4e9", wrong: "#ff8a80", plain: "#d6deeb" };
 
-/** Draw shapes `[kind, points, fill, stroke, width, size, words]`, see Canvas.vectors. */
+/** Draw shapes `[kind, points, fill, stroke, width, size, words, align]`, see Canvas.vectors. */
 function drawShapes(pen, shapes) {
-  for (const [kind, points, fill, stroke, width, size, words] of shapes) {
+  for (const [kind, points, fill, stroke, width, size, words, align] of shapes) {
     pen.beginPath();
     if (kind === "disc") pen.arc(points[0], points[1], size, 0, 2 * Math.PI);
     else if (kind === "box") pen.rect(points[0], points[1], points[2] - points[0], points[3] - points[1]);
     else if (kind === "text") {
       pen.font = `${size}px system-ui, sans-serif`;
       pen.textBaseline = "middle";
+      pen.textAlign = align ?? "left";
       pen.fillStyle = fill;
       pen.fillText(words, points[0], points[1]);
       continue;
@@ -65,7 +66,7 @@ function cellAt(canvas, scene, event) {
 }
 
 /** Darken the cells that an agent cannot see, and mark the edge of its window. */
-function drawSight(pen, scene, agent) {
+function drawSight(pen, scene, agent, shade = 0.72) {
   const { corner, cell, columns, rows } = scene.grid;
   const [x, y, alive] = scene.agents[agent];
   if (scene.reach === null || !alive) return;
@@ -77,7 +78,7 @@ function drawSight(pen, scene, agent) {
   pen.beginPath();
   pen.rect(corner[0], corner[1], columns * cell, rows * cell);
   pen.rect(corner[0] + left * cell, corner[1] + top * cell, (right - left) * cell, (bottom - top) * cell);
-  pen.fillStyle = "rgba(4, 6, 10, 0.72)";
+  pen.fillStyle = `rgba(4, 6, 10, ${shade})`;
   pen.fill("evenodd");
   pen.strokeStyle = LAYER_COLORS.sight;
   pen.lineWidth = 1.5;
@@ -112,6 +113,7 @@ function drawThought(pen, scene, other, words, right, level) {
   const [x, y] = cellCenter(scene.grid, scene.agents[other]);
   pen.save();
   pen.font = "10px system-ui, sans-serif";
+  pen.textAlign = "left";
   const width = pen.measureText(words).width + 10;
   const left = Math.min(Math.max(x - width / 2, 2), scene.size[0] - width - 2);
   const top = Math.max(y - scene.grid.cell * 0.5 - 16 - 18 * level, 2);

@@ -19,4 +19,5 @@ def hostile(village):
     record["run"] = "<script>alert(1)</script>"
     record["config"] = '"><img src=x onerror=alert(1)>'
     record["names"]["actions"][0] = "<b>up</b>"
+    record["episodes"][-1]["thoughts"][4][0]["surprises"] = ["social model: <i>it was wrong</i>"]
     return record

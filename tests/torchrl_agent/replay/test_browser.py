@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from torchrl_agent.replay import Replay, write_page
+from torchrl_agent.replay import Replay, as_page, game_of, read_record, write_page
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
@@ -42,6 +42,15 @@ def visit(page, address):
     page.wait_for_selector("body[data-ready]")
 
 
+def wait_until(page, expression):
+    """Wait up to half a minute; Playwright's own way would need a page that may evaluate strings."""
+    for _ in range(300):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(expression)
+
+
 def state(page, name):
     return page.evaluate(f"replay.state.{name}")
 
@@ -50,6 +59,7 @@ def test_one_request_and_no_message(opened):
     assert opened.evaluate("document.body.dataset.ready") == "true"
     assert opened.heard == [opened.path]
     assert opened.inner_text("h1") == "<script>alert(1)</script>"
+    assert "Bed" in opened.inner_text("#things")
     assert opened.locator(".bar").first.inner_text().startswith("<b>up</b>")
 
 
@@ -118,3 +128,36 @@ def test_it_works_inside_a_notebooks_frame(opened, village):
     frame = opened.frames[-1]
     frame.wait_for_selector("body[data-ready]")
     assert frame.inner_text("h1") == "shipped:village"
+
+
+def test_a_person_plays_hands_over_and_saves_a_game_that_is_replayed(opened, tmp_path):
+    address = write_page(game_of("shipped:duel"), tmp_path / "duel.html").as_uri()
+    opened.goto("about:blank")
+    opened.heard.clear()
+    visit(opened, address)
+    assert opened.heard == [address]
+    opened.evaluate("play.fresh(7)")
+    before = opened.evaluate("play.game.world['state.ships.rotation'][0]")
+    opened.click("[data-action='3']")  # right
+    assert opened.evaluate("play.game.steps") == 1
+    assert opened.evaluate("play.game.world['state.ships.rotation'][0]") != before
+    opened.keyboard.down("ArrowUp")
+    opened.click("#start")
+    wait_until(opened, "play.game.steps > 4")
+    opened.keyboard.up("ArrowUp")
+    assert opened.evaluate("play.thoughts[2].map((each) => each.action[0])[0]") == 1  # thrust
+    opened.keyboard.press("p")
+    assert opened.get_attribute("#agent", "aria-pressed") == "true"
+    steps = opened.evaluate("play.game.steps")
+    wait_until(opened, f"play.game.steps > {steps + 3}")
+    opened.click("#start")
+    same = "play.thoughts.at(-1)[0].probabilities[0].reduce((top, x, i, all) => (x > all[top] ? i : top), 0)"
+    assert opened.evaluate("play.thoughts.at(-1)[0].action[0]") == opened.evaluate(same)
+    with opened.expect_download() as saved:
+        opened.click("#save")
+    saved.value.save_as(tmp_path / "game.json")
+    record = read_record(tmp_path / "game.json")
+    assert len(record["episodes"][0]["scenes"]) == opened.evaluate("play.game.steps")
+    (tmp_path / "game.html").write_text(as_page(record))
+    visit(opened, (tmp_path / "game.html").as_uri())
+    assert "thrust" in opened.evaluate("(replay.change({ step: 2 }), byId('mind').innerText)")

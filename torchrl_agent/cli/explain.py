@@ -55,7 +55,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
     parser.add_argument("--world", type=int, default=0, help="number of the evaluation world (0)")
     parser.add_argument("--agent", type=int, default=0, help="number of the agent that is shown first (0)")
-    parser.add_argument("--checkpoints", type=int, default=1, help="checkpoints of which the same game is shown (1)")
+    parser.add_argument("--checkpoints", type=int, default=8, help="checkpoints of which the same game is shown (8)")
     parser.add_argument("--what-if", type=int, default=16, help="steps to play on with other actions (16); 0: none")
     parser.add_argument("--steps", type=int, default=400, help="longest episode (400)")
     parser.add_argument("--output", help="the .html file (RUN/replay.html; NAME_replay.html of shipped:NAME)")

@@ -93,8 +93,8 @@ class WorldAbilities(Protocol):
         return {}
 
     def names(self) -> Mapping[str, Any]:
-        """Return names of ``actions``, their ``heads`` and ``meters``, by key those of ``observation`` and its ``colors``,
-        the pictures' ``legend``, what is ``raised`` and the observations that show what is ``around``.
+        """Return names of ``actions``, their ``heads`` and ``meters``, by key those of ``observation`` and its
+        ``colors``, the pictures' ``legend``, what is ``raised`` and the observations that show what is ``around``.
         """
         return {}
 
